@@ -1,0 +1,326 @@
+//! The messages of a queue and the order in which they are received.
+//!
+//! Messages lie in *runs* of consecutive sequence numbers, dense and cheap. A message that was
+//! never leased nor delayed waits in the order of its sequence number, which the runs have already:
+//! it costs no index entry. Leases and delays put a message into an ordered set by the time at
+//! which it shows. A run carries the earliest expiry of its messages, so that a time to live costs
+//! an entry a run, not one a message.
+//!
+//! Invariants: no run is empty; `fresh_from` is the lowest fresh message, or `next`; a message is
+//! in `timed` if and only if its placement says so; `count` is the number of messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::message::{Message, Placement};
+use crate::{SequenceNumber, Timestamp};
+
+/// How many sequence numbers share a run.
+pub(crate) const RUN_LENGTH: u64 = 128;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    runs: BTreeMap<u64, Run>,
+    next: SequenceNumber,
+    fresh_from: SequenceNumber,
+    timed: BTreeSet<(Timestamp, SequenceNumber)>,
+    /// The earliest expiry of each run that has one, with the run's number.
+    expiries: BTreeSet<(Timestamp, u64)>,
+    count: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    /// The sequence number of the first slot.
+    first: u64,
+    slots: Vec<Option<Message>>,
+    live: usize,
+    /// A lower bound: the message that had it may be gone.
+    expires_first: Timestamp,
+    /// An upper bound, likewise.
+    expires_last: Timestamp,
+}
+
+impl Run {
+    fn index(&self, sequence_number: SequenceNumber) -> Option<usize> {
+        let index = sequence_number.as_u64().checked_sub(self.first)?;
+        usize::try_from(index).ok()
+    }
+
+    fn get(&self, sequence_number: SequenceNumber) -> Option<&Message> {
+        self.slots.get(self.index(sequence_number)?)?.as_ref()
+    }
+
+    fn get_mut(&mut self, sequence_number: SequenceNumber) -> Option<&mut Message> {
+        let index = self.index(sequence_number)?;
+        self.slots.get_mut(index)?.as_mut()
+    }
+
+    fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        (self.first..)
+            .zip(&self.slots)
+            .filter_map(|(number, slot)| Some((SequenceNumber::new(number), slot.as_ref()?)))
+    }
+}
+
+impl Backlog {
+    /// An empty backlog whose next message has this sequence number.
+    pub(crate) fn starting_at(next: SequenceNumber) -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            next,
+            fresh_from: next,
+            timed: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            count: 0,
+        }
+    }
+
+    /// An empty backlog that messages of a snapshot can be restored into.
+    pub(crate) fn set_next(&mut self, next: SequenceNumber) {
+        *self = Self::starting_at(next);
+    }
+
+    /// Puts back a message of a snapshot, in rising order; false if it is not above all before it.
+    pub(crate) fn restore(&mut self, sequence_number: SequenceNumber, message: Message) -> bool {
+        let last = self
+            .runs
+            .last_key_value()
+            .map(|(_, run)| run.first + run.slots.len() as u64);
+        if last.is_some_and(|end| sequence_number.as_u64() < end) {
+            return false;
+        }
+        self.place(sequence_number, message);
+        true
+    }
+
+    /// Adds the next message. A number that was used before is ignored: `apply` is total.
+    pub(crate) fn push(&mut self, sequence_number: SequenceNumber, message: Message) {
+        if sequence_number < self.next {
+            return;
+        }
+        if self.fresh_from == self.next {
+            self.fresh_from = sequence_number.next();
+        }
+        self.next = sequence_number.next();
+        self.place(sequence_number, message);
+    }
+
+    /// Puts a message behind all that are there.
+    fn place(&mut self, sequence_number: SequenceNumber, message: Message) {
+        match message.placement {
+            Placement::Fresh if self.fresh_from == self.next => self.fresh_from = sequence_number,
+            Placement::Fresh => {}
+            Placement::Timed => {
+                self.timed.insert((message.visible_at, sequence_number));
+            }
+        }
+        self.count += 1;
+        let number = sequence_number.as_u64() / RUN_LENGTH;
+        let run = self.runs.entry(number).or_insert_with(|| Run {
+            first: sequence_number.as_u64(),
+            slots: Vec::new(),
+            live: 0,
+            expires_first: Timestamp::NEVER,
+            expires_last: Timestamp::ZERO,
+        });
+        let index = run
+            .index(sequence_number)
+            .expect("sequence numbers rise, so none lies before its run's first");
+        run.slots.resize_with(index, || None);
+        run.expires_last = run.expires_last.max(message.expires_at);
+        if message.expires_at < run.expires_first {
+            self.expiries.remove(&(run.expires_first, number));
+            run.expires_first = message.expires_at;
+            self.expiries.insert((run.expires_first, number));
+        }
+        run.live += 1;
+        run.slots.push(Some(message));
+    }
+
+    /// Removes a message; nothing happens if there is none.
+    pub(crate) fn remove(&mut self, sequence_number: SequenceNumber) {
+        let number = sequence_number.as_u64() / RUN_LENGTH;
+        let Some(run) = self.runs.get_mut(&number) else {
+            return;
+        };
+        let Some(message) = run
+            .index(sequence_number)
+            .and_then(|index| run.slots.get_mut(index)?.take())
+        else {
+            return;
+        };
+        run.live -= 1;
+        if run.live == 0 {
+            self.expiries.remove(&(run.expires_first, number));
+            self.runs.remove(&number);
+        }
+        self.count -= 1;
+        if message.placement == Placement::Timed {
+            self.timed.remove(&(message.visible_at, sequence_number));
+        }
+        self.advance_fresh(sequence_number);
+    }
+
+    /// Changes a message and where it waits: from now on by `visible_at`.
+    pub(crate) fn lease(
+        &mut self,
+        sequence_number: SequenceNumber,
+        visible_at: Timestamp,
+        change: impl FnOnce(&mut Message),
+    ) {
+        let run = self.runs.get_mut(&(sequence_number.as_u64() / RUN_LENGTH));
+        let Some(message) = run.and_then(|run| run.get_mut(sequence_number)) else {
+            return;
+        };
+        if message.placement == Placement::Timed {
+            self.timed.remove(&(message.visible_at, sequence_number));
+        }
+        message.placement = Placement::Timed;
+        message.visible_at = visible_at;
+        change(message);
+        self.timed.insert((visible_at, sequence_number));
+        self.advance_fresh(sequence_number);
+    }
+
+    /// Keeps `fresh_from` true after `changed` left the fresh ones. Each number is passed once.
+    fn advance_fresh(&mut self, changed: SequenceNumber) {
+        if changed != self.fresh_from {
+            return;
+        }
+        let from = changed.as_u64() + 1;
+        self.fresh_from = self
+            .runs
+            .range(from / RUN_LENGTH..)
+            .flat_map(|(_, run)| {
+                let skip = usize::try_from(from.saturating_sub(run.first)).unwrap_or(usize::MAX);
+                (run.first..).zip(&run.slots).skip(skip)
+            })
+            .find(|(_, slot)| {
+                slot.as_ref()
+                    .is_some_and(|message| message.placement == Placement::Fresh)
+            })
+            .map_or(self.next, |(number, _)| SequenceNumber::new(number));
+    }
+
+    /// Removes the messages of a run whose time to live has passed at `at`.
+    pub(crate) fn expire_run(&mut self, number: u64, at: Timestamp) {
+        let Some(run) = self.runs.get_mut(&number) else {
+            return;
+        };
+        let expired: Vec<_> = run
+            .messages()
+            .filter(|(_, message)| message.is_expired(at))
+            .map(|(sequence_number, _)| sequence_number)
+            .collect();
+        self.expiries.remove(&(run.expires_first, number));
+        run.expires_first = run
+            .messages()
+            .filter(|(_, message)| !message.is_expired(at))
+            .map(|(_, message)| message.expires_at)
+            .min()
+            .unwrap_or(Timestamp::NEVER);
+        if run.expires_first != Timestamp::NEVER {
+            self.expiries.insert((run.expires_first, number));
+        }
+        for sequence_number in expired {
+            self.remove(sequence_number);
+        }
+    }
+
+    /// Removes every message below `before`.
+    pub(crate) fn clear(&mut self, before: SequenceNumber) {
+        if before >= self.next {
+            *self = Self::starting_at(before);
+            return;
+        }
+        let gone: Vec<_> = self
+            .messages()
+            .map(|(sequence_number, _)| sequence_number)
+            .take_while(|sequence_number| *sequence_number < before)
+            .collect();
+        for sequence_number in gone {
+            self.remove(sequence_number);
+        }
+    }
+
+    /// The message, if it is there and its time to live has not passed.
+    pub(crate) fn get(&self, sequence_number: SequenceNumber, now: Timestamp) -> Option<&Message> {
+        let run = self.runs.get(&(sequence_number.as_u64() / RUN_LENGTH))?;
+        let message = run.get(sequence_number)?;
+        (!message.is_expired(now)).then_some(message)
+    }
+
+    /// The messages that can be received at `now`, in order: by the time at which they showed, then
+    /// by sequence number.
+    ///
+    /// Source: Queue Storage REST, *Get Messages* (order is best effort, oldest first).
+    pub(crate) fn visible(
+        &self,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        let mut fresh = self.fresh(now).peekable();
+        let mut timed = self.shown(now).peekable();
+        std::iter::from_fn(move || {
+            let fresh_is_first = match (fresh.peek(), timed.peek()) {
+                (Some((a, fresh)), Some((b, timed))) => {
+                    (fresh.inserted_at, *a) < (timed.visible_at, *b)
+                }
+                (fresh, _) => fresh.is_some(),
+            };
+            if fresh_is_first {
+                fresh.next()
+            } else {
+                timed.next()
+            }
+        })
+    }
+
+    fn fresh(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        self.runs
+            .range(self.fresh_from.as_u64() / RUN_LENGTH..)
+            .filter(move |(_, run)| !run.expires_last.has_passed(now))
+            .flat_map(|(_, run)| run.messages())
+            .filter(move |(_, message)| {
+                message.placement == Placement::Fresh && !message.is_expired(now)
+            })
+    }
+
+    /// Leased or delayed messages whose time has come.
+    fn shown(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        self.timed
+            .iter()
+            .take_while(move |(visible_at, _)| visible_at.has_passed(now))
+            .filter_map(move |(_, sequence_number)| {
+                Some((*sequence_number, self.get(*sequence_number, now)?))
+            })
+    }
+
+    /// The first run with something to expire at `now`.
+    pub(crate) fn run_to_expire(&self, now: Timestamp) -> Option<u64> {
+        let (expires_at, run) = self.expiries.first()?;
+        expires_at.has_passed(now).then_some(*run)
+    }
+
+    /// When the next run has something to expire.
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
+        self.expiries.first().map(|(expires_at, _)| *expires_at)
+    }
+
+    /// The sequence number of the next message.
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.next
+    }
+
+    /// How many messages there are, hidden ones included, and expired ones that no tick has removed.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Every message, in the order of sequence numbers.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        self.runs.values().flat_map(Run::messages)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! What can be asked of a partition.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{BodyEncoding, EntityName, Metadata, Service, Token, VisibilityTimeout};
+
+/// A request to a partition. A front end builds it from checked values; the engine decides it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Gives a new partition the secret that its tokens are made with. Asked once, by the runner.
+    Initialize {
+        /// 128 random bits.
+        secret: [u8; 16],
+    },
+    /// Creates a queue.
+    CreateQueue {
+        /// The queue's name.
+        queue: EntityName,
+        /// Its metadata.
+        metadata: Metadata,
+    },
+    /// Deletes a queue with everything in it.
+    DeleteQueue {
+        /// The queue's name.
+        queue: EntityName,
+    },
+    /// Reads a queue's metadata and approximate message count.
+    ReadQueue {
+        /// The queue's name.
+        queue: EntityName,
+    },
+    /// Replaces a queue's metadata.
+    SetQueueMetadata {
+        /// The queue's name.
+        queue: EntityName,
+        /// All of the new metadata.
+        metadata: Metadata,
+    },
+    /// Lists an account's queues in ascending order of their names' bytes.
+    ListQueues {
+        /// The service whose queues are wanted.
+        service: Service,
+        /// The account.
+        account: Arc<str>,
+        /// Only names that begin with this; empty for all.
+        prefix: Box<str>,
+        /// Only names at or after this one; empty for all. It need not exist.
+        from: Box<str>,
+        /// At most this many, and at least 1.
+        limit: u32,
+    },
+    /// Puts a message at the tail of a queue.
+    Send {
+        /// The queue's name.
+        queue: EntityName,
+        /// The message's body.
+        body: Bytes,
+        /// How the body is to be understood when it is shown.
+        encoding: BodyEncoding,
+        /// Seconds until the message expires; `None` for never.
+        time_to_live_seconds: Option<u32>,
+        /// How long the message is hidden first.
+        visibility_timeout: VisibilityTimeout,
+    },
+    /// Takes messages from the head of a queue and hides them from other receivers.
+    Receive {
+        /// The queue's name.
+        queue: EntityName,
+        /// At most this many.
+        count: u32,
+        /// How long they are hidden.
+        visibility_timeout: VisibilityTimeout,
+    },
+    /// Shows messages at the head of a queue without taking them.
+    Peek {
+        /// The queue's name.
+        queue: EntityName,
+        /// At most this many.
+        count: u32,
+    },
+    /// Hides a received message for another while, and may replace its body.
+    Update {
+        /// The queue's name.
+        queue: EntityName,
+        /// The message's id.
+        message: Token,
+        /// The latest pop receipt.
+        receipt: Token,
+        /// How long the message is hidden from now on.
+        visibility_timeout: VisibilityTimeout,
+        /// The new body, or `None` to keep the old one.
+        body: Option<(BodyEncoding, Bytes)>,
+    },
+    /// Deletes a message.
+    Delete {
+        /// The queue's name.
+        queue: EntityName,
+        /// The message's id.
+        message: Token,
+        /// The latest pop receipt.
+        receipt: Token,
+    },
+    /// Deletes every message of a queue, visible or not.
+    Clear {
+        /// The queue's name.
+        queue: EntityName,
+    },
+}

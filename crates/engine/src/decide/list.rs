@@ -1,0 +1,46 @@
+//! Listings of an account's queues.
+
+use std::sync::Arc;
+
+use super::{Decision, Scope, Turn};
+use crate::{EntityName, ListedQueue, Outcome, QueuePage, Service};
+
+impl Turn<'_> {
+    /// The page begins at the first name that is not below `from`, so that a queue that was deleted
+    /// between two pages neither ends the listing nor repeats it.
+    ///
+    /// Source: Queue Storage REST, *List Queues*.
+    pub(super) fn list_queues(
+        &mut self,
+        service: Service,
+        account: Arc<str>,
+        prefix: &str,
+        from: Box<str>,
+        limit: u32,
+    ) -> Decision {
+        let first = EntityName {
+            service,
+            account: account.clone(),
+            name: if *from < *prefix { prefix.into() } else { from },
+        };
+        let mut matches = self
+            .state()
+            .catalogue
+            .range(first..)
+            .take_while(|(name, _)| {
+                name.service == service && name.account == account && name.name.starts_with(prefix)
+            });
+        let mut queues = Vec::new();
+        for (name, incarnation) in matches.by_ref().take(limit as usize) {
+            queues.push(ListedQueue {
+                name: name.name.clone(),
+                metadata: self.entity(*incarnation).metadata.clone(),
+            });
+        }
+        let next = matches.next().map(|(name, _)| name.name.clone());
+        Decision {
+            result: Ok(Outcome::Queues(QueuePage { queues, next })),
+            scope: Scope::Catalogue,
+        }
+    }
+}

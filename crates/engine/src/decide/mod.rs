@@ -1,0 +1,199 @@
+//! Decisions: a table of contents. Each family of commands has a file.
+//!
+//! All refusals come before the first event, so that a refused command changed nothing.
+
+mod list;
+mod queue;
+mod receive;
+mod send;
+mod settle;
+
+#[cfg(test)]
+mod tests;
+
+use crate::entity::Entity;
+use crate::token::{Place, TokenCipher, TokenKind};
+use crate::{
+    Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome, Refusal,
+    SequenceNumber, State, Timestamp, Token,
+};
+
+/// The answer to a command, and what it rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The answer. Until the log is durable up to the last event within the scope, nobody may see
+    /// it: a crash could take back what it shows.
+    pub result: Result<Outcome, Refusal>,
+    /// What the command read or changed.
+    pub scope: Scope,
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One entity, and nothing else.
+    Entity(Incarnation),
+    /// Which entities there are, and their metadata.
+    Catalogue,
+}
+
+/// One go at the state: everything that is decided at one moment, against one journal.
+///
+/// To emit an event applies it at once, so that what follows in the same turn sees it.
+pub struct Turn<'a> {
+    state: &'a mut State,
+    now: Timestamp,
+    journal: &'a mut dyn Journal,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn at `now`, which must not lie before the last event.
+    pub fn new(state: &'a mut State, now: Timestamp, journal: &'a mut dyn Journal) -> Self {
+        assert!(
+            state.last_event_at <= now,
+            "time went back from {} to {now}",
+            state.last_event_at
+        );
+        Self {
+            state,
+            now,
+            journal,
+        }
+    }
+
+    /// Decides a command.
+    pub fn decide(&mut self, command: Command) -> Decision {
+        match command {
+            Command::Initialize { secret } => self.initialize(secret),
+            Command::CreateQueue { queue, metadata } => self.create_queue(queue, metadata),
+            Command::DeleteQueue { queue } => self.delete_queue(&queue),
+            Command::ReadQueue { queue } => self.read_queue(&queue),
+            Command::SetQueueMetadata { queue, metadata } => {
+                self.set_queue_metadata(&queue, metadata)
+            }
+            Command::ListQueues {
+                service,
+                account,
+                prefix,
+                from,
+                limit,
+            } => self.list_queues(service, account, &prefix, from, limit),
+            Command::Send {
+                queue,
+                body,
+                encoding,
+                time_to_live_seconds,
+                visibility_timeout,
+            } => self.send(
+                &queue,
+                &body,
+                encoding,
+                time_to_live_seconds,
+                visibility_timeout,
+            ),
+            Command::Receive {
+                queue,
+                count,
+                visibility_timeout,
+            } => self.receive(&queue, count, visibility_timeout),
+            Command::Peek { queue, count } => self.peek(&queue, count),
+            Command::Update {
+                queue,
+                message,
+                receipt,
+                visibility_timeout,
+                body,
+            } => self.update(&queue, message, receipt, visibility_timeout, body),
+            Command::Delete {
+                queue,
+                message,
+                receipt,
+            } => self.delete(&queue, message, receipt),
+            Command::Clear { queue } => self.clear(&queue),
+        }
+    }
+
+    fn initialize(&mut self, secret: [u8; 16]) -> Decision {
+        let result = if self.state.is_initialized() {
+            Err(Refusal::AlreadyInitialized)
+        } else {
+            self.emit(Fact::PartitionInitialized { secret });
+            Ok(Outcome::Initialized)
+        };
+        Decision {
+            result,
+            scope: Scope::Catalogue,
+        }
+    }
+
+    pub(crate) fn emit(&mut self, fact: Fact) {
+        let event = Event { at: self.now, fact };
+        self.journal.record(&event);
+        self.state.apply(event);
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        self.state
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Runs a decision about the entity of that name, or refuses for want of it.
+    fn with_entity(
+        &mut self,
+        name: &EntityName,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Result<Outcome, Refusal>,
+    ) -> Decision {
+        match self.state.catalogue.get(name) {
+            Some(&incarnation) => Decision {
+                result: decide(self, incarnation),
+                scope: Scope::Entity(incarnation),
+            },
+            None => Decision {
+                result: Err(Refusal::QueueNotFound {
+                    queue: name.name.clone(),
+                }),
+                scope: Scope::Catalogue,
+            },
+        }
+    }
+
+    fn entity(&self, incarnation: Incarnation) -> &Entity {
+        self.state
+            .entities
+            .get(&incarnation)
+            .expect("the catalogue names only entities that are there")
+    }
+
+    fn cipher(&self) -> &TokenCipher {
+        self.state
+            .cipher
+            .as_ref()
+            .expect("the runner initializes a partition before it takes other commands")
+    }
+
+    fn message_id(&self, incarnation: Incarnation, sequence_number: SequenceNumber) -> Token {
+        let place = Place {
+            incarnation,
+            sequence_number,
+            generation: LeaseGeneration::default(),
+        };
+        self.cipher().seal(TokenKind::MessageId, place)
+    }
+
+    fn receipt(
+        &self,
+        incarnation: Incarnation,
+        sequence_number: SequenceNumber,
+        generation: LeaseGeneration,
+    ) -> Token {
+        let place = Place {
+            incarnation,
+            sequence_number,
+            generation,
+        };
+        self.cipher().seal(TokenKind::PopReceipt, place)
+    }
+}

@@ -1,0 +1,105 @@
+//! What the holder of a receipt may do: update and delete. And clearing a whole queue.
+
+use bytes::Bytes;
+
+use super::send::check_size;
+use super::{Decision, Turn};
+use crate::token::TokenKind;
+use crate::{
+    BodyEncoding, EntityName, Fact, Incarnation, Outcome, Refusal, SequenceNumber, Token,
+    VisibilityTimeout,
+};
+
+impl Turn<'_> {
+    /// A receipt stays good after its visibility timeout, until the message is received again.
+    ///
+    /// Source: Queue Storage REST, *Update Message*.
+    pub(super) fn update(
+        &mut self,
+        queue: &EntityName,
+        message: Token,
+        receipt: Token,
+        visibility_timeout: VisibilityTimeout,
+        body: Option<(BodyEncoding, Bytes)>,
+    ) -> Decision {
+        self.with_entity(queue, |turn, queue| {
+            if let Some((_, body)) = &body {
+                check_size(body)?;
+            }
+            let sequence_number = turn.held(queue, message, receipt)?;
+            let visible_at = visibility_timeout.after(turn.now());
+            let body = body.map(|(encoding, body)| (encoding, turn.journal.store_body(&body)));
+            turn.emit(Fact::MessageUpdated {
+                queue,
+                sequence_number,
+                visible_at,
+                body,
+            });
+            let generation = turn.message(queue, sequence_number).generation;
+            Ok(Outcome::Updated {
+                receipt: turn.receipt(queue, sequence_number, generation),
+                visible_at,
+            })
+        })
+    }
+
+    /// Source: Queue Storage REST, *Delete Message*.
+    pub(super) fn delete(
+        &mut self,
+        queue: &EntityName,
+        message: Token,
+        receipt: Token,
+    ) -> Decision {
+        self.with_entity(queue, |turn, queue| {
+            let sequence_number = turn.held(queue, message, receipt)?;
+            turn.emit(Fact::MessageDeleted {
+                queue,
+                sequence_number,
+            });
+            Ok(Outcome::Deleted)
+        })
+    }
+
+    /// Source: Queue Storage REST, *Clear Messages*.
+    pub(super) fn clear(&mut self, queue: &EntityName) -> Decision {
+        self.with_entity(queue, |turn, queue| {
+            let backlog = &turn.entity(queue).backlog;
+            if backlog.count() > 0 {
+                let before = backlog.next();
+                turn.emit(Fact::QueueCleared { queue, before });
+            }
+            Ok(Outcome::Cleared)
+        })
+    }
+
+    /// The message of that id, if the receipt is its latest.
+    fn held(
+        &self,
+        queue: Incarnation,
+        message: Token,
+        receipt: Token,
+    ) -> Result<SequenceNumber, Refusal> {
+        let place = self
+            .cipher()
+            .open(TokenKind::MessageId, message)
+            .filter(|place| place.incarnation == queue)
+            .ok_or(Refusal::MessageNotFound)?;
+        let sequence_number = place.sequence_number;
+        let message = self
+            .entity(queue)
+            .backlog
+            .get(sequence_number, self.now())
+            .ok_or(Refusal::MessageNotFound)?;
+        let lease = self
+            .cipher()
+            .open(TokenKind::PopReceipt, receipt)
+            .ok_or(Refusal::PopReceiptMismatch)?;
+        if (lease.incarnation, lease.sequence_number, lease.generation)
+            == (queue, sequence_number, message.generation)
+        {
+            Ok(sequence_number)
+        } else {
+            Err(Refusal::PopReceiptMismatch)
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! What happened. Events are kept in the log for ever; `EVENTS.md` lists their bytes.
+//!
+//! An event carries all that `apply` needs, so that a replay decides nothing. A new need is a new
+//! event or a new version of one, never a new meaning of an old one.
+
+use std::sync::Arc;
+
+use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::{
+    BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata, SequenceNumber, Service,
+    Timestamp,
+};
+
+/// A fact about a partition, with the time at which it became one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The runner's time when it was decided.
+    pub at: Timestamp,
+    /// What happened.
+    pub fact: Fact,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The partition got the secret that its tokens are made with.
+    PartitionInitialized {
+        /// 128 random bits.
+        secret: [u8; 16],
+    },
+    /// A queue came into being.
+    QueueCreated {
+        /// Its incarnation.
+        queue: Incarnation,
+        /// Its name.
+        name: EntityName,
+        /// Its metadata.
+        metadata: Metadata,
+    },
+    /// A queue and everything in it is gone.
+    QueueDeleted {
+        /// The queue.
+        queue: Incarnation,
+    },
+    /// A queue's metadata was replaced.
+    QueueMetadataSet {
+        /// The queue.
+        queue: Incarnation,
+        /// All of the new metadata.
+        metadata: Metadata,
+    },
+    /// A message was put at the tail of a queue.
+    MessageSent {
+        /// The queue.
+        queue: Incarnation,
+        /// The message's order in it.
+        sequence_number: SequenceNumber,
+        /// When it expires.
+        expires_at: Timestamp,
+        /// When it can first be received.
+        visible_at: Timestamp,
+        /// How its body is to be understood.
+        encoding: BodyEncoding,
+        /// Where its body is.
+        body: BodyLocation,
+    },
+    /// A message was handed to a receiver: one more delivery, and a new lease generation.
+    MessageReceived {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+        /// When it shows again.
+        visible_at: Timestamp,
+    },
+    /// A message's lease was renewed or ended by its holder: a new lease generation, no delivery.
+    MessageUpdated {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+        /// When it shows again.
+        visible_at: Timestamp,
+        /// The new body, if it was replaced.
+        body: Option<(BodyEncoding, BodyLocation)>,
+    },
+    /// A message was deleted by its holder.
+    MessageDeleted {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+    },
+    /// Every message below a sequence number was deleted.
+    QueueCleared {
+        /// The queue.
+        queue: Incarnation,
+        /// The first message that was not deleted.
+        before: SequenceNumber,
+    },
+    /// The messages of one run whose time to live had passed at the event's time are gone.
+    RunExpired {
+        /// The queue.
+        queue: Incarnation,
+        /// The run: the sequence numbers of its messages, divided by the length of a run.
+        run: u64,
+    },
+}
+
+/// The version that this build writes, of every event.
+const VERSION: u8 = 1;
+
+mod kind {
+    pub(super) const PARTITION_INITIALIZED: u8 = 1;
+    pub(super) const QUEUE_CREATED: u8 = 2;
+    pub(super) const QUEUE_DELETED: u8 = 3;
+    pub(super) const QUEUE_METADATA_SET: u8 = 4;
+    pub(super) const MESSAGE_SENT: u8 = 5;
+    pub(super) const MESSAGE_RECEIVED: u8 = 6;
+    pub(super) const MESSAGE_UPDATED: u8 = 7;
+    pub(super) const MESSAGE_DELETED: u8 = 8;
+    pub(super) const QUEUE_CLEARED: u8 = 9;
+    pub(super) const RUN_EXPIRED: u8 = 10;
+}
+
+impl Event {
+    /// The entity that the event is about, if it is about one.
+    pub fn entity(&self) -> Option<Incarnation> {
+        match &self.fact {
+            Fact::PartitionInitialized { .. } => None,
+            Fact::QueueCreated { queue, .. }
+            | Fact::QueueDeleted { queue }
+            | Fact::QueueMetadataSet { queue, .. }
+            | Fact::MessageSent { queue, .. }
+            | Fact::MessageReceived { queue, .. }
+            | Fact::MessageUpdated { queue, .. }
+            | Fact::MessageDeleted { queue, .. }
+            | Fact::QueueCleared { queue, .. }
+            | Fact::RunExpired { queue, .. } => Some(*queue),
+        }
+    }
+
+    /// Whether a listing of entities, or the absence of one, shows the event.
+    pub fn shows_in_catalogue(&self) -> bool {
+        match &self.fact {
+            Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueDeleted { .. }
+            | Fact::QueueMetadataSet { .. } => true,
+            Fact::MessageSent { .. }
+            | Fact::MessageReceived { .. }
+            | Fact::MessageUpdated { .. }
+            | Fact::MessageDeleted { .. }
+            | Fact::QueueCleared { .. }
+            | Fact::RunExpired { .. } => false,
+        }
+    }
+
+    /// Appends the event's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match &self.fact {
+            Fact::PartitionInitialized { secret } => {
+                self.start(out, kind::PARTITION_INITIALIZED);
+                out.extend_from_slice(secret);
+            }
+            Fact::QueueCreated {
+                queue,
+                name,
+                metadata,
+            } => {
+                self.start_for(out, kind::QUEUE_CREATED, *queue);
+                put_name(out, name);
+                put_metadata(out, metadata);
+            }
+            Fact::QueueDeleted { queue } => self.start_for(out, kind::QUEUE_DELETED, *queue),
+            Fact::QueueMetadataSet { queue, metadata } => {
+                self.start_for(out, kind::QUEUE_METADATA_SET, *queue);
+                put_metadata(out, metadata);
+            }
+            Fact::MessageSent {
+                queue,
+                sequence_number,
+                expires_at,
+                visible_at,
+                encoding,
+                body,
+            } => {
+                self.start_for(out, kind::MESSAGE_SENT, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *expires_at);
+                put_time(out, *visible_at);
+                put_body(out, *encoding, *body);
+            }
+            Fact::MessageReceived {
+                queue,
+                sequence_number,
+                visible_at,
+            } => {
+                self.start_for(out, kind::MESSAGE_RECEIVED, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *visible_at);
+            }
+            Fact::MessageUpdated {
+                queue,
+                sequence_number,
+                visible_at,
+                body,
+            } => {
+                self.start_for(out, kind::MESSAGE_UPDATED, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *visible_at);
+                out.push(u8::from(body.is_some()));
+                if let Some((encoding, location)) = body {
+                    put_body(out, *encoding, *location);
+                }
+            }
+            Fact::MessageDeleted {
+                queue,
+                sequence_number,
+            } => {
+                self.start_for(out, kind::MESSAGE_DELETED, *queue);
+                put_varint(out, sequence_number.as_u64());
+            }
+            Fact::QueueCleared { queue, before } => {
+                self.start_for(out, kind::QUEUE_CLEARED, *queue);
+                put_varint(out, before.as_u64());
+            }
+            Fact::RunExpired { queue, run } => {
+                self.start_for(out, kind::RUN_EXPIRED, *queue);
+                put_varint(out, *run);
+            }
+        }
+    }
+
+    fn start(&self, out: &mut Vec<u8>, kind: u8) {
+        out.extend_from_slice(&[kind, VERSION]);
+        put_time(out, self.at);
+    }
+
+    fn start_for(&self, out: &mut Vec<u8>, kind: u8, queue: Incarnation) {
+        self.start(out, kind);
+        put_varint(out, queue.as_u64());
+    }
+
+    /// Reads an event that any version up to this one wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let kind = r.u8()?;
+        if r.u8()? != VERSION {
+            return Err(r.error("event version that is not known"));
+        }
+        let at = time(&mut r)?;
+        let fact = match kind {
+            kind::PARTITION_INITIALIZED => Fact::PartitionInitialized { secret: r.array()? },
+            kind::QUEUE_CREATED => Fact::QueueCreated {
+                queue: incarnation(&mut r)?,
+                name: name(&mut r)?,
+                metadata: metadata(&mut r)?,
+            },
+            kind::QUEUE_DELETED => Fact::QueueDeleted {
+                queue: incarnation(&mut r)?,
+            },
+            kind::QUEUE_METADATA_SET => Fact::QueueMetadataSet {
+                queue: incarnation(&mut r)?,
+                metadata: metadata(&mut r)?,
+            },
+            kind::MESSAGE_SENT => {
+                let (queue, sequence_number) = (incarnation(&mut r)?, sequence_number(&mut r)?);
+                let (expires_at, visible_at) = (time(&mut r)?, time(&mut r)?);
+                let (encoding, body) = body(&mut r)?;
+                Fact::MessageSent {
+                    queue,
+                    sequence_number,
+                    expires_at,
+                    visible_at,
+                    encoding,
+                    body,
+                }
+            }
+            kind::MESSAGE_RECEIVED => Fact::MessageReceived {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+                visible_at: time(&mut r)?,
+            },
+            kind::MESSAGE_UPDATED => Fact::MessageUpdated {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+                visible_at: time(&mut r)?,
+                body: match r.u8()? {
+                    0 => None,
+                    1 => Some(body(&mut r)?),
+                    _ => return Err(r.error("flag that is neither 0 nor 1")),
+                },
+            },
+            kind::MESSAGE_DELETED => Fact::MessageDeleted {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+            },
+            kind::QUEUE_CLEARED => Fact::QueueCleared {
+                queue: incarnation(&mut r)?,
+                before: sequence_number(&mut r)?,
+            },
+            kind::RUN_EXPIRED => Fact::RunExpired {
+                queue: incarnation(&mut r)?,
+                run: r.varint()?,
+            },
+            _ => return Err(r.error("event kind that is not known")),
+        };
+        r.finish()?;
+        Ok(Self { at, fact })
+    }
+}
+
+/// A time, with [`Timestamp::NEVER`] as 0, because it is the most frequent of the large ones.
+pub(crate) fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    put_varint(out, time.as_ms().wrapping_add(1));
+}
+
+pub(crate) fn time(r: &mut Reader<'_>) -> Result<Timestamp, DecodeError> {
+    Ok(Timestamp::from_ms(r.varint()?.wrapping_sub(1)))
+}
+
+pub(crate) fn incarnation(r: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
+    r.varint_bits(Incarnation::BITS).map(Incarnation::new)
+}
+
+pub(crate) fn sequence_number(r: &mut Reader<'_>) -> Result<SequenceNumber, DecodeError> {
+    r.varint_bits(SequenceNumber::BITS).map(SequenceNumber::new)
+}
+
+pub(crate) fn put_name(out: &mut Vec<u8>, name: &EntityName) {
+    out.push(match name.service {
+        Service::QueueStorage => 1,
+    });
+    put_str(out, &name.account);
+    put_str(out, &name.name);
+}
+
+pub(crate) fn name(r: &mut Reader<'_>) -> Result<EntityName, DecodeError> {
+    let service = match r.u8()? {
+        1 => Service::QueueStorage,
+        _ => return Err(r.error("service that is not known")),
+    };
+    let account: Arc<str> = r.str()?.into();
+    let name: Box<str> = r.str()?.into();
+    Ok(EntityName {
+        service,
+        account,
+        name,
+    })
+}
+
+pub(crate) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    put_varint(out, metadata.len() as u64);
+    for (name, value) in metadata.iter() {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+pub(crate) fn metadata(r: &mut Reader<'_>) -> Result<Metadata, DecodeError> {
+    let count = r.varint()?;
+    // Collecting through a `Result` takes no capacity from `count`, which is not checked yet.
+    (0..count).map(|_| Ok((r.str()?, r.str()?))).collect()
+}
+
+pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLocation) {
+    out.push(match encoding {
+        BodyEncoding::Text => 1,
+        BodyEncoding::Raw => 2,
+    });
+    put_varint(out, body.record);
+    put_varint(out, u64::from(body.offset));
+    put_varint(out, u64::from(body.length));
+}
+
+pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
+    let encoding = match r.u8()? {
+        1 => BodyEncoding::Text,
+        2 => BodyEncoding::Raw,
+        _ => return Err(r.error("body encoding that is not known")),
+    };
+    let location = BodyLocation {
+        record: r.varint()?,
+        offset: r.varint_u32()?,
+        length: r.varint_u32()?,
+    };
+    Ok((encoding, location))
+}
+
+#[cfg(test)]
+mod tests;

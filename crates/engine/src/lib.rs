@@ -1,0 +1,43 @@
+//! What a queue, a message and a lease are: a pure, deterministic state machine.
+//!
+//! A [`Command`] asks; [`Turn::decide`] answers with an [`Outcome`] or a [`Refusal`] and emits
+//! [`Event`]s; [`State::apply`] is total and is all that a replay runs. Events, not commands, are
+//! kept: a newer version may decide differently and still reads every older log.
+//!
+//! The engine knows no clock, no bytes on the wire and no file. Time comes in as `now`; message
+//! bodies go out through a [`Journal`] and are remembered only as a [`BodyLocation`].
+
+mod backlog;
+mod codec;
+mod command;
+mod decide;
+mod entity;
+mod event;
+mod journal;
+mod message;
+mod metadata;
+mod name;
+mod outcome;
+mod profile;
+mod snapshot;
+mod state;
+mod tick;
+mod time;
+mod token;
+
+pub use codec::DecodeError;
+pub use command::Command;
+pub use decide::{Decision, Scope, Turn};
+pub use event::{Event, Fact};
+pub use journal::{BodyLocation, Journal};
+pub use message::BodyEncoding;
+pub use metadata::Metadata;
+pub use name::{EntityName, Service};
+pub use outcome::{
+    ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
+    SentMessage,
+};
+pub use state::State;
+pub use tick::Ticked;
+pub use time::{Timestamp, VisibilityTimeout};
+pub use token::{Incarnation, LeaseGeneration, SequenceNumber, Token};

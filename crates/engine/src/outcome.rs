@@ -1,0 +1,179 @@
+//! What a partition answers.
+
+use thiserror::Error;
+
+use crate::{BodyEncoding, BodyLocation, Metadata, Timestamp, Token};
+
+/// The answer to a command that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The partition has its secret.
+    Initialized,
+    /// The queue is new.
+    QueueCreated,
+    /// A queue of that name was there already, with the same metadata. Nothing changed.
+    QueueUnchanged,
+    /// The queue is gone, with everything in it.
+    QueueDeleted,
+    /// A queue as it is.
+    Queue(QueueView),
+    /// The queue has the new metadata.
+    QueueMetadataSet,
+    /// Part of an account's queues.
+    Queues(QueuePage),
+    /// The message is in the queue.
+    Sent(SentMessage),
+    /// The messages that were taken; none if none was visible.
+    Received(Vec<ReceivedMessage>),
+    /// The messages at the head; none if none was visible.
+    Peeked(Vec<PeekedMessage>),
+    /// The message has a new pop receipt.
+    Updated {
+        /// The pop receipt that is valid now.
+        receipt: Token,
+        /// When the message shows again.
+        visible_at: Timestamp,
+    },
+    /// The message is gone.
+    Deleted,
+    /// Every message is gone.
+    Cleared,
+}
+
+impl Outcome {
+    /// Where the bodies of the messages in this answer lie, in the order of the messages.
+    pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
+        let (received, peeked): (&[ReceivedMessage], &[PeekedMessage]) = match self {
+            Self::Received(messages) => (messages, &[]),
+            Self::Peeked(messages) => (&[], messages),
+            _ => (&[], &[]),
+        };
+        let received = received.iter().map(|message| message.body);
+        received.chain(peeked.iter().map(|message| message.body))
+    }
+}
+
+/// A queue's metadata and how much is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// The metadata as it was set last.
+    pub metadata: Metadata,
+    /// How many messages there are, hidden ones included. Never lower than the real number; may
+    /// include messages that expired a moment ago.
+    pub approximate_message_count: u64,
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePage {
+    /// The queues, in ascending order of their names' bytes.
+    pub queues: Vec<ListedQueue>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Box<str>>,
+}
+
+/// A queue in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedQueue {
+    /// The name within the account.
+    pub name: Box<str>,
+    /// Its metadata.
+    pub metadata: Metadata,
+}
+
+/// A message just sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentMessage {
+    /// The message's id.
+    pub message: Token,
+    /// A pop receipt that is good at once, without receiving the message.
+    pub receipt: Token,
+    /// When it was put.
+    pub inserted_at: Timestamp,
+    /// When it expires; [`Timestamp::NEVER`] if it does not.
+    pub expires_at: Timestamp,
+    /// When it can first be received.
+    pub visible_at: Timestamp,
+}
+
+/// A message taken by a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    /// The message's id.
+    pub message: Token,
+    /// The pop receipt of this delivery. All earlier ones have stopped working.
+    pub receipt: Token,
+    /// When it was put.
+    pub inserted_at: Timestamp,
+    /// When it expires; [`Timestamp::NEVER`] if it does not.
+    pub expires_at: Timestamp,
+    /// When it shows again.
+    pub visible_at: Timestamp,
+    /// How often it has been delivered, this time included.
+    pub delivery_count: u32,
+    /// How the body is to be understood.
+    pub encoding: BodyEncoding,
+    /// Where the body is.
+    pub body: BodyLocation,
+}
+
+/// A message at the head, as a peek shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeekedMessage {
+    /// The message's id.
+    pub message: Token,
+    /// When it was put.
+    pub inserted_at: Timestamp,
+    /// When it expires; [`Timestamp::NEVER`] if it does not.
+    pub expires_at: Timestamp,
+    /// How often it has been delivered.
+    pub delivery_count: u32,
+    /// How the body is to be understood.
+    pub encoding: BodyEncoding,
+    /// Where the body is.
+    pub body: BodyLocation,
+}
+
+/// Why a command was not carried out. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The partition has its secret already.
+    #[error("the partition is initialized already")]
+    AlreadyInitialized,
+    /// There is no such queue.
+    #[error("queue {queue} does not exist")]
+    QueueNotFound {
+        /// The name asked for.
+        queue: Box<str>,
+    },
+    /// There is a queue of that name with other metadata.
+    #[error("queue {queue} exists already, with other metadata")]
+    QueueAlreadyExists {
+        /// The name asked for.
+        queue: Box<str>,
+    },
+    /// There is no such message: it never was, or was deleted, or has expired.
+    #[error("the message does not exist")]
+    MessageNotFound,
+    /// The message is there, but the receipt is not its latest.
+    #[error("the pop receipt is not the message's latest one")]
+    PopReceiptMismatch,
+    /// A message that is hidden until it expires could never be received.
+    #[error(
+        "visibility timeout {visibility_timeout_seconds} s is not below the time to live of {time_to_live_seconds} s"
+    )]
+    HiddenBeyondExpiry {
+        /// The visibility timeout asked for.
+        visibility_timeout_seconds: u32,
+        /// The time to live asked for.
+        time_to_live_seconds: u32,
+    },
+    /// The body is larger than a message may be.
+    #[error("body of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
+    BodyTooLarge {
+        /// The size of the body.
+        size_bytes: usize,
+        /// The largest allowed.
+        limit_bytes: usize,
+    },
+}

@@ -1,0 +1,162 @@
+//! The state as bytes, in parts.
+//!
+//! A snapshot is the partition's own part, then each entity's, then the entity's messages in parts
+//! of bounded size. Nothing spans two parts, so that parts can later be written at different times.
+
+use crate::codec::{DecodeError, Reader, put_varint};
+use crate::entity::Entity;
+use crate::event::{
+    body, incarnation, metadata, name, put_body, put_metadata, put_name, put_time, sequence_number,
+    time,
+};
+use crate::message::{Message, Placement};
+use crate::token::TokenCipher;
+use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
+
+const VERSION: u8 = 1;
+
+mod kind {
+    pub(super) const PARTITION: u8 = 1;
+    pub(super) const QUEUE: u8 = 2;
+    pub(super) const MESSAGES: u8 = 3;
+}
+
+/// A part is closed once it has this many bytes.
+const PART_SIZE_BYTES: usize = 256 * 1024;
+
+impl State {
+    /// Hands out the parts of a snapshot, in the order in which they must be restored.
+    pub fn snapshot(&self, mut part: impl FnMut(&[u8])) {
+        let mut out = vec![kind::PARTITION, VERSION];
+        out.push(u8::from(self.cipher.is_some()));
+        if let Some(cipher) = &self.cipher {
+            out.extend_from_slice(cipher.secret());
+        }
+        put_varint(&mut out, self.next_incarnation.as_u64());
+        put_time(&mut out, self.last_event_at);
+        part(&out);
+        for (incarnation, entity) in &self.entities {
+            out.clear();
+            put_entity(&mut out, *incarnation, entity);
+            part(&out);
+            let start = |out: &mut Vec<u8>| {
+                out.clear();
+                out.extend_from_slice(&[kind::MESSAGES, VERSION]);
+                put_varint(out, incarnation.as_u64());
+            };
+            start(&mut out);
+            let empty = out.len();
+            for (sequence_number, message) in entity.backlog.messages() {
+                put_message(&mut out, sequence_number, message);
+                if out.len() >= PART_SIZE_BYTES {
+                    part(&out);
+                    start(&mut out);
+                }
+            }
+            if out.len() > empty {
+                part(&out);
+            }
+        }
+    }
+
+    /// Adds a part of a snapshot to a state that began empty.
+    pub fn restore(&mut self, part: &[u8]) -> Result<(), DecodeError> {
+        let mut r = Reader::new(part);
+        let kind = r.u8()?;
+        if r.u8()? != VERSION {
+            return Err(r.error("snapshot part version that is not known"));
+        }
+        match kind {
+            kind::PARTITION => self.restore_partition(&mut r)?,
+            kind::QUEUE => self.restore_entity(&mut r)?,
+            kind::MESSAGES => self.restore_messages(&mut r)?,
+            _ => return Err(r.error("snapshot part kind that is not known")),
+        }
+        r.finish()
+    }
+
+    fn restore_partition(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.cipher = match r.u8()? {
+            0 => None,
+            1 => Some(TokenCipher::new(r.array()?)),
+            _ => return Err(r.error("flag that is neither 0 nor 1")),
+        };
+        self.next_incarnation = incarnation(r)?;
+        self.last_event_at = time(r)?;
+        Ok(())
+    }
+
+    fn restore_entity(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let incarnation = incarnation(r)?;
+        let mut entity = Entity::new(name(r)?, metadata(r)?, time(r)?);
+        entity.backlog.set_next(sequence_number(r)?);
+        self.catalogue.insert(entity.name.clone(), incarnation);
+        self.entities.insert(incarnation, entity);
+        Ok(())
+    }
+
+    fn restore_messages(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let incarnation = incarnation(r)?;
+        let Some(entity) = self.entities.get_mut(&incarnation) else {
+            return Err(r.error("messages of a queue that is not there"));
+        };
+        let next = entity.backlog.next();
+        while !r.is_empty() {
+            let sequence_number = sequence_number(r)?;
+            if sequence_number >= next {
+                return Err(r.error("message above its queue's next sequence number"));
+            }
+            let message = message(r)?;
+            if !entity.backlog.restore(sequence_number, message) {
+                return Err(r.error("messages out of order"));
+            }
+        }
+        self.note_deadline(incarnation);
+        Ok(())
+    }
+}
+
+fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &Entity) {
+    out.extend_from_slice(&[kind::QUEUE, VERSION]);
+    put_varint(out, incarnation.as_u64());
+    put_name(out, &entity.name);
+    put_metadata(out, &entity.metadata);
+    put_time(out, entity.created_at);
+    put_varint(out, entity.backlog.next().as_u64());
+}
+
+fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Message) {
+    put_varint(out, sequence_number.as_u64());
+    put_time(out, message.inserted_at);
+    put_time(out, message.expires_at);
+    put_time(out, message.visible_at);
+    put_varint(out, u64::from(message.generation.as_u32()));
+    put_varint(out, u64::from(message.delivery_count));
+    out.push(match message.placement {
+        Placement::Fresh => 0,
+        Placement::Timed => 1,
+    });
+    put_body(out, message.encoding, message.body);
+}
+
+fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
+    let (inserted_at, expires_at, visible_at) = (time(r)?, time(r)?, time(r)?);
+    let generation = LeaseGeneration::new(r.varint_u32()?);
+    let delivery_count = r.varint_u32()?;
+    let placement = match r.u8()? {
+        0 => Placement::Fresh,
+        1 => Placement::Timed,
+        _ => return Err(r.error("placement that is not known")),
+    };
+    let (encoding, body) = body(r)?;
+    Ok(Message {
+        inserted_at,
+        expires_at,
+        visible_at,
+        body,
+        generation,
+        delivery_count,
+        encoding,
+        placement,
+    })
+}

@@ -1,0 +1,216 @@
+//! What a partition is, and how events change it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::entity::Entity;
+use crate::message::{Message, Placement};
+use crate::token::TokenCipher;
+use crate::{BodyLocation, EntityName, Event, Fact, Incarnation, LeaseGeneration, Timestamp};
+
+/// The whole state of a partition: the sum of its events.
+///
+/// Changes come through [`State::apply`] alone. It is total: any event that any version wrote
+/// applies without error, and one that no longer fits (its queue or message is gone) changes
+/// nothing.
+#[derive(Debug, PartialEq)]
+pub struct State {
+    pub(crate) cipher: Option<TokenCipher>,
+    pub(crate) next_incarnation: Incarnation,
+    pub(crate) catalogue: BTreeMap<EntityName, Incarnation>,
+    pub(crate) entities: BTreeMap<Incarnation, Entity>,
+    /// The entities that have something to do at a time of its own.
+    pub(crate) deadlines: BTreeSet<(Timestamp, Incarnation)>,
+    pub(crate) last_event_at: Timestamp,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    /// A partition before its first event.
+    pub fn new() -> Self {
+        Self {
+            cipher: None,
+            next_incarnation: Incarnation::new(1),
+            catalogue: BTreeMap::new(),
+            entities: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            last_event_at: Timestamp::ZERO,
+        }
+    }
+
+    /// Makes an event part of the state.
+    pub fn apply(&mut self, event: Event) {
+        self.last_event_at = self.last_event_at.max(event.at);
+        let entity = event.entity();
+        self.apply_fact(event.at, event.fact);
+        if let Some(entity) = entity {
+            self.note_deadline(entity);
+        }
+    }
+
+    fn apply_fact(&mut self, at: Timestamp, fact: Fact) {
+        match fact {
+            Fact::PartitionInitialized { secret } => self.cipher = Some(TokenCipher::new(secret)),
+            Fact::QueueCreated {
+                queue,
+                name,
+                metadata,
+            } => self.create(queue, Entity::new(name, metadata, at)),
+            Fact::QueueDeleted { queue } => self.delete(queue),
+            Fact::QueueMetadataSet { queue, metadata } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.metadata = metadata;
+                }
+            }
+            Fact::MessageSent {
+                queue,
+                sequence_number,
+                expires_at,
+                visible_at,
+                encoding,
+                body,
+            } => {
+                let placement = if visible_at.has_passed(at) {
+                    Placement::Fresh
+                } else {
+                    Placement::Timed
+                };
+                let message = Message {
+                    inserted_at: at,
+                    expires_at,
+                    visible_at,
+                    body,
+                    generation: LeaseGeneration::FIRST,
+                    delivery_count: 0,
+                    encoding,
+                    placement,
+                };
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.backlog.push(sequence_number, message);
+                }
+            }
+            Fact::MessageReceived {
+                queue,
+                sequence_number,
+                visible_at,
+            } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity
+                        .backlog
+                        .lease(sequence_number, visible_at, |message| {
+                            message.generation = message.generation.next();
+                            message.delivery_count = message.delivery_count.saturating_add(1);
+                        });
+                }
+            }
+            Fact::MessageUpdated {
+                queue,
+                sequence_number,
+                visible_at,
+                body,
+            } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity
+                        .backlog
+                        .lease(sequence_number, visible_at, |message| {
+                            message.generation = message.generation.next();
+                            if let Some((encoding, location)) = body {
+                                message.encoding = encoding;
+                                message.body = location;
+                            }
+                        });
+                }
+            }
+            Fact::MessageDeleted {
+                queue,
+                sequence_number,
+            } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.backlog.remove(sequence_number);
+                }
+            }
+            Fact::QueueCleared { queue, before } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.backlog.clear(before);
+                }
+            }
+            Fact::RunExpired { queue, run } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.backlog.expire_run(run, at);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn create(&mut self, incarnation: Incarnation, entity: Entity) {
+        if incarnation >= self.next_incarnation {
+            self.next_incarnation = incarnation.next();
+            self.catalogue.insert(entity.name.clone(), incarnation);
+            self.entities.insert(incarnation, entity);
+        }
+    }
+
+    fn delete(&mut self, incarnation: Incarnation) {
+        if let Some(entity) = self.entities.remove(&incarnation) {
+            self.catalogue.remove(&entity.name);
+            if let Some(deadline) = entity.deadline {
+                self.deadlines.remove(&(deadline, incarnation));
+            }
+        }
+    }
+
+    /// Keeps the ordered set of deadlines in step with an entity.
+    pub(crate) fn note_deadline(&mut self, incarnation: Incarnation) {
+        let Some(entity) = self.entities.get_mut(&incarnation) else {
+            return;
+        };
+        let deadline = entity.backlog.next_expiry();
+        if deadline != entity.deadline {
+            if let Some(old) = entity.deadline {
+                self.deadlines.remove(&(old, incarnation));
+            }
+            if let Some(new) = deadline {
+                self.deadlines.insert((new, incarnation));
+            }
+            entity.deadline = deadline;
+        }
+    }
+
+    /// Whether the partition has the secret that its tokens are made with.
+    pub fn is_initialized(&self) -> bool {
+        self.cipher.is_some()
+    }
+
+    /// The time of the latest event: the runner's clock never shows less.
+    pub fn last_event_at(&self) -> Timestamp {
+        self.last_event_at
+    }
+
+    /// When a tick is due next, if one ever is.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// How many queues and how many messages there are.
+    pub fn counts(&self) -> (usize, u64) {
+        let messages = self.entities.values().map(|entity| entity.backlog.count());
+        (self.entities.len(), messages.sum())
+    }
+
+    /// Where the bodies lie that are still needed.
+    pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
+        self.entities
+            .values()
+            .flat_map(|entity| entity.backlog.messages())
+            .map(|(_, message)| message.body)
+    }
+
+    pub(crate) fn find(&self, name: &EntityName) -> Option<(Incarnation, &Entity)> {
+        let incarnation = *self.catalogue.get(name)?;
+        Some((incarnation, self.entities.get(&incarnation)?))
+    }
+}
