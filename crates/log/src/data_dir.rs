@@ -1,0 +1,266 @@
+//! The data directory: who may use it, and which format it has.
+//!
+//! It holds a lock, a manifest, and a directory for each partition. A directory that is not empty
+//! and has no manifest is somebody else's, and is left alone.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::storage::FileStorage;
+use crate::storage::{create_directory, sync_directory};
+
+const FORMAT: u32 = 1;
+const LOCK: &str = "lock";
+const MANIFEST: &str = "MANIFEST";
+const MANIFEST_IN_PREPARATION: &str = "MANIFEST.new";
+const PARTITION: &str = "partition-0";
+/// What a file system puts into the root of a new volume.
+const LOST_AND_FOUND: &str = "lost+found";
+const ID_SIZE: usize = 16;
+
+/// A data directory that this process alone uses, until it is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    id: String,
+    /// The system releases the lock when the file is closed, also after a crash.
+    _lock: File,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, Error)]
+pub enum DataDirError {
+    /// The file system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has the lock.
+    #[error("the data directory {} is in use by another process", path.display())]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// Not empty, and without a manifest.
+    #[error(
+        "the directory {} is not empty and has no {MANIFEST}, so it is not a data directory of Kew; it holds {entry}",
+        path.display()
+    )]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// One of the things in it.
+        entry: String,
+    },
+    /// There is no data directory to look at.
+    #[error("{} is not a data directory of Kew: it has no {MANIFEST}", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A newer Kew has written here.
+    #[error(
+        "the data directory {} has format {found}, and this version of Kew reads formats up to {supported}",
+        path.display()
+    )]
+    NewerFormat {
+        /// The data directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that can be read.
+        supported: u32,
+    },
+    /// The manifest is not what Kew writes.
+    #[error("{} is damaged: {what}", path.display())]
+    DamagedManifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl DataDir {
+    /// Opens a data directory, or makes one of an empty or missing directory, and locks it.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
+        let path = path.into();
+        create_directory(&path).map_err(failed("create", &path))?;
+        // Before anything is created, so that a wrong path leaves no trace.
+        refuse_foreign(&path)?;
+        let lock = lock(&path)?;
+        let id = match read_manifest(&path)? {
+            Some(id) => id,
+            None => create_manifest(&path)?,
+        };
+        let partition = path.join(PARTITION);
+        create_directory(&partition).map_err(failed("create", &partition))?;
+        Ok(Self {
+            path,
+            id,
+            _lock: lock,
+        })
+    }
+
+    /// The storage of the partition's log.
+    pub fn storage(&self) -> Result<FileStorage, DataDirError> {
+        let path = self.path.join(PARTITION);
+        FileStorage::open(&path).map_err(failed("open", &path))
+    }
+
+    /// The storage of a data directory's log, to look at. Takes no lock and changes nothing, so
+    /// it works beside a running server.
+    pub fn inspect(path: &Path) -> Result<FileStorage, DataDirError> {
+        if read_manifest(path)?.is_none() {
+            return Err(DataDirError::Missing {
+                path: path.to_owned(),
+            });
+        }
+        let partition = path.join(PARTITION);
+        FileStorage::read_only(&partition).map_err(failed("open", &partition))
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What tells this directory from every other, in hexadecimal digits.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed("list", path))? {
+        let entry = entry.map_err(failed("list", path))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    let ours = [LOCK, MANIFEST_IN_PREPARATION, LOST_AND_FOUND];
+    names.sort_unstable();
+    let foreign = names.iter().find(|name| !ours.contains(&&***name));
+    match foreign {
+        Some(entry) if !names.iter().any(|name| name == MANIFEST) => Err(DataDirError::NotOurs {
+            path: path.to_owned(),
+            entry: entry.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, DataDirError> {
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataDirError::InUse {
+            path: directory.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+    }
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    #[serde(rename = "format")]
+    _format: u32,
+    id: String,
+}
+
+/// The directory's id, or `None` if there is no manifest.
+fn read_manifest(directory: &Path) -> Result<Option<String>, DataDirError> {
+    let path = directory.join(MANIFEST);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    let damaged = |what: String| DataDirError::DamagedManifest {
+        path: path.clone(),
+        what,
+    };
+    let text = String::from_utf8(bytes).map_err(|_| damaged("it is not text".to_owned()))?;
+    // The format comes first: only it says which other fields there are.
+    let Format { format } = toml::from_str(&text).map_err(|e| damaged(e.message().to_owned()))?;
+    if format > FORMAT {
+        return Err(DataDirError::NewerFormat {
+            path: directory.to_owned(),
+            found: format,
+            supported: FORMAT,
+        });
+    }
+    if format == 0 {
+        return Err(damaged("there is no format 0".to_owned()));
+    }
+    let Manifest { id, .. } = toml::from_str(&text).map_err(|e| damaged(e.message().to_owned()))?;
+    if id.len() != 2 * ID_SIZE || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(damaged(format!(
+            "the id {id:?} is not {} hexadecimal digits",
+            2 * ID_SIZE
+        )));
+    }
+    Ok(Some(id))
+}
+
+fn create_manifest(directory: &Path) -> Result<String, DataDirError> {
+    let mut random = [0; ID_SIZE];
+    getrandom::fill(&mut random)
+        .map_err(|error| failed("make an id for", directory)(io::Error::other(error)))?;
+    let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!(
+        "# Kew wrote this file. It says how to read the directory.\nformat = {FORMAT}\nid = \"{id}\"\n"
+    );
+    let temporary = directory.join(MANIFEST_IN_PREPARATION);
+    let path = directory.join(MANIFEST);
+    write_durably(&temporary, text.as_bytes()).map_err(failed("write", &temporary))?;
+    fs::rename(&temporary, &path).map_err(failed("create", &path))?;
+    sync_directory(directory).map_err(failed("sync", directory))?;
+    Ok(id)
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirError + use<> {
+    let path = path.to_owned();
+    move |source| DataDirError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+#[cfg(test)]
+#[path = "data_dir_tests.rs"]
+mod tests;

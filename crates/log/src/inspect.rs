@@ -1,0 +1,376 @@
+//! Looking at a log without opening it: what is there, and whether it is whole.
+//!
+//! Nothing is modified, so this works beside a running server too. What that server is writing at
+//! the moment then looks like a torn tail, and files may vanish; neither is reported as damage. Only
+//! a segment that the server uses again at that very moment may seem damaged: look again.
+
+use std::cmp::Ordering;
+use std::io;
+use std::sync::Arc;
+
+use crate::batch::{Entries, Entry};
+use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc, names};
+use crate::reader::records::{Record, RecordReader};
+use crate::recovery::{self, OpenError};
+use crate::replay::Ignore;
+use crate::segment::Segment;
+use crate::snapshot;
+use crate::storage::{self, IoFailure, Storage};
+use crate::survey::{Survey, format_error};
+use crate::walk::Counts;
+use crate::{Epoch, LogPosition, TailCut};
+
+/// What is in a log's directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// All segments, in order of position; those that a newer one replaced come last.
+    pub segments: Vec<SegmentReport>,
+    /// All snapshots, oldest first.
+    pub snapshots: Vec<SnapshotReport>,
+    /// Position of the snapshot that a start would use.
+    pub snapshot_used: Option<LogPosition>,
+    /// How many events a start would replay after it.
+    pub events_to_replay: u64,
+    /// Where the log ends.
+    pub end: LogPosition,
+    /// All before this position is proven to have been durable.
+    pub durable: LogPosition,
+    /// What was begun behind the end and never became durable.
+    pub tail_cut: Option<TailCut>,
+    /// Unfinished files, and retired ones waiting to be used again.
+    pub temporaries: Vec<String>,
+    /// Files that are not the log's.
+    pub foreign: Vec<String>,
+    /// Everything that is damaged. A start is refused if a start needs it.
+    pub damage: Vec<Damage>,
+}
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// The file's name.
+    pub file: String,
+    /// The segment's number.
+    pub number: u64,
+    /// The epoch that made it.
+    pub epoch: Epoch,
+    /// The position of the file's first byte.
+    pub base: LogPosition,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// What part it plays.
+    pub state: SegmentState,
+    /// After the last valid record.
+    pub end: LogPosition,
+    /// How many valid records it holds.
+    pub records: u64,
+    /// How many of them are marks.
+    pub marks: u64,
+    /// How many events they hold.
+    pub events: u64,
+    /// How many bodies they hold.
+    pub bodies: u64,
+}
+
+/// What part a segment plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// The log goes on in a later one.
+    Sealed,
+    /// The log ends here.
+    Active,
+    /// Empty, waiting for the active one to be full.
+    Prepared,
+    /// A newer one answers for all its positions.
+    Superseded,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// The file's name.
+    pub file: String,
+    /// Position of the state in it.
+    pub position: LogPosition,
+    /// How many parts it has; 0 if it is damaged.
+    pub parts: u32,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// Whether all of it is as it was written.
+    pub is_whole: bool,
+}
+
+/// Something that was durable and is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file's name.
+    pub file: String,
+    /// Where in the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// Whether the checksums of bodies are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bodies {
+    Skip,
+    Check,
+}
+
+/// Lists segments and snapshots, with the damage that shows on the way. Reads everything but the
+/// checksums of bodies.
+///
+/// Fails only if the storage does.
+pub fn inspect(storage: &dyn Storage) -> Result<Report, IoFailure> {
+    let (report, _) = examine(storage, Bodies::Skip)?;
+    Ok(report)
+}
+
+/// Reads everything, every body's checksum too, and fails with the first damage.
+pub fn verify(storage: &dyn Storage) -> Result<Report, OpenError> {
+    match examine(storage, Bodies::Check)? {
+        (_, Some(error)) => Err(error),
+        (report, None) => Ok(report),
+    }
+}
+
+fn examine(
+    storage: &dyn Storage,
+    bodies: Bodies,
+) -> Result<(Report, Option<OpenError>), IoFailure> {
+    let mut survey = Survey::of(storage)?;
+    let mut findings = Findings::default();
+    let is_linked = survey.damage.is_empty();
+    for error in survey.damage.drain(..) {
+        findings.add(error)?;
+    }
+    let mut report = Report {
+        temporaries: survey.temporaries.clone(),
+        foreign: survey.foreign.clone(),
+        ..Report::default()
+    };
+    for position in &survey.snapshots {
+        let snapshot = examine_snapshot(storage, *position, &mut findings)?;
+        report.snapshots.extend(snapshot);
+    }
+    let mut active = survey.chain.len().saturating_sub(1);
+    // With a header damaged the chain is not known, and each segment is looked at by itself.
+    if is_linked {
+        match recovery::replay_log(storage, &survey, &mut Ignore) {
+            Ok((found, end)) => {
+                active = end.tail_segment;
+                report.snapshot_used = found.used;
+                report.events_to_replay = end.counts.events;
+                report.end = end.position;
+                report.durable = end.durable;
+                report.tail_cut = end.cut.map(|cut| cut.report(&survey.chain));
+            }
+            Err(error) => findings.add(error)?,
+        }
+    }
+    for (index, segment) in survey.chain.iter().enumerate() {
+        let state = match index.cmp(&active) {
+            Ordering::Less => SegmentState::Sealed,
+            Ordering::Equal => SegmentState::Active,
+            Ordering::Greater => SegmentState::Prepared,
+        };
+        let next = survey.chain.get(index + 1).map(|next| &**next);
+        let mut limit = segment.end_before(next).min(segment.header.limit());
+        if report.end > segment.first() {
+            limit = limit.min(report.end);
+        }
+        let scan = scan(segment, limit, bodies, &mut findings)?;
+        report.segments.push(scan.report(segment, state));
+    }
+    for segment in &survey.superseded {
+        let scan = Scan::nothing_in(segment);
+        let state = SegmentState::Superseded;
+        report.segments.push(scan.report(segment, state));
+    }
+    report.damage = findings.damage;
+    Ok((report, findings.first))
+}
+
+fn examine_snapshot(
+    storage: &dyn Storage,
+    position: LogPosition,
+    findings: &mut Findings,
+) -> Result<Option<SnapshotReport>, IoFailure> {
+    let file = names::snapshot(position.as_u64());
+    let size_bytes = match storage::open(storage, &file) {
+        Ok(open) => storage::len(&*open, &file)?,
+        Err(failure) => {
+            findings.add(OpenError::Io(failure))?;
+            return Ok(None);
+        }
+    };
+    let header = snapshot::read(storage, position, &mut Ignore);
+    let is_whole = header.is_ok();
+    let parts = header.as_ref().map_or(0, |header| header.part_count);
+    if let Err(error) = header {
+        findings.add(recovery::snapshot_error(position, error))?;
+    }
+    Ok(Some(SnapshotReport {
+        file,
+        position,
+        parts,
+        size_bytes,
+        is_whole,
+    }))
+}
+
+/// Damage in the order in which it was found, each place once.
+#[derive(Default)]
+struct Findings {
+    damage: Vec<Damage>,
+    first: Option<OpenError>,
+}
+
+impl Findings {
+    fn add(&mut self, error: OpenError) -> Result<(), IoFailure> {
+        let (file, offset, what) = match &error {
+            // A running server has removed it since the directory was listed.
+            OpenError::Io(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
+                return Ok(());
+            }
+            OpenError::Io(failure) => return Err(failure.clone()),
+            OpenError::Corrupt { file, offset, what } => (file.clone(), *offset, what.clone()),
+            OpenError::NewerFormat { file, .. } => (file.clone(), 0, error.to_string()),
+            OpenError::Replay { .. } | OpenError::Options(_) => {
+                unreachable!("nothing is replayed and no options are given")
+            }
+        };
+        if !self
+            .damage
+            .iter()
+            .any(|d| d.file == file && d.offset == offset)
+        {
+            self.damage.push(Damage { file, offset, what });
+            self.first.get_or_insert(error);
+        }
+        Ok(())
+    }
+}
+
+/// What one segment holds, looked at by itself.
+struct Scan {
+    end: LogPosition,
+    durable: LogPosition,
+    counts: Counts,
+}
+
+impl Scan {
+    fn nothing_in(segment: &Segment) -> Self {
+        Self {
+            end: segment.first(),
+            durable: segment.header.durable,
+            counts: Counts::default(),
+        }
+    }
+
+    fn report(&self, segment: &Arc<Segment>, state: SegmentState) -> SegmentReport {
+        SegmentReport {
+            file: segment.name.clone(),
+            number: segment.header.number,
+            epoch: segment.header.epoch,
+            base: segment.base(),
+            size_bytes: segment.header.capacity_bytes,
+            state,
+            end: self.end,
+            records: self.counts.records,
+            marks: self.counts.marks,
+            events: self.counts.events,
+            bodies: self.counts.bodies,
+        }
+    }
+
+    fn pass(
+        &mut self,
+        segment: &Segment,
+        record: &Record<'_>,
+        bodies: Bodies,
+        findings: &mut Findings,
+    ) -> Result<(), IoFailure> {
+        self.counts.records += 1;
+        self.end = record.end();
+        self.durable = self.durable.max(record.header.durable);
+        match record.header.kind {
+            RecordKind::Mark => self.counts.marks += 1,
+            RecordKind::Roll => {}
+            RecordKind::Batch => {
+                for entry in Entries::new(record.payload) {
+                    let Ok(entry) = entry else { break };
+                    self.pass_entry(segment, record.position, entry, bodies, findings)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_entry(
+        &mut self,
+        segment: &Segment,
+        record: LogPosition,
+        entry: Entry<'_>,
+        bodies: Bodies,
+        findings: &mut Findings,
+    ) -> Result<(), IoFailure> {
+        let Entry::Body { offset, crc, body } = entry else {
+            self.counts.events += 1;
+            return Ok(());
+        };
+        self.counts.bodies += 1;
+        if bodies == Bodies::Check && crc != body_crc(record, offset, body) {
+            let at = segment.offset_of(record) + RECORD_HEADER_SIZE as u64 + u64::from(offset);
+            let what = "a body does not match its checksum";
+            findings.add(OpenError::corrupt(&segment.name, at, what))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads all records of one segment up to a position, and goes on behind damage. This also covers
+/// segments that no start reads because they lie before the snapshot, and hold bodies alone.
+fn scan(
+    segment: &Segment,
+    limit: LogPosition,
+    bodies: Bodies,
+    findings: &mut Findings,
+) -> Result<Scan, IoFailure> {
+    let mut scan = Scan::nothing_in(segment);
+    let mut holes = Vec::new();
+    let mut reader = RecordReader::new(segment);
+    let mut at = segment.first();
+    while at < limit {
+        match reader.read(at)? {
+            Ok(record) => {
+                scan.pass(segment, &record, bodies, findings)?;
+                at = record.end();
+                if record.header.kind == RecordKind::Roll {
+                    break;
+                }
+            }
+            Err(error) => {
+                let found = reader.find_from(at)?;
+                let Some(found) = found.filter(|found| *found < limit) else {
+                    break;
+                };
+                holes.push((at, error));
+                at = found;
+            }
+        }
+    }
+    for (position, error) in holes {
+        // Behind the last proven position a hole is part of a torn tail.
+        if position < scan.durable {
+            let offset = segment.offset_of(position);
+            findings.add(format_error(&segment.name, offset, error))?;
+        }
+    }
+    Ok(scan)
+}
+
+#[cfg(test)]
+#[path = "inspect_tests.rs"]
+mod tests;

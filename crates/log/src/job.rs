@@ -1,0 +1,191 @@
+//! Blocking work as values: the log makes a job, any thread runs it, the log takes the outcome.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::LogPosition;
+use crate::format::{SegmentHeader, names};
+use crate::segment::{self, MakeError, Recycled, Segment, Source};
+use crate::snapshot::{self, SnapshotError};
+use crate::storage::{self, IoFailure, Storage};
+
+/// Something to do that blocks. It must be run, and its outcome given back to the log.
+#[must_use = "the log waits for the job's outcome"]
+pub struct Job(pub(crate) Task);
+
+pub(crate) enum Task {
+    Commit(Commit),
+    Prepare(Prepare),
+    Snapshot(WriteSnapshot),
+    Retire(Retire),
+}
+
+/// What kind of job it is, for those who run some here and others there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// Makes what was appended durable: somebody waits for it.
+    Commit,
+    /// Prepares the next segment.
+    Prepare,
+    /// Writes a snapshot.
+    Snapshot,
+    /// Removes or recycles what nobody needs any more.
+    Retire,
+}
+
+impl Job {
+    /// What kind of job it is.
+    pub fn kind(&self) -> JobKind {
+        match &self.0 {
+            Task::Commit(_) => JobKind::Commit,
+            Task::Prepare(_) => JobKind::Prepare,
+            Task::Snapshot(_) => JobKind::Snapshot,
+            Task::Retire(_) => JobKind::Retire,
+        }
+    }
+
+    /// Does it. `storage` is the one that the log was opened with.
+    pub fn run(self, storage: &dyn Storage) -> JobOutcome {
+        JobOutcome(match self.0 {
+            Task::Commit(commit) => Outcome::Commit(commit.run()),
+            Task::Prepare(prepare) => Outcome::Prepare(prepare.run(storage)),
+            Task::Snapshot(snapshot) => Outcome::Snapshot(snapshot.run(storage)),
+            Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
+        })
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job({:?})", self.kind())
+    }
+}
+
+/// How a job went; [`Log::complete`](crate::Log::complete) takes it.
+#[must_use = "the log waits for the job's outcome"]
+pub struct JobOutcome(pub(crate) Outcome);
+
+pub(crate) enum Outcome {
+    Commit(Result<LogPosition, IoFailure>),
+    Prepare(Result<Arc<Segment>, MakeError>),
+    Snapshot(Result<u64, SnapshotError>),
+    Retire(Result<Vec<Recycled>, IoFailure>),
+}
+
+impl fmt::Debug for JobOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Outcome::Commit(_) => "JobOutcome(Commit)",
+            Outcome::Prepare(_) => "JobOutcome(Prepare)",
+            Outcome::Snapshot(_) => "JobOutcome(Snapshot)",
+            Outcome::Retire(_) => "JobOutcome(Retire)",
+        })
+    }
+}
+
+/// One record on its way to its file.
+pub(crate) struct Write {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) position: LogPosition,
+    pub(crate) record: Bytes,
+}
+
+/// Writes and syncs everything that was staged.
+pub(crate) struct Commit {
+    /// In order of position.
+    pub(crate) writes: Vec<Write>,
+    /// Durable up to here when it is done.
+    pub(crate) end: LogPosition,
+}
+
+impl Commit {
+    pub(crate) fn run(self) -> Result<LogPosition, IoFailure> {
+        // A segment is synced before the next is written to. Recovery counts on it: a record in
+        // a segment proves that all before that segment was durable.
+        for writes in self
+            .writes
+            .chunk_by(|one, next| Arc::ptr_eq(&one.segment, &next.segment))
+        {
+            let segment = &writes[0].segment;
+            for write in writes {
+                let offset = segment.offset_of(write.position);
+                storage::write_all_at(&*segment.file, &segment.name, &write.record, offset)?;
+            }
+            storage::sync_data(&*segment.file, &segment.name)?;
+        }
+        Ok(self.end)
+    }
+}
+
+/// Makes the segment that follows the active one.
+pub(crate) struct Prepare {
+    pub(crate) header: SegmentHeader,
+    pub(crate) source: Source,
+}
+
+impl Prepare {
+    fn run(self, storage: &dyn Storage) -> Result<Arc<Segment>, MakeError> {
+        segment::make(storage, self.header, self.source, &[]).map(Arc::new)
+    }
+}
+
+pub(crate) struct WriteSnapshot {
+    pub(crate) position: LogPosition,
+    pub(crate) chain: u32,
+    pub(crate) parts: Vec<Bytes>,
+}
+
+impl WriteSnapshot {
+    /// Returns the file's size.
+    fn run(self, storage: &dyn Storage) -> Result<u64, SnapshotError> {
+        snapshot::write(storage, self.position, self.chain, &self.parts)
+    }
+}
+
+/// Takes the names away from what nobody needs, oldest snapshot first.
+pub(crate) struct Retire {
+    pub(crate) snapshots: Vec<LogPosition>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// How many of the segments may be kept to be used again.
+    pub(crate) recycled_max: usize,
+    /// Smaller ones are not worth keeping.
+    pub(crate) recycled_capacity_bytes_min: u64,
+}
+
+impl Retire {
+    fn run(self, storage: &dyn Storage) -> Result<Vec<Recycled>, IoFailure> {
+        for position in &self.snapshots {
+            storage::remove(storage, &names::snapshot(position.as_u64()))?;
+        }
+        if !self.snapshots.is_empty() {
+            storage::sync_dir(storage)?;
+        }
+        let mut recycled = Vec::new();
+        for segment in self.segments {
+            // A reader that still holds the segment keeps reading from it, so it is only
+            // unlinked. Nobody new can get hold of it: the log has forgotten it.
+            match Arc::try_unwrap(segment) {
+                Ok(segment)
+                    if recycled.len() < self.recycled_max
+                        && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min =>
+                {
+                    let name = names::recycled(segment.header.number);
+                    storage::rename(storage, &segment.name, &name)?;
+                    recycled.push(Recycled {
+                        name,
+                        capacity_bytes: segment.header.capacity_bytes,
+                        file: segment.file,
+                    });
+                }
+                Ok(segment) => storage::remove(storage, &segment.name)?,
+                Err(shared) => storage::remove(storage, &shared.name)?,
+            }
+        }
+        // Only now may a recycled file's header be overwritten: before, its old name may come
+        // back, and a segment's name must never stand for another segment's header.
+        storage::sync_dir(storage)?;
+        Ok(recycled)
+    }
+}

@@ -1,0 +1,44 @@
+//! Where events become durable.
+//!
+//! A [`Log`] takes batches of events and bodies, makes them durable in order, and gives them back
+//! to the next open. It knows nothing of messages: entries are opaque bytes. It starts no thread
+//! and never blocks but in [`Log::open`]: what blocks are [`Job`]s, which any thread may run.
+//!
+//! What it promises: all before [`Log::durable`] survives a crash of the process and a loss of
+//! power; damage to it is noticed and named, never skipped; what was not durable is shown whole
+//! or not at all. `FORMAT.md` describes every byte and the rules of recovery.
+
+mod batch;
+mod data_dir;
+mod format;
+mod inspect;
+mod job;
+mod log;
+mod options;
+mod position;
+mod reader;
+mod recovery;
+mod replay;
+mod segment;
+mod snapshot;
+mod storage;
+mod survey;
+mod walk;
+
+pub use batch::BatchBuilder;
+pub use data_dir::{DataDir, DataDirError};
+pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
+pub use job::{Job, JobKind, JobOutcome};
+pub use log::{
+    AppendError, BeginSnapshotError, Log, LogFailed, LogSpace, Reservation, ReserveError,
+    SegmentSpan,
+};
+pub use options::LogOptions;
+pub use position::{BodyLocation, Epoch, LogPosition};
+pub use reader::body::{Body, BodyError};
+pub use recovery::{OpenError, Recovery, TailCut};
+pub use replay::{BoxError, Replay};
+pub use storage::{
+    Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
+    StorageFile,
+};

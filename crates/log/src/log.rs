@@ -1,0 +1,812 @@
+//! The log as a step machine: it stages, counts and decides, and hands out jobs that do the I/O.
+//!
+//! Nothing here blocks. Appends are staged; a commit job writes and syncs all that is staged; its
+//! outcome moves [`Log::durable`]. At most one commit is on its way at a time, so that a record
+//! can say what was durable before it was written. After a commit fails the log has stopped for
+//! good: what the disk then holds only a recovery can tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::format::{RECORD_HEADER_SIZE, RecordKind, SegmentHeader, seal_record};
+use crate::job::{Commit, Job, JobOutcome, Outcome, Prepare, Retire, Task, Write, WriteSnapshot};
+use crate::options::room_bytes;
+use crate::reader::body::{Body, RecentBatches};
+use crate::recovery::{self, OpenError, Recovered, Recovery};
+use crate::segment::{MakeError, Recycled, Salts, Segment, Source};
+use crate::snapshot::SnapshotError;
+use crate::storage::{IoFailure, Storage};
+use crate::{BatchBuilder, BodyLocation, Epoch, LogOptions, LogPosition, Replay};
+
+/// Two snapshots are kept, so that a damaged one does not cost the log.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// One writer's log: batches go in, become durable in order, and are replayed by the next open.
+pub struct Log {
+    options: LogOptions,
+    epoch: Epoch,
+    salts: Salts,
+    failed: Option<LogFailed>,
+
+    /// By base. The last one is appended to.
+    segments: BTreeMap<LogPosition, Arc<Segment>>,
+    active: Arc<Segment>,
+    /// Where the next record goes.
+    end: LogPosition,
+    /// Checksum of the record before `end`.
+    chain: u32,
+    durable: LogPosition,
+    /// Whether a record that is not a mark was appended since the last mark.
+    unmarked: bool,
+    staged: Vec<Write>,
+    /// Where the commit that is on its way ends.
+    committing: Option<LogPosition>,
+    recent: RecentBatches,
+
+    successor: Successor,
+    recycled: Vec<Recycled>,
+
+    /// Valid snapshots, oldest first.
+    snapshots: Vec<LogPosition>,
+    /// Snapshot files that are damaged; they go when two newer ones are there.
+    snapshots_damaged: Vec<LogPosition>,
+    snapshot: Option<PendingSnapshot>,
+    snapshot_error: Option<IoFailure>,
+    snapshot_size_bytes: u64,
+    bytes_since_snapshot: u64,
+    retired: Retired,
+}
+
+/// The segment after the active one.
+enum Successor {
+    /// To be prepared when somebody runs the job.
+    Wanted,
+    Preparing,
+    Ready(Arc<Segment>),
+    /// The disk is full.
+    NoSpace,
+}
+
+struct PendingSnapshot {
+    position: LogPosition,
+    /// Bases of segments that are needed for their bodies.
+    live: BTreeSet<LogPosition>,
+    /// What was counted when it was begun; counted again if it cannot be written.
+    bytes_before: u64,
+    /// `None` when the job is on its way.
+    job: Option<WriteSnapshot>,
+}
+
+#[derive(Default)]
+struct Retired {
+    snapshots: Vec<LogPosition>,
+    segments: Vec<Arc<Segment>>,
+    running: bool,
+}
+
+/// Permission to append one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The epoch to append in.
+    pub epoch: Epoch,
+    /// The position to build the batch for.
+    pub position: LogPosition,
+    /// Bounds the batch's [`len_bytes`](BatchBuilder::len_bytes).
+    pub room_bytes: u64,
+}
+
+/// Why there is no room for a batch.
+#[derive(Clone, Debug, Error)]
+pub enum ReserveError {
+    /// The disk is full. Settlements may still find room.
+    #[error("there is no space for another segment")]
+    NoSpace,
+    /// The next segment is still being prepared: run the pending job and ask again.
+    #[error("the next segment is not prepared yet")]
+    NotPrepared,
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// Why a batch was not staged. Nothing changed.
+#[derive(Clone, Debug, Error)]
+pub enum AppendError {
+    /// Another owner has begun a newer epoch, or the reservation is of an older one.
+    #[error("epoch {given} is not the current epoch {current}")]
+    StaleEpoch {
+        /// The epoch of the append.
+        given: Epoch,
+        /// The log's.
+        current: Epoch,
+    },
+    /// Something else was appended since the reservation.
+    #[error("position {given} is not the end of the log, {end}")]
+    StalePosition {
+        /// The position of the append or of its batch.
+        given: LogPosition,
+        /// The log's end.
+        end: LogPosition,
+    },
+    /// The batch exceeds its reservation.
+    #[error("a batch of {size_bytes} bytes is above the room of {room_bytes} bytes")]
+    TooLarge {
+        /// Size of the batch's payload.
+        size_bytes: u64,
+        /// What there is room for.
+        room_bytes: u64,
+    },
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// The log has stopped for good because the storage failed. Only a new open can tell what is
+/// durable beyond the last position that was reported.
+#[derive(Clone, Debug, Error)]
+#[error("the log has stopped: {0}")]
+pub struct LogFailed(#[source] pub IoFailure);
+
+/// Why no snapshot was begun.
+#[derive(Clone, Debug, Error)]
+pub enum BeginSnapshotError {
+    /// The state to be copied could be taken back by a crash.
+    #[error("the log is durable up to {durable} only, and ends at {end}")]
+    NotDurable {
+        /// Durable up to here.
+        durable: LogPosition,
+        /// The log's end.
+        end: LogPosition,
+    },
+    /// One is being written.
+    #[error("another snapshot is being written")]
+    Busy,
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// A segment and the positions that it answers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSpan {
+    /// Identifies the segment among those that are in use.
+    pub base: LogPosition,
+    /// Its number, which is part of its file's name.
+    pub number: u64,
+    /// Position of its first record.
+    pub first: LogPosition,
+    /// The next position belongs to another segment, or to no record yet.
+    pub end: LogPosition,
+    /// Size of its file.
+    pub size_bytes: u64,
+}
+
+/// Counts for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpace {
+    /// Segments in use, the active one included.
+    pub segments: usize,
+    /// Whether the next segment is ready.
+    pub is_prepared: bool,
+    /// Whether the next segment could not be made because the disk is full.
+    pub is_full: bool,
+    /// Retired segments kept to be used again.
+    pub recycled: usize,
+    /// Size of all these files and of the snapshots.
+    pub size_bytes: u64,
+    /// What the active segment has room for.
+    pub active_room_bytes: u64,
+    /// Memory held for readers of recent bodies.
+    pub recent_bytes: usize,
+}
+
+impl Log {
+    /// Opens the log, or creates it in an empty directory, and replays it.
+    ///
+    /// `entropy` is random, or from the seed of a simulation. When this returns, all that was
+    /// replayed is durable. Blocks.
+    pub fn open(
+        storage: &dyn Storage,
+        options: LogOptions,
+        entropy: u64,
+        replay: &mut dyn Replay,
+    ) -> Result<(Self, Recovery), OpenError> {
+        options.check().map_err(OpenError::Options)?;
+        let salts = Salts::new(entropy);
+        let recovered = recovery::recover(storage, &options, salts, replay)?;
+        Ok(Self::resume(options, salts, recovered))
+    }
+
+    fn resume(options: LogOptions, salts: Salts, recovered: Recovered) -> (Self, Recovery) {
+        let Recovered {
+            segments,
+            end,
+            chain,
+            superseded,
+            snapshots,
+            snapshots_damaged,
+            bytes_since_snapshot,
+            recovery,
+        } = recovered;
+        let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
+        let log = Self {
+            options,
+            epoch: recovery.epoch,
+            salts,
+            failed: None,
+            segments: segments
+                .into_iter()
+                .map(|segment| (segment.base(), segment))
+                .collect(),
+            active,
+            end,
+            chain,
+            durable: end,
+            unmarked: false,
+            staged: Vec::new(),
+            committing: None,
+            recent: RecentBatches::new(options.recent_bytes_max),
+            successor: Successor::Wanted,
+            recycled: Vec::new(),
+            snapshots,
+            snapshots_damaged,
+            snapshot: None,
+            snapshot_error: None,
+            snapshot_size_bytes: 0,
+            bytes_since_snapshot,
+            retired: Retired {
+                segments: superseded,
+                ..Retired::default()
+            },
+        };
+        (log, recovery)
+    }
+
+    /// Asks for room for one batch, and goes on in the next segment if this one is nearly full.
+    ///
+    /// The reservation holds until the next call that appends, marks or reserves.
+    pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
+        let kept = self.options.settlement_reserve_bytes;
+        self.reserve_with(self.options.turn_space_min_bytes, kept)
+    }
+
+    /// Asks for room for a batch that frees space or keeps promises: it may use what is left
+    /// when the disk is full.
+    pub fn reserve_for_settlement(&mut self) -> Result<Reservation, ReserveError> {
+        self.reserve_with(self.options.settlement_turn_bytes(), 0)
+    }
+
+    fn reserve_with(&mut self, least: u64, kept: u64) -> Result<Reservation, ReserveError> {
+        self.check_failed()?;
+        if self.free_room(kept) < least {
+            match &self.successor {
+                Successor::Ready(_) => self.roll(),
+                Successor::NoSpace => return Err(ReserveError::NoSpace),
+                Successor::Wanted | Successor::Preparing => {
+                    return Err(ReserveError::NotPrepared);
+                }
+            }
+        }
+        Ok(Reservation {
+            epoch: self.epoch,
+            position: self.end,
+            room_bytes: self.free_room(kept).min(self.options.batch_size_max_bytes),
+        })
+    }
+
+    /// The room in the active segment, less what is kept back while no other is ready.
+    fn free_room(&self, kept: u64) -> u64 {
+        let room = self.active_room_bytes();
+        match self.successor {
+            Successor::Ready(_) => room,
+            _ => room.saturating_sub(kept),
+        }
+    }
+
+    fn active_room_bytes(&self) -> u64 {
+        let limit = self.active.header.limit().as_u64();
+        room_bytes(limit.saturating_sub(self.end.as_u64()))
+    }
+
+    /// Stages a batch, and says where the log then ends. The batch is durable when
+    /// [`durable`](Self::durable) has reached that position. An empty batch leaves no trace.
+    pub fn append(
+        &mut self,
+        epoch: Epoch,
+        expected: LogPosition,
+        batch: BatchBuilder,
+    ) -> Result<LogPosition, AppendError> {
+        self.check_failed()?;
+        if epoch != self.epoch {
+            return Err(AppendError::StaleEpoch {
+                given: epoch,
+                current: self.epoch,
+            });
+        }
+        for given in [expected, batch.position()] {
+            if given != self.end {
+                let end = self.end;
+                return Err(AppendError::StalePosition { given, end });
+            }
+        }
+        let size_bytes = batch.len_bytes() as u64;
+        let room_bytes = self.active_room_bytes();
+        if size_bytes > room_bytes {
+            return Err(AppendError::TooLarge {
+                size_bytes,
+                room_bytes,
+            });
+        }
+        if batch.is_empty() {
+            return Ok(self.end);
+        }
+        let position = self.end;
+        let mut buffer = batch.into_buffer();
+        // Readers may hold on to it for a while; most of a buffer that is nearly empty is waste.
+        if buffer.capacity() > 2 * buffer.len() {
+            buffer.shrink_to(buffer.len().next_multiple_of(8));
+        }
+        let held_bytes = buffer.capacity();
+        let record = self.stage(RecordKind::Batch, buffer);
+        self.recent.push(position, record, held_bytes);
+        self.recent.trim(self.durable);
+        self.unmarked = true;
+        Ok(self.end)
+    }
+
+    /// Stages a mark, which tells recovery that all before it was durable, and says if it did.
+    ///
+    /// For an idle moment and for shutdown. It does nothing while anything is not durable yet, or
+    /// if nothing was appended since the last mark.
+    pub fn mark(&mut self) -> bool {
+        let is_due = self.failed.is_none() && self.unmarked && self.durable == self.end;
+        if is_due {
+            self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
+            self.unmarked = false;
+        }
+        is_due
+    }
+
+    /// Goes on in the prepared segment.
+    fn roll(&mut self) {
+        match std::mem::replace(&mut self.successor, Successor::Wanted) {
+            Successor::Ready(next) => {
+                let mut buffer = vec![0; RECORD_HEADER_SIZE];
+                buffer.extend_from_slice(&next.header.number.to_le_bytes());
+                self.stage(RecordKind::Roll, buffer);
+                self.end = next.first();
+                self.segments.insert(next.base(), Arc::clone(&next));
+                self.active = next;
+            }
+            other => self.successor = other,
+        }
+    }
+
+    /// Completes a record and queues it for the next commit.
+    fn stage(&mut self, kind: RecordKind, mut buffer: Vec<u8>) -> Bytes {
+        let position = self.end;
+        // What is staged now is written only after the commit that is on its way has succeeded.
+        let durable = self.committing.unwrap_or(self.durable);
+        let seal = self.active.header.seal();
+        self.chain = seal_record(&mut buffer, seal, position, kind, self.chain, durable);
+        let size_bytes = buffer.len() as u64;
+        self.end = position.plus(size_bytes);
+        assert!(
+            self.end <= self.active.header.limit(),
+            "a record fits its segment"
+        );
+        self.bytes_since_snapshot += size_bytes;
+        let record = Bytes::from(buffer);
+        self.staged.push(Write {
+            segment: Arc::clone(&self.active),
+            position,
+            record: record.clone(),
+        });
+        record
+    }
+
+    /// The next thing to do that blocks; commits come first. At most one of each kind is out at
+    /// a time, and each may be run on any thread.
+    pub fn next_job(&mut self) -> Option<Job> {
+        self.next_commit_job()
+            .or_else(|| self.next_background_job())
+    }
+
+    /// The next commit, if something is staged and no other commit is on its way.
+    pub fn next_commit_job(&mut self) -> Option<Job> {
+        self.next_commit().map(|commit| Job(Task::Commit(commit)))
+    }
+
+    /// The next thing to do that nobody waits for yet.
+    pub fn next_background_job(&mut self) -> Option<Job> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let task = self.next_prepare().map(Task::Prepare);
+        let task = task.or_else(|| self.next_snapshot().map(Task::Snapshot));
+        let task = task.or_else(|| self.next_retire().map(Task::Retire));
+        task.map(Job)
+    }
+
+    /// Commits what is staged on this thread. Does nothing while another commit is on its way.
+    pub fn run_commit(&mut self) -> Result<(), LogFailed> {
+        match self.next_commit() {
+            Some(commit) => self.complete(JobOutcome(Outcome::Commit(commit.run()))),
+            None => self.check_failed(),
+        }
+    }
+
+    /// Takes the outcome of a job.
+    pub fn complete(&mut self, outcome: JobOutcome) -> Result<(), LogFailed> {
+        self.check_failed()?;
+        let failure = match outcome.0 {
+            Outcome::Commit(result) => self.commit_done(result),
+            Outcome::Prepare(result) => self.prepare_done(result),
+            Outcome::Snapshot(Ok(size_bytes)) => {
+                self.snapshot_done(size_bytes);
+                None
+            }
+            Outcome::Snapshot(Err(error)) => self.snapshot_failed(error),
+            Outcome::Retire(result) => self.retire_done(result),
+        };
+        if let Some(failure) = failure {
+            self.failed = Some(LogFailed(failure));
+        }
+        self.check_failed()
+    }
+
+    /// Makes the log try again to prepare a segment, after the disk was found full.
+    pub fn retry_prepare(&mut self) {
+        if matches!(self.successor, Successor::NoSpace) {
+            self.successor = Successor::Wanted;
+        }
+    }
+
+    /// Begins a snapshot of the state as it is at the log's end, and says whether there is
+    /// anything to write: not if nothing was appended since the last one.
+    ///
+    /// `live` are the bases of those segments that hold bodies still needed; a segment that is
+    /// not among them goes once two snapshots lie behind it. The parts are written by a job.
+    pub fn snapshot(
+        &mut self,
+        parts: Vec<Bytes>,
+        live: BTreeSet<LogPosition>,
+    ) -> Result<bool, BeginSnapshotError> {
+        self.check_failed()?;
+        if self.durable != self.end {
+            return Err(BeginSnapshotError::NotDurable {
+                durable: self.durable,
+                end: self.end,
+            });
+        }
+        if self.snapshot.is_some() {
+            return Err(BeginSnapshotError::Busy);
+        }
+        let position = self.end;
+        if self.snapshots.last() == Some(&position) {
+            self.retire_before_snapshots(&live);
+            return Ok(false);
+        }
+        self.snapshot = Some(PendingSnapshot {
+            position,
+            live,
+            bytes_before: std::mem::take(&mut self.bytes_since_snapshot),
+            job: Some(WriteSnapshot {
+                position,
+                chain: self.chain,
+                parts,
+            }),
+        });
+        Ok(true)
+    }
+
+    /// A body, wherever it is; `None` if no segment holds its position any more. Does no I/O.
+    ///
+    /// Works from the append on. What is shown to anybody must wait until it is durable.
+    pub fn body(&self, location: BodyLocation) -> Option<Body> {
+        self.recent.body(location).or_else(|| {
+            let segment = self.segment_at(location.record)?;
+            Body::in_segment(Arc::clone(segment), location)
+        })
+    }
+
+    /// The epoch that began with this open.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// All before this position is on stable storage.
+    pub fn durable(&self) -> LogPosition {
+        self.durable
+    }
+
+    /// Where the next record goes.
+    pub fn end(&self) -> LogPosition {
+        self.end
+    }
+
+    /// Why the log has stopped, if it has.
+    pub fn failed(&self) -> Option<&LogFailed> {
+        self.failed.as_ref()
+    }
+
+    /// Whether something is staged that no commit has taken yet.
+    pub fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// Whether a commit is on its way.
+    pub fn is_committing(&self) -> bool {
+        self.committing.is_some()
+    }
+
+    /// The segments in use, in order of position.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSpan> + '_ {
+        self.segments.values().map(|segment| self.span(segment))
+    }
+
+    /// The segment that holds the record at a position.
+    pub fn segment_of(&self, record: LogPosition) -> Option<SegmentSpan> {
+        self.segment_at(record).map(|segment| self.span(segment))
+    }
+
+    /// How much was appended since the last snapshot was begun.
+    pub fn bytes_since_snapshot(&self) -> u64 {
+        self.bytes_since_snapshot
+    }
+
+    /// Position of the newest snapshot that is durable.
+    pub fn last_snapshot(&self) -> Option<LogPosition> {
+        self.snapshots.last().copied()
+    }
+
+    /// Whether a snapshot was begun and is not durable yet.
+    pub fn is_snapshotting(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// Why the last snapshot was not written: the disk was full.
+    pub fn snapshot_error(&self) -> Option<&IoFailure> {
+        self.snapshot_error.as_ref()
+    }
+
+    /// What the log takes, for metrics.
+    pub fn space(&self) -> LogSpace {
+        let successor = match &self.successor {
+            Successor::Ready(segment) => segment.header.capacity_bytes,
+            _ => 0,
+        };
+        let segments = self.segments.values();
+        let recycled = self.recycled.iter();
+        let size_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>()
+            + recycled.map(|r| r.capacity_bytes).sum::<u64>()
+            + self.snapshot_size_bytes
+            + successor;
+        LogSpace {
+            segments: self.segments.len(),
+            is_prepared: successor > 0,
+            is_full: matches!(self.successor, Successor::NoSpace),
+            recycled: self.recycled.len(),
+            size_bytes,
+            active_room_bytes: self.active_room_bytes(),
+            recent_bytes: self.recent.held_bytes(),
+        }
+    }
+}
+
+/// What becomes of jobs, and the choice of what to retire.
+impl Log {
+    fn check_failed(&self) -> Result<(), LogFailed> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn next_commit(&mut self) -> Option<Commit> {
+        if self.failed.is_some() || self.committing.is_some() || self.staged.is_empty() {
+            return None;
+        }
+        self.committing = Some(self.end);
+        Some(Commit {
+            writes: std::mem::take(&mut self.staged),
+            end: self.end,
+        })
+    }
+
+    fn commit_done(&mut self, result: Result<LogPosition, IoFailure>) -> Option<IoFailure> {
+        self.committing = None;
+        match result {
+            Ok(end) => {
+                self.durable = end;
+                self.recent.trim(end);
+                None
+            }
+            Err(failure) => Some(failure),
+        }
+    }
+
+    fn next_prepare(&mut self) -> Option<Prepare> {
+        if !matches!(self.successor, Successor::Wanted) {
+            return None;
+        }
+        self.successor = Successor::Preparing;
+        let source = match self.recycled.pop() {
+            Some(recycled) => Source::Recycled(recycled),
+            None => Source::Fresh,
+        };
+        let capacity_bytes = match &source {
+            Source::Recycled(recycled) => recycled.capacity_bytes,
+            Source::Fresh => self.next_capacity_bytes(),
+        };
+        let number = self.active.header.number + 1;
+        // The successor's positions begin where the file ends, so that it can be made before it
+        // is known where the log will leave this one.
+        let base = self.active.header.limit();
+        let header = SegmentHeader {
+            partition: 0,
+            number,
+            epoch: self.epoch,
+            base,
+            capacity_bytes,
+            salt: self.salts.of(self.epoch, number),
+            durable: self.durable,
+        };
+        Some(Prepare { header, source })
+    }
+
+    fn next_capacity_bytes(&self) -> u64 {
+        let doubled = self.active.header.capacity_bytes.saturating_mul(2);
+        doubled.clamp(
+            self.options.segment_size_first_bytes,
+            self.options.segment_size_max_bytes,
+        )
+    }
+
+    fn prepare_done(&mut self, result: Result<Arc<Segment>, MakeError>) -> Option<IoFailure> {
+        match result {
+            Ok(segment) => self.successor = Successor::Ready(segment),
+            Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
+                self.successor = Successor::NoSpace;
+            }
+            Err(error) => return Some(error.into_failure()),
+        }
+        None
+    }
+
+    fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
+        self.snapshot
+            .as_mut()
+            .and_then(|pending| pending.job.take())
+    }
+
+    fn snapshot_done(&mut self, size_bytes: u64) {
+        let Some(pending) = self.snapshot.take() else {
+            return;
+        };
+        self.snapshot_error = None;
+        self.snapshot_size_bytes = size_bytes;
+        self.snapshots.push(pending.position);
+        // A damaged file at the same position has just been replaced.
+        self.snapshots_damaged
+            .retain(|damaged| *damaged != pending.position);
+        self.retire_before_snapshots(&pending.live);
+    }
+
+    fn snapshot_failed(&mut self, error: SnapshotError) -> Option<IoFailure> {
+        if let Some(pending) = self.snapshot.take() {
+            self.bytes_since_snapshot += pending.bytes_before;
+        }
+        match error {
+            SnapshotError::Unfinished(failure) if failure.is_no_space() => {
+                self.snapshot_error = Some(failure);
+                None
+            }
+            SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure) => Some(failure),
+        }
+    }
+
+    /// Retires what neither of the two newest snapshots needs.
+    fn retire_before_snapshots(&mut self, live: &BTreeSet<LogPosition>) {
+        let Some(surplus) = self.snapshots.len().checked_sub(SNAPSHOTS_KEPT) else {
+            // A single snapshot has nothing to fall back on but the log from its beginning.
+            return;
+        };
+        self.retired
+            .snapshots
+            .extend(self.snapshots.drain(..surplus));
+        let older = self.snapshots[0];
+        let damaged = &mut self.snapshots_damaged;
+        self.retired
+            .snapshots
+            .extend(damaged.extract_if(.., |position| *position < older));
+        self.retired.snapshots.sort_unstable();
+        for base in self.unneeded(older, live) {
+            self.retired.segments.extend(self.segments.remove(&base));
+        }
+    }
+
+    /// Bases of the segments that lie before a position and hold nothing live.
+    fn unneeded(&self, before: LogPosition, live: &BTreeSet<LogPosition>) -> Vec<LogPosition> {
+        let mut unneeded = Vec::new();
+        let mut kept: Option<&Segment> = None;
+        let mut segments = self.segments.values().peekable();
+        while let Some(segment) = segments.next() {
+            let next = segments.peek().map(|next| &***next);
+            // A segment that took over within another stays as long as that one, which would
+            // otherwise seem to answer for what lies behind the takeover.
+            let limits_kept = kept.is_some_and(|kept| segment.first() < kept.header.limit());
+            if next.is_some()
+                && segment.end_before(next) <= before
+                && !live.contains(&segment.base())
+                && !limits_kept
+            {
+                unneeded.push(segment.base());
+            } else {
+                kept = Some(segment);
+            }
+        }
+        unneeded
+    }
+
+    fn next_retire(&mut self) -> Option<Retire> {
+        let retired = &mut self.retired;
+        if retired.running || (retired.snapshots.is_empty() && retired.segments.is_empty()) {
+            return None;
+        }
+        retired.running = true;
+        let snapshots = std::mem::take(&mut retired.snapshots);
+        let segments = std::mem::take(&mut retired.segments);
+        Some(Retire {
+            snapshots,
+            segments,
+            recycled_max: self
+                .options
+                .recycled_segments_max
+                .saturating_sub(self.recycled.len()),
+            recycled_capacity_bytes_min: self.next_capacity_bytes(),
+        })
+    }
+
+    fn retire_done(&mut self, result: Result<Vec<Recycled>, IoFailure>) -> Option<IoFailure> {
+        self.retired.running = false;
+        match result {
+            Ok(recycled) => {
+                self.recycled.extend(recycled);
+                self.retry_prepare();
+                None
+            }
+            // Names that could not be changed are found again by the next open.
+            Err(failure) if failure.is_no_space() => None,
+            Err(failure) => Some(failure),
+        }
+    }
+
+    fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
+        let address = record.as_u64();
+        let base = address.checked_sub(crate::format::SEGMENT_HEADER_BLOCK_SIZE)?;
+        let mut older = self.segments.range(..=LogPosition::new(base));
+        let (_, segment) = older.next_back()?;
+        (record < segment.header.limit()).then_some(segment)
+    }
+
+    fn span(&self, segment: &Arc<Segment>) -> SegmentSpan {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let mut newer = self.segments.range((Excluded(segment.base()), Unbounded));
+        let end = match newer.next() {
+            Some((_, next)) => segment.end_before(Some(next)),
+            None => self.end,
+        };
+        SegmentSpan {
+            base: segment.base(),
+            number: segment.header.number,
+            first: segment.first(),
+            end,
+            size_bytes: segment.header.capacity_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

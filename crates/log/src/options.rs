@@ -1,0 +1,103 @@
+//! The sizes that a log works with.
+
+use crate::format::{MARK_RECORD_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE};
+use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, record_size_bytes};
+
+/// A segment's size is a multiple of this.
+const SEGMENT_SIZE_UNIT_BYTES: u64 = 4096;
+const SEGMENT_SIZE_BYTES_MAX: u64 = 1 << 30;
+/// What a turn of settlements alone needs at least.
+const SETTLEMENT_TURN_BYTES: u64 = 4096;
+
+/// Sizes and bounds. All may change between two opens of the same log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Size of the first segment that is made after an open; later ones double. A multiple of
+    /// 4 KiB.
+    pub segment_size_first_bytes: u64,
+    /// No segment is made larger than this, except by recovery to hold what it copies.
+    pub segment_size_max_bytes: u64,
+    /// Bounds the payload of one batch.
+    pub batch_size_max_bytes: u64,
+    /// Room that a batch must have; when there is less the log goes on in the next segment.
+    pub turn_space_min_bytes: u64,
+    /// Space that only [`Log::reserve_for_settlement`](crate::Log::reserve_for_settlement) may
+    /// use while no further segment is prepared, so that a full disk can be drained.
+    pub settlement_reserve_bytes: u64,
+    /// How many retired segments are kept to be used again.
+    pub recycled_segments_max: usize,
+    /// How much of what was written last stays in memory for readers.
+    pub recent_bytes_max: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_size_first_bytes: 1 << 20,
+            segment_size_max_bytes: 64 << 20,
+            batch_size_max_bytes: 1 << 20,
+            turn_space_min_bytes: 192 << 10,
+            settlement_reserve_bytes: 256 << 10,
+            recycled_segments_max: 4,
+            recent_bytes_max: 8 << 20,
+        }
+    }
+}
+
+impl LogOptions {
+    /// Says what is wrong with the sizes, if anything.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let first = self.segment_size_first_bytes;
+        let max = self.segment_size_max_bytes;
+        if !first.is_multiple_of(SEGMENT_SIZE_UNIT_BYTES)
+            || !max.is_multiple_of(SEGMENT_SIZE_UNIT_BYTES)
+        {
+            return Err(format!(
+                "segment sizes {first} and {max} must be multiples of {SEGMENT_SIZE_UNIT_BYTES} bytes"
+            ));
+        }
+        if first > max || max > SEGMENT_SIZE_BYTES_MAX {
+            return Err(format!(
+                "segment sizes must rise from the first, {first}, to the largest, {max}, and not exceed {SEGMENT_SIZE_BYTES_MAX} bytes"
+            ));
+        }
+        if self.turn_space_min_bytes > self.batch_size_max_bytes {
+            return Err(format!(
+                "a turn's space of {} bytes is above the batch size of {} bytes",
+                self.turn_space_min_bytes, self.batch_size_max_bytes
+            ));
+        }
+        let room = room_bytes(first - first.min(SEGMENT_HEADER_BLOCK_SIZE));
+        let needed = self.turn_space_min_bytes + self.settlement_reserve_bytes;
+        if room < needed {
+            return Err(format!(
+                "a first segment of {first} bytes has room for {room} bytes, and a turn with the settlement reserve needs {needed}"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settlement_turn_bytes(&self) -> u64 {
+        self.turn_space_min_bytes.min(SETTLEMENT_TURN_BYTES)
+    }
+
+    /// Size of a segment that must hold `records_bytes` at once, and a turn after them.
+    pub(crate) fn segment_size_for(&self, records_bytes: u64) -> u64 {
+        let needed = SEGMENT_HEADER_BLOCK_SIZE
+            + records_bytes
+            + record_size_bytes(self.turn_space_min_bytes + self.settlement_reserve_bytes)
+            + MARK_RECORD_SIZE
+            + ROLL_RECORD_SIZE;
+        let mut size = self.segment_size_first_bytes;
+        while size < needed {
+            size *= 2;
+        }
+        size
+    }
+}
+
+/// The largest payload for which `free_bytes` of a segment are enough. Behind every batch there
+/// is always room for a mark and a roll.
+pub(crate) fn room_bytes(free_bytes: u64) -> u64 {
+    free_bytes.saturating_sub(MARK_RECORD_SIZE + ROLL_RECORD_SIZE + RECORD_HEADER_SIZE as u64)
+}

@@ -1,0 +1,159 @@
+//! Reading a body, from memory if it was written just now and from its segment if not.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::format::{RECORD_HEADER_SIZE, body_crc, read_u32};
+use crate::segment::{Segment, memory_size};
+use crate::storage::{self, IoFailure};
+use crate::{BodyLocation, LogPosition};
+
+const CRC_SIZE: u64 = 4;
+
+/// A body that can be read from any thread. It keeps the file it lies in from being used again.
+#[derive(Clone)]
+pub struct Body(Place);
+
+#[derive(Clone)]
+enum Place {
+    Memory(Bytes),
+    File {
+        segment: Arc<Segment>,
+        location: BodyLocation,
+    },
+}
+
+impl Body {
+    pub(crate) fn in_segment(segment: Arc<Segment>, location: BodyLocation) -> Option<Self> {
+        let offset = body_offset(&segment, location);
+        let end = offset + u64::from(location.length);
+        (end <= segment.header.capacity_bytes).then_some(Self(Place::File { segment, location }))
+    }
+
+    /// The bytes, if they are in memory: no copy, no I/O.
+    pub fn in_memory(&self) -> Option<Bytes> {
+        match &self.0 {
+            Place::Memory(bytes) => Some(bytes.clone()),
+            Place::File { .. } => None,
+        }
+    }
+
+    /// Size of the body.
+    pub fn len_bytes(&self) -> u64 {
+        match &self.0 {
+            Place::Memory(bytes) => bytes.len() as u64,
+            Place::File { location, .. } => u64::from(location.length),
+        }
+    }
+
+    /// The bytes; blocks if they must be read from a file, and then checks them.
+    pub fn read(&self) -> Result<Bytes, BodyError> {
+        match &self.0 {
+            Place::Memory(bytes) => Ok(bytes.clone()),
+            Place::File { segment, location } => read(segment, *location),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Memory(bytes) => write!(f, "Body({} bytes in memory)", bytes.len()),
+            Place::File { segment, location } => {
+                write!(f, "Body({location:?} in {})", segment.name)
+            }
+        }
+    }
+}
+
+fn body_offset(segment: &Segment, location: BodyLocation) -> u64 {
+    segment.offset_of(location.record) + RECORD_HEADER_SIZE as u64 + u64::from(location.offset)
+}
+
+fn read(segment: &Segment, location: BodyLocation) -> Result<Bytes, BodyError> {
+    let offset = body_offset(segment, location);
+    // The checksum lies just before the body: one read takes both.
+    let mut buffer = vec![0; memory_size(CRC_SIZE + u64::from(location.length))];
+    let from = offset - CRC_SIZE;
+    let count = storage::read_at(&*segment.file, &segment.name, &mut buffer, from)?;
+    let whole = count == buffer.len();
+    if !whole || read_u32(&buffer, 0) != body_crc(location.record, location.offset, &buffer[4..]) {
+        return Err(BodyError::Damaged {
+            file: segment.name.clone(),
+            offset,
+        });
+    }
+    Ok(Bytes::from(buffer).slice(4..))
+}
+
+/// Why a body could not be read.
+#[derive(Debug, Error)]
+pub enum BodyError {
+    /// The storage failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// The bytes there are not those that were written.
+    #[error("the body in {file} at byte {offset} does not match its checksum")]
+    Damaged {
+        /// The segment's file.
+        file: String,
+        /// Where in the file the body begins.
+        offset: u64,
+    },
+}
+
+/// The batches written last, in the buffers that they were written from.
+#[derive(Debug)]
+pub(crate) struct RecentBatches {
+    batches: VecDeque<(LogPosition, Bytes, usize)>,
+    held_bytes: usize,
+    held_bytes_max: usize,
+}
+
+impl RecentBatches {
+    pub(crate) fn new(held_bytes_max: usize) -> Self {
+        Self {
+            batches: VecDeque::new(),
+            held_bytes: 0,
+            held_bytes_max,
+        }
+    }
+
+    /// Keeps a batch; `held_bytes` is what its buffer takes, which may be more than it holds.
+    pub(crate) fn push(&mut self, position: LogPosition, record: Bytes, held_bytes: usize) {
+        self.held_bytes += held_bytes;
+        self.batches.push_back((position, record, held_bytes));
+    }
+
+    /// Drops what exceeds the bound, oldest first, except what no file holds for certain yet.
+    pub(crate) fn trim(&mut self, durable: LogPosition) {
+        while self.held_bytes > self.held_bytes_max {
+            match self.batches.front() {
+                Some((position, ..)) if *position < durable => {}
+                _ => return,
+            }
+            if let Some((_, _, held)) = self.batches.pop_front() {
+                self.held_bytes -= held;
+            }
+        }
+    }
+
+    pub(crate) fn body(&self, location: BodyLocation) -> Option<Body> {
+        let index = self
+            .batches
+            .binary_search_by_key(&location.record, |(position, ..)| *position)
+            .ok()?;
+        let (_, record, _) = &self.batches[index];
+        let begin = RECORD_HEADER_SIZE + location.offset as usize;
+        let end = begin + location.length as usize;
+        (end <= record.len()).then(|| Body(Place::Memory(record.slice(begin..end))))
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}

@@ -1,0 +1,322 @@
+//! Opening a log: find the newest snapshot, replay what follows, cut what was never durable, and
+//! go on in a new segment.
+//!
+//! Recovery first reads and judges; while it does, nothing is modified. Then it makes one new
+//! segment, in one atomic step, that takes over where the durable part of the log ends. Nothing
+//! is ever appended to an older segment. What was read behind the last proven position may have
+//! come from the page cache alone, so it is copied into the new segment, at the same positions.
+//! A crash at any point leaves a directory that recovers to the same state.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::format::{
+    FormatError, RECORD_HEADER_SIZE, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, names, seal_record,
+};
+use crate::reader::records::RecordReader;
+use crate::replay::{BoxError, Replay};
+use crate::segment::{self, MakeError, Salts, Segment, Source};
+use crate::snapshot::{self, ReadError};
+use crate::storage::{self, IoFailure, Storage};
+use crate::survey::{Survey, format_error};
+use crate::walk::{self, End, Start};
+use crate::{Epoch, LogOptions, LogPosition};
+
+/// Why a log cannot be opened. Nothing in its directory was modified, unless the storage failed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The storage failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// Something that was durable is damaged or missing.
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Corrupt {
+        /// The file's name in the log's directory.
+        file: String,
+        /// Where in the file.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A newer Kew has written here.
+    #[error(
+        "{file} has format version {found}, and this version of Kew reads versions up to {supported}"
+    )]
+    NewerFormat {
+        /// The file's name in the log's directory.
+        file: String,
+        /// The version of its format.
+        found: u32,
+        /// The newest version that can be read.
+        supported: u32,
+    },
+    /// The owner of the events could not take what the log holds.
+    #[error("cannot replay what lies at log position {position}: {source}")]
+    Replay {
+        /// Of the record, or of the snapshot.
+        position: LogPosition,
+        /// What the owner said.
+        source: BoxError,
+    },
+    /// The options contradict each other.
+    #[error("{0}")]
+    Options(String),
+}
+
+impl OpenError {
+    pub(crate) fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what: what.into(),
+        }
+    }
+}
+
+/// What opening the log found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The epoch that begins.
+    pub epoch: Epoch,
+    /// Position of the snapshot that was used; `None` if the log was replayed from its beginning.
+    pub snapshot: Option<LogPosition>,
+    /// How many events were replayed after it.
+    pub events_replayed: u64,
+    /// Where the log ends.
+    pub end: LogPosition,
+    /// How many records nothing proved to be durable, and were copied so that they are.
+    pub records_copied: u64,
+    /// What was begun and never became durable, if that can be told.
+    pub tail_cut: Option<TailCut>,
+    /// What an operator should know although the log is whole.
+    pub warnings: Vec<String>,
+}
+
+/// A torn tail: it was never acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TailCut {
+    /// The segment's file.
+    pub file: String,
+    /// Where in the file the torn tail begins.
+    pub offset: u64,
+    /// Up to the end of the last record that can be made out.
+    pub size_bytes: u64,
+}
+
+/// All that the log needs to go on.
+pub(crate) struct Recovered {
+    /// In order of position; the last one is appended to.
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) end: LogPosition,
+    pub(crate) chain: u32,
+    /// Segments that answer for nothing any more.
+    pub(crate) superseded: Vec<Arc<Segment>>,
+    pub(crate) snapshots: Vec<LogPosition>,
+    pub(crate) snapshots_damaged: Vec<LogPosition>,
+    pub(crate) bytes_since_snapshot: u64,
+    pub(crate) recovery: Recovery,
+}
+
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    options: &LogOptions,
+    salts: Salts,
+    replay: &mut dyn Replay,
+) -> Result<Recovered, OpenError> {
+    // The process before this one may have been killed between a rename and the sync after it.
+    // What follows relies on every name that it sees.
+    storage::sync_dir(storage)?;
+    let mut survey = Survey::of(storage)?;
+    if !survey.damage.is_empty() {
+        return Err(survey.damage.swap_remove(0));
+    }
+    let (found, end) = replay_log(storage, &survey, replay)?;
+    adopt(storage, options, salts, survey, found, end)
+}
+
+/// What was found out about snapshots.
+pub(crate) struct FoundSnapshots {
+    pub(crate) used: Option<LogPosition>,
+    pub(crate) valid: Vec<LogPosition>,
+    pub(crate) damaged: Vec<(LogPosition, OpenError)>,
+}
+
+/// Replays everything, from the newest snapshot that is whole. Reads only.
+pub(crate) fn replay_log(
+    storage: &dyn Storage,
+    survey: &Survey,
+    replay: &mut dyn Replay,
+) -> Result<(FoundSnapshots, End), OpenError> {
+    let (found, start) = load_snapshot(storage, survey, replay)?;
+    if survey.chain.is_empty() && survey.snapshots.is_empty() {
+        return Ok((found, End::of_new_log(start)));
+    }
+    let end = walk::walk(&survey.chain, start, replay)?;
+    Ok((found, end))
+}
+
+fn load_snapshot(
+    storage: &dyn Storage,
+    survey: &Survey,
+    replay: &mut dyn Replay,
+) -> Result<(FoundSnapshots, Start), OpenError> {
+    let mut start = Start {
+        position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
+        chain: 0,
+        durable: proven_by_names(survey),
+    };
+    let mut found = FoundSnapshots {
+        used: None,
+        valid: survey.snapshots.clone(),
+        damaged: Vec::new(),
+    };
+    while let Some(position) = found.valid.last().copied() {
+        replay.begin();
+        match snapshot::read(storage, position, replay) {
+            Ok(header) => {
+                found.used = Some(position);
+                start.position = position;
+                start.chain = header.chain;
+                return Ok((found, start));
+            }
+            Err(ReadError::Format(offset, error @ FormatError::Damaged(_))) => {
+                let file = names::snapshot(position.as_u64());
+                found.valid.pop();
+                found
+                    .damaged
+                    .push((position, format_error(&file, offset, error)));
+            }
+            Err(error) => return Err(snapshot_error(position, error)),
+        }
+    }
+    replay.begin();
+    // With a single snapshot nothing was retired yet, so the log is there from its beginning.
+    let is_complete = survey
+        .chain
+        .first()
+        .is_some_and(|s| s.base() == LogPosition::default());
+    match found.damaged.len() {
+        0 => Ok((found, start)),
+        1 if is_complete => Ok((found, start)),
+        _ => Err(found.damaged.remove(0).1),
+    }
+}
+
+/// Snapshots and segments get their names only after what they speak of is durable.
+fn proven_by_names(survey: &Survey) -> LogPosition {
+    let segments = survey.chain.iter().chain(&survey.superseded);
+    segments
+        .map(|segment| segment.header.durable)
+        .chain(survey.snapshots.iter().copied())
+        .max()
+        .unwrap_or_default()
+}
+
+pub(crate) fn snapshot_error(position: LogPosition, error: ReadError) -> OpenError {
+    match error {
+        ReadError::Io(failure) => OpenError::Io(failure),
+        ReadError::Format(offset, error) => {
+            format_error(&names::snapshot(position.as_u64()), offset, error)
+        }
+        ReadError::Replay(position, source) => OpenError::Replay { position, source },
+    }
+}
+
+/// Makes the segment that this run appends to.
+fn adopt(
+    storage: &dyn Storage,
+    options: &LogOptions,
+    salts: Salts,
+    survey: Survey,
+    found: FoundSnapshots,
+    end: End,
+) -> Result<Recovered, OpenError> {
+    for name in &survey.temporaries {
+        storage::remove(storage, name)?;
+    }
+    let epoch = survey.epoch_max().next();
+    let number = survey.number_max() + 1;
+    let first = end.tail.front().map_or(end.position, |(first, _)| *first);
+    let tail_bytes = end.position.as_u64() - first.as_u64();
+    let header = SegmentHeader {
+        partition: 0,
+        number,
+        epoch,
+        base: LogPosition::new(first.as_u64() - SEGMENT_HEADER_BLOCK_SIZE),
+        capacity_bytes: options.segment_size_for(tail_bytes),
+        salt: salts.of(epoch, number),
+        durable: end.position,
+    };
+    let (records, chain) = copy_tail(&survey, &end, &header)?;
+    let new =
+        segment::make(storage, header, Source::Fresh, &records).map_err(MakeError::into_failure)?;
+
+    let recovery = Recovery {
+        epoch,
+        snapshot: found.used,
+        events_replayed: end.counts.events,
+        end: end.position,
+        records_copied: end.tail.len() as u64,
+        tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
+        warnings: warnings(&survey, &found),
+    };
+    let mut segments = survey.chain;
+    let mut superseded = survey.superseded;
+    while let Some(last) = segments.pop_if(|last| last.first() >= new.first()) {
+        superseded.push(last);
+    }
+    segments.push(Arc::new(new));
+    Ok(Recovered {
+        segments,
+        end: end.position,
+        chain,
+        superseded,
+        snapshots: found.valid,
+        snapshots_damaged: found.damaged.iter().map(|(at, _)| *at).collect(),
+        bytes_since_snapshot: end.counts.size_bytes,
+        recovery,
+    })
+}
+
+/// The records of the tail as they are in the new segment, and the checksum of the last one.
+fn copy_tail(
+    survey: &Survey,
+    end: &End,
+    header: &SegmentHeader,
+) -> Result<(Vec<u8>, u32), OpenError> {
+    let mut records = Vec::new();
+    let Some((_, before)) = end.tail.front() else {
+        return Ok((records, end.chain));
+    };
+    let mut chain = *before;
+    let segment = &survey.chain[end.tail_segment];
+    let mut reader = RecordReader::new(segment);
+    for (position, _) in &end.tail {
+        let record = reader
+            .read(*position)?
+            .map_err(|error| format_error(&segment.name, segment.offset_of(*position), error))?;
+        let mut buffer = vec![0; RECORD_HEADER_SIZE];
+        buffer.extend_from_slice(record.payload);
+        let (kind, durable) = (record.header.kind, record.header.durable);
+        chain = seal_record(&mut buffer, header.seal(), *position, kind, chain, durable);
+        records.append(&mut buffer);
+    }
+    Ok((records, chain))
+}
+
+fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
+    let damaged = found
+        .damaged
+        .iter()
+        .map(|(_, error)| format!("a snapshot was passed over: {error}"));
+    let foreign = survey
+        .foreign
+        .iter()
+        .map(|name| format!("{name} is not a file of the log and was ignored"));
+    damaged.chain(foreign).collect()
+}
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

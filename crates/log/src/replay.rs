@@ -1,0 +1,35 @@
+//! Who takes what a log holds when it is opened.
+
+use std::error::Error;
+
+use crate::LogPosition;
+
+/// An error of the owner of the events, kept as the source of the log's own.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Rebuilds a state from a snapshot and the events after it.
+pub trait Replay {
+    /// Begins with an empty state; called again when a snapshot turned out to be damaged.
+    fn begin(&mut self);
+
+    /// Takes the next part of the snapshot, in the order in which they were given.
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError>;
+
+    /// Takes the next event after the snapshot, with the position of the record that holds it.
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError>;
+}
+
+/// Forgets all that it is given: for looking at a log without its owner.
+pub(crate) struct Ignore;
+
+impl Replay for Ignore {
+    fn begin(&mut self) {}
+
+    fn snapshot_part(&mut self, _part: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn event(&mut self, _record: LogPosition, _event: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+}

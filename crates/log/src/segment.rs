@@ -1,0 +1,171 @@
+//! A segment's file with what its header says, and how it comes into being.
+
+use std::sync::Arc;
+
+use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, names};
+use crate::storage::{self, IoFailure, Storage, StorageFile};
+use crate::{Epoch, LogPosition};
+
+/// Zeros are written in pieces of this size.
+const FILL_SIZE: usize = 1024 * 1024;
+/// And synced this often, so that one large sync does not hold up the commits beside it.
+const FILL_SYNC_EVERY_BYTES: u64 = 8 * FILL_SIZE as u64;
+
+/// A segment that is open. Whoever holds it can read it, also after it was removed; it is not
+/// used again before the last holder is gone.
+pub(crate) struct Segment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn StorageFile>,
+}
+
+impl Segment {
+    pub(crate) fn first(&self) -> LogPosition {
+        self.header.first()
+    }
+
+    pub(crate) fn base(&self) -> LogPosition {
+        self.header.base
+    }
+
+    pub(crate) fn offset_of(&self, position: LogPosition) -> u64 {
+        position.as_u64() - self.header.base.as_u64()
+    }
+
+    /// The position after this file's last byte, or where a newer segment takes over.
+    pub(crate) fn end_before(&self, next: Option<&Self>) -> LogPosition {
+        // A successor's base lies at the end of the file, and its first record a header later.
+        let own = self.header.limit().plus(SEGMENT_HEADER_BLOCK_SIZE);
+        next.map_or(own, |next| own.min(next.first()))
+    }
+}
+
+/// Where a segment in preparation gets its blocks from.
+pub(crate) enum Source {
+    /// A new file, filled with zeros: a sync into space that was never written costs twice.
+    Fresh,
+    /// A file that served before. Its name is temporary and its old records no longer validate.
+    Recycled(Recycled),
+}
+
+/// A retired segment's file, waiting to be used again.
+pub(crate) struct Recycled {
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn StorageFile>,
+    pub(crate) capacity_bytes: u64,
+}
+
+/// Makes a segment with these records in it, durable in every respect.
+///
+/// All happens under a temporary name, so that a file with a segment's name always has a valid
+/// header; and a crash at any point leaves either nothing or all of it.
+pub(crate) fn make(
+    storage: &dyn Storage,
+    header: SegmentHeader,
+    source: Source,
+    records: &[u8],
+) -> Result<Segment, MakeError> {
+    let (temporary, file) = match source {
+        Source::Fresh => {
+            let name = names::segment_in_preparation(header.number);
+            let file = create_anew(storage, &name).map_err(MakeError::Unfinished)?;
+            (name, file)
+        }
+        Source::Recycled(recycled) => (recycled.name, recycled.file),
+    };
+    let fresh = temporary == names::segment_in_preparation(header.number);
+    let name = names::segment(header.number);
+    let filled = fill(&*file, &temporary, &header, fresh, records)
+        .and_then(|()| storage::rename(storage, &temporary, &name));
+    if let Err(failure) = filled {
+        // Best effort: recovery removes temporaries too, and the failure says more than this one.
+        let _ = storage::remove(storage, &temporary);
+        return Err(MakeError::Unfinished(failure));
+    }
+    storage::sync_dir(storage).map_err(MakeError::Unsure)?;
+    Ok(Segment { header, name, file })
+}
+
+/// Why there is no new segment.
+pub(crate) enum MakeError {
+    /// Nothing but a temporary file was touched.
+    Unfinished(IoFailure),
+    /// The file has its name, and whether the name is durable is not known.
+    Unsure(IoFailure),
+}
+
+impl MakeError {
+    pub(crate) fn into_failure(self) -> IoFailure {
+        match self {
+            Self::Unfinished(failure) | Self::Unsure(failure) => failure,
+        }
+    }
+}
+
+/// Creates a temporary file, in place of what an earlier attempt left behind.
+pub(crate) fn create_anew(
+    storage: &dyn Storage,
+    name: &str,
+) -> Result<Arc<dyn StorageFile>, IoFailure> {
+    match storage::create(storage, name) {
+        Err(failure) if failure.source.kind() == std::io::ErrorKind::AlreadyExists => {
+            storage::remove(storage, name)?;
+            storage::create(storage, name)
+        }
+        result => result,
+    }
+}
+
+fn fill(
+    file: &dyn StorageFile,
+    name: &str,
+    header: &SegmentHeader,
+    fresh: bool,
+    records: &[u8],
+) -> Result<(), IoFailure> {
+    if fresh {
+        let zeros = vec![0; FILL_SIZE.min(memory_size(header.capacity_bytes))];
+        let mut done = 0;
+        while done < header.capacity_bytes {
+            let piece = zeros.len().min(memory_size(header.capacity_bytes - done));
+            storage::write_all_at(file, name, &zeros[..piece], done)?;
+            done += piece as u64;
+            if done.is_multiple_of(FILL_SYNC_EVERY_BYTES) {
+                storage::sync_data(file, name)?;
+            }
+        }
+    }
+    storage::write_all_at(file, name, records, SEGMENT_HEADER_BLOCK_SIZE)?;
+    let mut block = vec![0; memory_size(SEGMENT_HEADER_BLOCK_SIZE)];
+    let bytes = header.encode();
+    block[..bytes.len()].copy_from_slice(&bytes);
+    storage::write_all_at(file, name, &block, 0)?;
+    storage::sync_data(file, name)
+}
+
+/// A size that is known to fit in memory, as the machine counts.
+pub(crate) fn memory_size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Makes salts: each number's is its own, and unknown to those who do not know the entropy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Salts(u64);
+
+impl Salts {
+    pub(crate) fn new(entropy: u64) -> Self {
+        Self(entropy)
+    }
+
+    pub(crate) fn of(self, epoch: Epoch, number: u64) -> u64 {
+        mix(mix(mix(self.0) ^ epoch.as_u64()) ^ number)
+    }
+}
+
+/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,295 @@
+//! Snapshot files: the state at a position, so that recovery need not begin at the first segment.
+//!
+//! Parts are opaque. Each carries the position that it was copied at, so that later the parts of
+//! one snapshot may differ in age. A snapshot is written under a temporary name and renamed when
+//! it is durable; every checksum continues the one before, and the trailer closes the chain.
+
+use bytes::Bytes;
+
+use crate::LogPosition;
+use crate::format::{FORMAT_VERSION, FormatError, check_version, names, read_u32, read_u64};
+use crate::replay::Replay;
+use crate::segment::{create_anew, memory_size};
+use crate::storage::{self, IoFailure, Storage, StorageFile};
+
+const MAGIC: [u8; 8] = *b"KEWSNAP\0";
+const TRAILER_MAGIC: [u8; 4] = *b"DONE";
+const HEADER_SIZE: usize = 40;
+const PART_HEADER_SIZE: usize = 16;
+const TRAILER_SIZE: usize = 16;
+const WRITE_SIZE: usize = 256 * 1024;
+
+/// What a snapshot says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotHeader {
+    pub(crate) partition: u32,
+    /// The state holds what all records before this position say, and nothing of later ones.
+    pub(crate) position: LogPosition,
+    /// Checksum of the record before that position.
+    pub(crate) chain: u32,
+    pub(crate) part_count: u32,
+}
+
+impl SnapshotHeader {
+    fn encode(&self) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.position.as_u64().to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.chain.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FormatError> {
+        if bytes[..8] != MAGIC {
+            return Err(FormatError::Damaged("the snapshot has no magic"));
+        }
+        if read_u32(bytes, 36) != crc32c::crc32c(&bytes[..36]) {
+            return Err(FormatError::Damaged(
+                "the snapshot header does not match its checksum",
+            ));
+        }
+        check_version(read_u32(bytes, 8))?;
+        Ok(Self {
+            partition: read_u32(bytes, 12),
+            position: LogPosition::new(read_u64(bytes, 16)),
+            chain: read_u32(bytes, 24),
+            part_count: read_u32(bytes, 28),
+        })
+    }
+}
+
+/// Writes a snapshot; when this returns it is durable under its name. Returns its size.
+pub(crate) fn write(
+    storage: &dyn Storage,
+    position: LogPosition,
+    chain: u32,
+    parts: &[Bytes],
+) -> Result<u64, SnapshotError> {
+    let temporary = names::snapshot_in_preparation(position.as_u64());
+    let header = SnapshotHeader {
+        partition: 0,
+        position,
+        chain,
+        part_count: u32::try_from(parts.len()).expect("a snapshot has far fewer than 2^32 parts"),
+    };
+    let written = create_anew(storage, &temporary)
+        .and_then(|file| write_file(&*file, &temporary, header, parts))
+        .and_then(|size_bytes| {
+            storage::rename(storage, &temporary, &names::snapshot(position.as_u64()))?;
+            Ok(size_bytes)
+        });
+    match written {
+        Ok(size_bytes) => {
+            storage::sync_dir(storage).map_err(SnapshotError::Unsure)?;
+            Ok(size_bytes)
+        }
+        Err(failure) => {
+            // Best effort: recovery removes temporaries too.
+            let _ = storage::remove(storage, &temporary);
+            Err(SnapshotError::Unfinished(failure))
+        }
+    }
+}
+
+/// Why a snapshot was not written.
+pub(crate) enum SnapshotError {
+    /// Nothing but a temporary file was touched.
+    Unfinished(IoFailure),
+    /// It has its name, and whether the name is durable is not known.
+    Unsure(IoFailure),
+}
+
+fn write_file(
+    file: &dyn StorageFile,
+    name: &str,
+    header: SnapshotHeader,
+    parts: &[Bytes],
+) -> Result<u64, IoFailure> {
+    let mut writer = Writer {
+        file,
+        name,
+        buffer: Vec::with_capacity(WRITE_SIZE),
+        offset: 0,
+    };
+    let bytes = header.encode();
+    let mut crc = read_u32(&bytes, 36);
+    writer.push(&bytes)?;
+    for part in parts {
+        let mut bytes = part_header(header.position, part);
+        crc = part_crc(crc, &bytes, part);
+        bytes[12..].copy_from_slice(&crc.to_le_bytes());
+        writer.push(&bytes)?;
+        writer.push(part)?;
+    }
+    let size_bytes = writer.size_bytes() + TRAILER_SIZE as u64;
+    writer.push(&trailer(crc, size_bytes))?;
+    writer.flush()?;
+    storage::sync_data(file, name)?;
+    Ok(size_bytes)
+}
+
+fn part_header(position: LogPosition, part: &[u8]) -> [u8; PART_HEADER_SIZE] {
+    let length = u32::try_from(part.len()).expect("a part of a snapshot is below 4 GiB");
+    let mut bytes = [0; PART_HEADER_SIZE];
+    bytes[..8].copy_from_slice(&position.as_u64().to_le_bytes());
+    bytes[8..12].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+fn part_crc(previous: u32, header: &[u8; PART_HEADER_SIZE], part: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(previous, &header[..12]);
+    crc32c::crc32c_append(crc, part)
+}
+
+fn trailer(previous: u32, size_bytes: u64) -> [u8; TRAILER_SIZE] {
+    let mut bytes = [0; TRAILER_SIZE];
+    bytes[..4].copy_from_slice(&TRAILER_MAGIC);
+    bytes[4..12].copy_from_slice(&size_bytes.to_le_bytes());
+    let crc = crc32c::crc32c_append(previous, &bytes[..12]);
+    bytes[12..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Gathers small pieces into large writes.
+struct Writer<'a> {
+    file: &'a dyn StorageFile,
+    name: &'a str,
+    buffer: Vec<u8>,
+    offset: u64,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), IoFailure> {
+        if self.buffer.len() + bytes.len() > WRITE_SIZE {
+            self.flush()?;
+        }
+        if bytes.len() > WRITE_SIZE {
+            storage::write_all_at(self.file, self.name, bytes, self.offset)?;
+            self.offset += bytes.len() as u64;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoFailure> {
+        storage::write_all_at(self.file, self.name, &self.buffer, self.offset)?;
+        self.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.offset + self.buffer.len() as u64
+    }
+}
+
+/// Why a snapshot could not be read to its end.
+pub(crate) enum ReadError {
+    Io(IoFailure),
+    /// Where in the file, and what.
+    Format(u64, FormatError),
+    Replay(LogPosition, crate::BoxError),
+}
+
+impl From<IoFailure> for ReadError {
+    fn from(failure: IoFailure) -> Self {
+        Self::Io(failure)
+    }
+}
+
+/// Reads a snapshot and hands its parts on. Only when this returns without an error was all of
+/// it whole; parts handed on before an error must be forgotten.
+pub(crate) fn read(
+    storage: &dyn Storage,
+    position: LogPosition,
+    replay: &mut dyn Replay,
+) -> Result<SnapshotHeader, ReadError> {
+    let name = names::snapshot(position.as_u64());
+    let file = storage::open(storage, &name)?;
+    let size_bytes = storage::len(&*file, &name)?;
+    let mut reader = Reader {
+        file: &*file,
+        name: &name,
+        offset: 0,
+        size_bytes,
+    };
+    let bytes: [u8; HEADER_SIZE] = reader.take()?;
+    let header = SnapshotHeader::decode(&bytes).map_err(|error| ReadError::Format(0, error))?;
+    if header.position != position {
+        return Err(damaged(
+            0,
+            "the snapshot's position is not that of its name",
+        ));
+    }
+    let mut crc = read_u32(&bytes, 36);
+    let mut part = Vec::new();
+    for _ in 0..header.part_count {
+        let at = reader.offset;
+        let bytes: [u8; PART_HEADER_SIZE] = reader.take()?;
+        reader.take_into(&mut part, read_u32(&bytes, 8))?;
+        crc = part_crc(crc, &bytes, &part);
+        if crc != read_u32(&bytes, 12) {
+            return Err(damaged(
+                at,
+                "a part of the snapshot does not match its checksum",
+            ));
+        }
+        replay
+            .snapshot_part(&part)
+            .map_err(|error| ReadError::Replay(position, error))?;
+    }
+    let at = reader.offset;
+    let bytes: [u8; TRAILER_SIZE] = reader.take()?;
+    if bytes != trailer(crc, size_bytes) || reader.offset != size_bytes {
+        return Err(damaged(at, "the snapshot's trailer does not match"));
+    }
+    Ok(header)
+}
+
+fn damaged(offset: u64, what: &'static str) -> ReadError {
+    ReadError::Format(offset, FormatError::Damaged(what))
+}
+
+/// Reads forward and takes no more memory than the file has bytes.
+struct Reader<'a> {
+    file: &'a dyn StorageFile,
+    name: &'a str,
+    offset: u64,
+    size_bytes: u64,
+}
+
+impl Reader<'_> {
+    fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], ReadError> {
+        let mut bytes = [0; SIZE];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn take_into(&mut self, part: &mut Vec<u8>, length: u32) -> Result<(), ReadError> {
+        let length = u64::from(length);
+        if length > self.size_bytes - self.offset {
+            return Err(damaged(self.offset, "the snapshot ends within a part"));
+        }
+        part.resize(memory_size(length), 0);
+        self.fill(part)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), ReadError> {
+        let count = storage::read_at(self.file, self.name, bytes, self.offset)?;
+        if count < bytes.len() {
+            return Err(damaged(self.offset, "the snapshot ends too early"));
+        }
+        self.offset += count as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

@@ -1,0 +1,666 @@
+//! A disk in memory that fails on demand, and shows what a power cut would have left.
+//!
+//! Every byte is either durable or still on its way: writes wait in their sectors until the file
+//! is synced, names wait until the directory is. [`FaultyStorage::crash`] picks one of the states
+//! that a power cut may leave; the picks come from the caller, so that a seed repeats them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Storage, StorageFile};
+
+const SECTOR_SIZE: usize = 512;
+const SECTORS_PER_PAGE: u64 = 8;
+
+/// An error of the operating system that can be injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The disk reports an error, for any operation.
+    Eio,
+    /// The disk is full, for operations that take space.
+    Enospc,
+    /// A write takes only the first half of its bytes.
+    ShortWrite,
+    /// A signal came first, for any operation but a sync.
+    Eintr,
+}
+
+impl Fault {
+    fn applies_to(self, operation: Operation) -> bool {
+        match self {
+            Self::Eio => true,
+            Self::Enospc => matches!(
+                operation,
+                Operation::Write | Operation::Create | Operation::Rename
+            ),
+            Self::ShortWrite => operation == Operation::Write,
+            Self::Eintr => operation != Operation::Sync,
+        }
+    }
+}
+
+/// How often an injected fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// One operation fails.
+    Once,
+    /// From then on every operation that can fail this way does.
+    Sticky,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Read,
+    Write,
+    Sync,
+    Create,
+    Rename,
+    Other,
+}
+
+/// A disk in memory with faults. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct FaultyStorage {
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl FaultyStorage {
+    /// An empty disk without faults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Injects a fault: the first operation that can fail this way, after `count` further
+    /// operations of any kind, does.
+    pub fn fail_after(&self, count: u64, fault: Fault, repeat: Repeat) {
+        let mut disk = self.disk();
+        let from_call = disk.calls + count;
+        disk.faults.push(PlannedFault {
+            from_call,
+            fault,
+            repeat,
+        });
+    }
+
+    /// Lets `count` further operations happen; later ones fail and have no effect.
+    pub fn crash_after(&self, count: u64) {
+        let mut disk = self.disk();
+        disk.power_off_at_call = Some(disk.calls + count);
+    }
+
+    /// Takes back all injected faults, and puts the power on.
+    pub fn clear_faults(&self) {
+        let mut disk = self.disk();
+        disk.faults.clear();
+        disk.power_off_at_call = None;
+    }
+
+    /// Bounds the size of all files together; `None` lifts the bound.
+    pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
+        self.disk().capacity_bytes = capacity_bytes;
+    }
+
+    /// How many operations were asked for since the disk was made.
+    pub fn calls(&self) -> u64 {
+        self.disk().calls
+    }
+
+    /// Size of all files together.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk().used_bytes()
+    }
+
+    /// The disk after a power cut: one of the states it may be in, picked by `choice`, which
+    /// answers a number below its argument.
+    ///
+    /// Each sector that was written and not synced has its old content, its new, or one between;
+    /// the writes of one file are lost in any order, at 512 or at 4096 bytes. Names that were not
+    /// synced are kept or lost, in order for each name. The disk left behind is not changed.
+    pub fn crash(&self, choice: &mut dyn FnMut(u32) -> u32) -> Self {
+        let mut after = self.disk().clone();
+        after.lose_names(choice);
+        for inode in after.inodes.values_mut() {
+            inode.lose_writes(choice);
+        }
+        after.restart();
+        Self::from(after)
+    }
+
+    /// The disk after the process was killed: all that was written is seen by the next one, and
+    /// what was not synced can still be lost by a power cut. The disk left behind is not changed.
+    pub fn kill(&self) -> Self {
+        let mut after = self.disk().clone();
+        after.restart();
+        Self::from(after)
+    }
+
+    /// The names of all files with their sizes, in order.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let disk = self.disk();
+        disk.names
+            .iter()
+            .map(|(name, inode)| (name.clone(), disk.inodes[inode].size_bytes))
+            .collect()
+    }
+
+    /// All bytes of a file, or `None` if there is none of that name.
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
+        let disk = self.disk();
+        let inode = &disk.inodes[disk.names.get(name)?];
+        let mut bytes = vec![0; usize::try_from(inode.size_bytes).ok()?];
+        inode.read(&mut bytes, 0);
+        Some(bytes)
+    }
+
+    /// Puts a file there, durably, in place of one that has its name.
+    pub fn put(&self, name: &str, content: &[u8]) {
+        let mut disk = self.disk();
+        let number = disk.new_inode();
+        let inode = disk.inodes.get_mut(&number).expect("it was just made");
+        inode.write(content, 0);
+        inode.sync();
+        disk.names.insert(name.to_owned(), number);
+        disk.durable_names.insert(name.to_owned(), number);
+    }
+
+    /// Overwrites bytes behind the log's back, durably: bit rot, or a misdirected write.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn corrupt(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let mut disk = self.disk();
+        let number = disk.names[name];
+        let inode = disk.inodes.get_mut(&number).expect("a name has its file");
+        inode.write(bytes, offset);
+        inode.sync();
+    }
+
+    /// Flips the bits of `mask` in one byte, durably.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such byte.
+    pub fn flip(&self, name: &str, offset: u64, mask: u8) {
+        let content = self.content(name).expect("the file exists");
+        let index = usize::try_from(offset).expect("an offset in memory");
+        self.corrupt(name, offset, &[content[index] ^ mask]);
+    }
+
+    /// Cuts a file behind the log's back, durably.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn truncate(&self, name: &str, size_bytes: u64) {
+        let content = self.content(name).expect("the file exists");
+        let size = usize::try_from(size_bytes).expect("a size in memory");
+        self.put(name, &content[..size]);
+    }
+
+    /// Removes a file behind the log's back, durably.
+    pub fn lose_file(&self, name: &str) {
+        let mut disk = self.disk();
+        disk.names.remove(name);
+        disk.durable_names.remove(name);
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Disk> for FaultyStorage {
+    fn from(disk: Disk) -> Self {
+        Self {
+            disk: Arc::new(Mutex::new(disk)),
+        }
+    }
+}
+
+impl Storage for FaultyStorage {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Create)?;
+        if disk.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let number = disk.new_inode();
+        disk.names.insert(name.to_owned(), number);
+        disk.pending_names
+            .push(NameChange::Create(name.to_owned(), number));
+        Ok(self.handle(&disk, number))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Other)?;
+        let number = *disk.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.handle(&disk, number))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Rename)?;
+        let number = disk.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        disk.names.insert(to.to_owned(), number);
+        disk.pending_names
+            .push(NameChange::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Other)?;
+        disk.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        disk.pending_names.push(NameChange::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Other)?;
+        Ok(disk.names.keys().cloned().collect())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Sync)?;
+        disk.durable_names = disk.names.clone();
+        disk.pending_names.clear();
+        disk.forget_lost_inodes();
+        Ok(())
+    }
+}
+
+impl FaultyStorage {
+    fn handle(&self, disk: &Disk, number: u64) -> Arc<dyn StorageFile> {
+        Arc::new(FaultyFile {
+            disk: Arc::clone(&self.disk),
+            number,
+            _open: Arc::clone(&disk.inodes[&number].open),
+        })
+    }
+}
+
+struct FaultyFile {
+    disk: Arc<Mutex<Disk>>,
+    number: u64,
+    /// Keeps the content after the last name is gone.
+    _open: Arc<()>,
+}
+
+impl FaultyFile {
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageFile for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Read)?;
+        Ok(disk.inode(self.number).read(buffer, offset))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let mut disk = self.disk();
+        let bytes = match disk.begin(Operation::Write)? {
+            Outcome::Full => bytes,
+            Outcome::Short => &bytes[..bytes.len().div_ceil(2)],
+        };
+        let end = offset + bytes.len() as u64;
+        let growth = end.saturating_sub(disk.inode(self.number).size_bytes);
+        if disk
+            .capacity_bytes
+            .is_some_and(|capacity| growth > 0 && disk.used_bytes() + growth > capacity)
+        {
+            return Err(os_error(Fault::Enospc));
+        }
+        disk.inode(self.number).write(bytes, offset);
+        Ok(bytes.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = self.disk();
+        let begun = disk.begin(Operation::Sync);
+        let inode = disk.inode(self.number);
+        match begun {
+            Ok(_) => inode.sync(),
+            // As kernels do: the pages are clean again, their content is still shown, and no
+            // later sync writes them.
+            Err(_) => inode.dirty.clear(),
+        }
+        begun.map(|_| ())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut disk = self.disk();
+        disk.begin(Operation::Other)?;
+        Ok(disk.inode(self.number).size_bytes)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct PlannedFault {
+    from_call: u64,
+    fault: Fault,
+    repeat: Repeat,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Create(String, u64),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// How much of a write the disk takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Full,
+    Short,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    inodes: BTreeMap<u64, Inode>,
+    next_inode: u64,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    pending_names: Vec<NameChange>,
+    calls: u64,
+    faults: Vec<PlannedFault>,
+    power_off_at_call: Option<u64>,
+    capacity_bytes: Option<u64>,
+}
+
+impl Disk {
+    /// Counts the call and says how it goes.
+    fn begin(&mut self, operation: Operation) -> io::Result<Outcome> {
+        let call = self.calls;
+        self.calls += 1;
+        if self.power_off_at_call.is_some_and(|off| call >= off) {
+            return Err(io::Error::other("the power is off"));
+        }
+        let due = self
+            .faults
+            .iter()
+            .position(|planned| call >= planned.from_call && planned.fault.applies_to(operation));
+        let Some(index) = due else {
+            return Ok(Outcome::Full);
+        };
+        let fault = self.faults[index].fault;
+        if self.faults[index].repeat == Repeat::Once {
+            self.faults.remove(index);
+        }
+        match fault {
+            Fault::ShortWrite => Ok(Outcome::Short),
+            _ => Err(os_error(fault)),
+        }
+    }
+
+    fn new_inode(&mut self) -> u64 {
+        let number = self.next_inode;
+        self.next_inode += 1;
+        self.inodes.insert(number, Inode::default());
+        number
+    }
+
+    fn inode(&mut self, number: u64) -> &mut Inode {
+        self.inodes
+            .get_mut(&number)
+            .expect("a file that is open is kept")
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.names
+            .values()
+            .map(|inode| self.inodes[inode].size_bytes)
+            .sum()
+    }
+
+    /// A new process sees the names as they are now and has nothing open.
+    fn restart(&mut self) {
+        self.faults.clear();
+        self.power_off_at_call = None;
+        for inode in self.inodes.values_mut() {
+            inode.open = Arc::default();
+        }
+        self.forget_lost_inodes();
+    }
+
+    fn forget_lost_inodes(&mut self) {
+        let created = self.pending_names.iter().filter_map(|change| match change {
+            NameChange::Create(_, number) => Some(*number),
+            NameChange::Rename(..) | NameChange::Remove(_) => None,
+        });
+        let named: BTreeSet<u64> = self
+            .names
+            .values()
+            .chain(self.durable_names.values())
+            .copied()
+            .chain(created)
+            .collect();
+        self.inodes
+            .retain(|number, inode| named.contains(number) || Arc::strong_count(&inode.open) > 1);
+    }
+
+    fn lose_names(&mut self, choice: &mut dyn FnMut(u32) -> u32) {
+        let mode = choice(3);
+        let mut names = std::mem::take(&mut self.durable_names);
+        // What follows a lost change of the same name is lost with it.
+        let mut lost = BTreeSet::new();
+        for change in self.pending_names.drain(..) {
+            let touched = match &change {
+                NameChange::Create(name, _) | NameChange::Remove(name) => vec![name.clone()],
+                NameChange::Rename(from, to) => vec![from.clone(), to.clone()],
+            };
+            let kept = !touched.iter().any(|name| lost.contains(name))
+                && match mode {
+                    0 => false,
+                    1 => true,
+                    _ => choice(2) == 1,
+                };
+            if !kept {
+                lost.extend(touched);
+                continue;
+            }
+            match change {
+                NameChange::Create(name, number) => {
+                    names.insert(name, number);
+                }
+                NameChange::Rename(from, to) => {
+                    if let Some(number) = names.remove(&from) {
+                        names.insert(to, number);
+                    }
+                }
+                NameChange::Remove(name) => {
+                    names.remove(&name);
+                }
+            }
+        }
+        self.durable_names = names.clone();
+        self.names = names;
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    size_bytes: u64,
+    durable_size_bytes: u64,
+    /// By number; a sector that is missing holds zeros.
+    sectors: BTreeMap<u64, Sector>,
+    /// What a sync would write.
+    dirty: BTreeSet<u64>,
+    /// Shared with every open handle.
+    open: Arc<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Sector {
+    durable: [u8; SECTOR_SIZE],
+    /// What was written since, each over the one before; a power cut may leave any.
+    pending: Vec<[u8; SECTOR_SIZE]>,
+}
+
+impl Sector {
+    const ZERO: Self = Self {
+        durable: [0; SECTOR_SIZE],
+        pending: Vec::new(),
+    };
+
+    fn current(&self) -> &[u8; SECTOR_SIZE] {
+        self.pending.last().unwrap_or(&self.durable)
+    }
+
+    /// Version 0 is the durable one.
+    fn keep(&mut self, version: usize) {
+        if version > 0 {
+            self.durable = self.pending[version - 1];
+        }
+        self.pending.clear();
+    }
+}
+
+impl Inode {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let available = self.size_bytes.saturating_sub(offset);
+        let count = buffer
+            .len()
+            .min(usize::try_from(available).unwrap_or(usize::MAX));
+        let mut done = 0;
+        while done < count {
+            let (number, within) = sector_at(offset + done as u64);
+            let piece = (SECTOR_SIZE - within).min(count - done);
+            let target = &mut buffer[done..done + piece];
+            match self.sectors.get(&number) {
+                Some(sector) => target.copy_from_slice(&sector.current()[within..within + piece]),
+                None => target.fill(0),
+            }
+            done += piece;
+        }
+        count
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (number, within) = sector_at(offset + done as u64);
+            let piece = (SECTOR_SIZE - within).min(bytes.len() - done);
+            self.write_sector(number, within, &bytes[done..done + piece]);
+            done += piece;
+        }
+        self.size_bytes = self.size_bytes.max(offset + bytes.len() as u64);
+    }
+
+    fn write_sector(&mut self, number: u64, within: usize, bytes: &[u8]) {
+        let mut content = self
+            .sectors
+            .get(&number)
+            .map_or([0; SECTOR_SIZE], |sector| *sector.current());
+        let target = &mut content[within..within + bytes.len()];
+        // What changes nothing leaves one state to choose from. This keeps files of zeros small.
+        if target == bytes {
+            if self
+                .sectors
+                .get(&number)
+                .is_some_and(|s| !s.pending.is_empty())
+            {
+                self.dirty.insert(number);
+            }
+            return;
+        }
+        target.copy_from_slice(bytes);
+        self.sectors
+            .entry(number)
+            .or_insert(Sector::ZERO)
+            .pending
+            .push(content);
+        self.dirty.insert(number);
+    }
+
+    fn sync(&mut self) {
+        for number in std::mem::take(&mut self.dirty) {
+            if let Some(sector) = self.sectors.get_mut(&number) {
+                sector.keep(sector.pending.len());
+            }
+        }
+        self.durable_size_bytes = self.size_bytes;
+    }
+
+    fn lose_writes(&mut self, choice: &mut dyn FnMut(u32) -> u32) {
+        let pending: Vec<u64> = self
+            .sectors
+            .iter()
+            .filter(|(_, sector)| !sector.pending.is_empty())
+            .map(|(number, _)| *number)
+            .collect();
+        if pending.is_empty() && self.size_bytes == self.durable_size_bytes {
+            return;
+        }
+        let mode = choice(5);
+        let prefix = if mode == 4 {
+            pick(choice, pending.len() + 1)
+        } else {
+            0
+        };
+        let mut page = None;
+        let mut kept_end = 0;
+        for (index, number) in pending.into_iter().enumerate() {
+            let sector = self.sectors.get_mut(&number).expect("it was just listed");
+            let newest = sector.pending.len();
+            let version = match mode {
+                0 => 0,
+                1 => newest,
+                2 => pick(choice, newest + 1),
+                3 => {
+                    let this = number / SECTORS_PER_PAGE;
+                    let kept = match page {
+                        Some((page, kept)) if page == this => kept,
+                        _ => choice(2) == 1,
+                    };
+                    page = Some((this, kept));
+                    if kept { newest } else { 0 }
+                }
+                _ if index < prefix => newest,
+                _ => 0,
+            };
+            if version > 0 {
+                kept_end = (number + 1) * SECTOR_SIZE as u64;
+            }
+            sector.keep(version);
+        }
+        self.dirty.clear();
+        if choice(2) == 0 {
+            let end = self.durable_size_bytes.max(kept_end);
+            self.size_bytes = self.size_bytes.min(end);
+        }
+        self.durable_size_bytes = self.size_bytes;
+    }
+}
+
+fn sector_at(offset: u64) -> (u64, usize) {
+    let within = usize::try_from(offset % SECTOR_SIZE as u64).expect("below a sector's size");
+    (offset / SECTOR_SIZE as u64, within)
+}
+
+fn pick(choice: &mut dyn FnMut(u32) -> u32, count: usize) -> usize {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    choice(count) as usize
+}
+
+fn os_error(fault: Fault) -> io::Error {
+    // These numbers are the same on every Unix.
+    match fault {
+        Fault::Eio => io::Error::from_raw_os_error(5),
+        Fault::Enospc => io::Error::from_raw_os_error(28),
+        Fault::Eintr => io::Error::from_raw_os_error(4),
+        Fault::ShortWrite => io::ErrorKind::WriteZero.into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "faulty_tests.rs"]
+mod tests;

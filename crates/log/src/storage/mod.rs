@@ -1,0 +1,250 @@
+//! What the log asks of a disk: a directory of files, and the power to make both durable.
+//!
+//! The trait is small so that a faulty disk can stand in for a real one. What is written is
+//! durable only after [`StorageFile::sync_data`]; what is created, renamed or removed only after
+//! [`Storage::sync_dir`]. The helpers below retry what was interrupted, and never a sync.
+
+mod faulty;
+mod file;
+mod memory;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub use faulty::{Fault, FaultyStorage, Repeat};
+pub use file::FileStorage;
+pub(crate) use file::{create_directory, sync_directory};
+pub use memory::MemoryStorage;
+
+/// A directory of files without subdirectories.
+pub trait Storage: Send + Sync {
+    /// Creates an empty file. Fails if the name is taken.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens a file that exists.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Gives a file another name, and replaces the file that had it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Takes a file's name away. Who has it open can still use it.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// The names of all files, in no particular order.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Makes every create, rename and remove so far durable.
+    fn sync_dir(&self) -> io::Result<()>;
+}
+
+/// A file, open for reading and writing at any offset and from any thread.
+pub trait StorageFile: Send + Sync {
+    /// Reads from `offset` on and says how much; less than asked for only at the end of the file
+    /// or when interrupted half way, 0 only at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at `offset`, past the end too, and says how much; it may be less than asked for.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Makes all that was written to this file so far durable, with the size that it needs.
+    ///
+    /// When it fails nothing is known about what was written, and a second call that succeeds
+    /// does not change that.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Size of the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// What was done to a file when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Creating it.
+    Create,
+    /// Opening it.
+    Open,
+    /// Reading from it.
+    Read,
+    /// Writing to it.
+    Write,
+    /// Making its bytes durable.
+    Sync,
+    /// Giving it another name.
+    Rename,
+    /// Removing it.
+    Remove,
+    /// Listing the directory.
+    List,
+    /// Making the directory durable.
+    SyncDirectory,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "create",
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::SyncDirectory => "sync",
+        })
+    }
+}
+
+/// An operation on the storage that failed: what, on which file, and where in it.
+#[derive(Clone, Debug, Error)]
+#[error("cannot {action} {file}{}: {source}", display_offset(.offset))]
+pub struct IoFailure {
+    /// What was tried.
+    pub action: Action,
+    /// The file's name in its directory.
+    pub file: String,
+    /// Where in the file, for reads and writes.
+    pub offset: Option<u64>,
+    /// What the storage said.
+    pub source: Arc<io::Error>,
+}
+
+fn display_offset(offset: &Option<u64>) -> String {
+    offset.map_or(String::new(), |offset| format!(" at byte {offset}"))
+}
+
+impl IoFailure {
+    pub(crate) fn new(action: Action, file: &str, source: io::Error) -> Self {
+        Self {
+            action,
+            file: file.to_owned(),
+            offset: None,
+            source: Arc::new(source),
+        }
+    }
+
+    fn at(action: Action, file: &str, offset: u64, source: io::Error) -> Self {
+        Self {
+            offset: Some(offset),
+            ..Self::new(action, file, source)
+        }
+    }
+
+    /// Whether the reason was a full disk or an exhausted quota.
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
+    }
+}
+
+pub(crate) fn create(storage: &dyn Storage, name: &str) -> Result<Arc<dyn StorageFile>, IoFailure> {
+    uninterrupted(|| storage.create(name))
+        .map_err(|error| IoFailure::new(Action::Create, name, error))
+}
+
+pub(crate) fn open(storage: &dyn Storage, name: &str) -> Result<Arc<dyn StorageFile>, IoFailure> {
+    uninterrupted(|| storage.open(name)).map_err(|error| IoFailure::new(Action::Open, name, error))
+}
+
+pub(crate) fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), IoFailure> {
+    uninterrupted(|| storage.rename(from, to))
+        .map_err(|error| IoFailure::new(Action::Rename, from, error))
+}
+
+/// Removes a file; that it is gone already is fine.
+pub(crate) fn remove(storage: &dyn Storage, name: &str) -> Result<(), IoFailure> {
+    match uninterrupted(|| storage.remove(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(IoFailure::new(Action::Remove, name, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// All names, in order.
+pub(crate) fn list(storage: &dyn Storage) -> Result<Vec<String>, IoFailure> {
+    let mut names = uninterrupted(|| storage.list())
+        .map_err(|error| IoFailure::new(Action::List, "the directory", error))?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+pub(crate) fn sync_dir(storage: &dyn Storage) -> Result<(), IoFailure> {
+    storage
+        .sync_dir()
+        .map_err(|error| IoFailure::new(Action::SyncDirectory, "the directory", error))
+}
+
+pub(crate) fn len(file: &dyn StorageFile, name: &str) -> Result<u64, IoFailure> {
+    uninterrupted(|| file.len()).map_err(|error| IoFailure::new(Action::Read, name, error))
+}
+
+/// Reads until `buffer` is full or the file ends, and says how much.
+pub(crate) fn read_at(
+    file: &dyn StorageFile,
+    name: &str,
+    buffer: &mut [u8],
+    offset: u64,
+) -> Result<usize, IoFailure> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = offset + filled as u64;
+        match file.read_at(&mut buffer[filled..], at) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(IoFailure::at(Action::Read, name, at, error)),
+        }
+    }
+    Ok(filled)
+}
+
+pub(crate) fn write_all_at(
+    file: &dyn StorageFile,
+    name: &str,
+    bytes: &[u8],
+    offset: u64,
+) -> Result<(), IoFailure> {
+    let mut written = 0;
+    while written < bytes.len() {
+        let at = offset + written as u64;
+        let failed = |error| Err(IoFailure::at(Action::Write, name, at, error));
+        match file.write_at(&bytes[written..], at) {
+            Ok(0) => return failed(io::ErrorKind::WriteZero.into()),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return failed(error),
+        }
+    }
+    Ok(())
+}
+
+/// Never retried: after a failed sync the kernel may have dropped what it could not write, and a
+/// second sync would report success.
+pub(crate) fn sync_data(file: &dyn StorageFile, name: &str) -> Result<(), IoFailure> {
+    file.sync_data()
+        .map_err(|error| IoFailure::new(Action::Sync, name, error))
+}
+
+fn uninterrupted<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,377 @@
+//! Follows the chain of records to its end, and judges what kind of end that is. Reads only.
+//!
+//! The chain ends at the first record that does not validate. Either the record was never
+//! durable, and is cut; or it was, and the log is damaged. What decides is the highest position
+//! that something in the directory proves to have been durable:
+//!
+//! - the `durable` field of every valid record, also of those behind the damage;
+//! - any valid record of a segment proves all before that segment, because a segment is written
+//!   to only after the one before it was synced;
+//! - every segment's header says what was durable when the file got its name, for a recovery's
+//!   segment all that was copied into it; and a snapshot's name proves its position.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::LogPosition;
+use crate::batch::{Entries, Entry, MalformedEntry};
+use crate::format::{FormatError, RECORD_HEADER_SIZE, RecordKind, names, read_u64};
+use crate::reader::records::{Record, RecordReader};
+use crate::recovery::{OpenError, TailCut};
+use crate::replay::Replay;
+use crate::segment::Segment;
+use crate::survey::format_error;
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) position: LogPosition,
+    /// Checksum of the record before.
+    pub(crate) chain: u32,
+    /// Proven by the names of snapshots and the headers of segments.
+    pub(crate) durable: LogPosition,
+}
+
+/// What a walk found.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// The log's end: after the last record that counts.
+    pub(crate) position: LogPosition,
+    pub(crate) chain: u32,
+    /// All before is proven to have been durable.
+    pub(crate) durable: LogPosition,
+    /// The records from `durable` on, all in one segment, with the checksum before each.
+    pub(crate) tail: VecDeque<(LogPosition, u32)>,
+    /// The index in the chain of the segment that holds the tail.
+    pub(crate) tail_segment: usize,
+    /// What lies behind the end and was begun, if that can be told.
+    pub(crate) cut: Option<Cut>,
+    pub(crate) counts: Counts,
+}
+
+impl End {
+    /// A log that was never written to ends where it begins.
+    pub(crate) fn of_new_log(start: Start) -> Self {
+        Self {
+            position: start.position,
+            chain: start.chain,
+            durable: start.position,
+            tail: VecDeque::new(),
+            tail_segment: 0,
+            cut: None,
+            counts: Counts::default(),
+        }
+    }
+}
+
+/// Records that were begun and never became durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) segment: usize,
+    pub(crate) offset: u64,
+    pub(crate) size_bytes: u64,
+}
+
+impl Cut {
+    pub(crate) fn report(&self, chain: &[Arc<Segment>]) -> TailCut {
+        TailCut {
+            file: chain[self.segment].name.clone(),
+            offset: self.offset,
+            size_bytes: self.size_bytes,
+        }
+    }
+}
+
+/// What a walk has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) records: u64,
+    pub(crate) marks: u64,
+    pub(crate) events: u64,
+    pub(crate) bodies: u64,
+    pub(crate) size_bytes: u64,
+}
+
+/// Follows the chain from `start`, and hands every event to `replay`.
+///
+/// The checksums of bodies are left alone: the record's covers them, and theirs are for reading a
+/// body without its record.
+pub(crate) fn walk(
+    chain: &[Arc<Segment>],
+    start: Start,
+    replay: &mut dyn Replay,
+) -> Result<End, OpenError> {
+    let Some(first) = chain
+        .iter()
+        .rposition(|segment| segment.first() <= start.position)
+        .filter(|index| start.position < chain[*index].header.limit())
+    else {
+        return Err(missing_start(chain, start));
+    };
+    let mut walker = Walker {
+        chain,
+        index: first,
+        at: start.position,
+        crc: start.chain,
+        durable: start.durable,
+        tail: VecDeque::new(),
+        roll: None,
+        counts: Counts::default(),
+        replay,
+    };
+    let what = walker.follow()?;
+    walker.finish(what)
+}
+
+fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
+    let file = chain
+        .first()
+        .map_or_else(|| names::segment(1), |segment| segment.name.clone());
+    let what = format!(
+        "the log must be replayed from position {}, and the segment that holds it is missing",
+        start.position
+    );
+    OpenError::corrupt(&file, 0, what)
+}
+
+struct Walker<'a> {
+    chain: &'a [Arc<Segment>],
+    /// The segment that answers for `at`.
+    index: usize,
+    at: LogPosition,
+    crc: u32,
+    durable: LogPosition,
+    tail: VecDeque<(LogPosition, u32)>,
+    /// The roll that led into this segment: its position, and the checksum before it. Forgotten
+    /// at the first record behind it.
+    roll: Option<(LogPosition, u32)>,
+    counts: Counts,
+    replay: &'a mut dyn Replay,
+}
+
+/// Where a record leads.
+enum Step {
+    /// To the position behind it.
+    On(LogPosition),
+    /// To the segment with this number.
+    Roll(u64),
+}
+
+impl Walker<'_> {
+    /// Passes all that is whole; answers why it stopped.
+    fn follow(&mut self) -> Result<FormatError, OpenError> {
+        let chain = self.chain;
+        loop {
+            let segment = &*chain[self.index];
+            let mut reader = RecordReader::new(segment);
+            loop {
+                if self.takes_over() {
+                    self.index += 1;
+                    break;
+                }
+                let at = self.at;
+                let record = match reader.read(at)? {
+                    Ok(record) => record,
+                    Err(FormatError::Newer(found)) => {
+                        return Err(self.corrupt_or_newer(FormatError::Newer(found)));
+                    }
+                    Err(error) => return Ok(error),
+                };
+                match self.pass(&record)? {
+                    Step::On(position) => self.at = position,
+                    Step::Roll(number) => {
+                        self.enter(number, at)?;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the next segment answers for this position: a recovery continued there.
+    fn takes_over(&self) -> bool {
+        self.chain
+            .get(self.index + 1)
+            .is_some_and(|next| next.first() == self.at)
+    }
+
+    /// Checks one record's place in the chain, and hands on what it holds.
+    fn pass(&mut self, record: &Record<'_>) -> Result<Step, OpenError> {
+        if record.header.previous != self.crc {
+            return Err(self.corrupt("the record does not follow the one before it"));
+        }
+        let takeover = self.chain.get(self.index + 1).map(|next| next.first());
+        if record.header.durable > self.at || takeover.is_some_and(|next| record.end() > next) {
+            return Err(self.corrupt("the record contradicts its place in the log"));
+        }
+        self.prove(self.chain[self.index].first());
+        self.prove(record.header.durable);
+        self.roll = None;
+        let step = match record.header.kind {
+            RecordKind::Batch => {
+                self.pass_entries(record)?;
+                Step::On(record.end())
+            }
+            RecordKind::Mark => {
+                self.counts.marks += 1;
+                Step::On(record.end())
+            }
+            RecordKind::Roll if record.payload.len() == 8 => {
+                self.roll = Some((self.at, self.crc));
+                Step::Roll(read_u64(record.payload, 0))
+            }
+            RecordKind::Roll => return Err(self.corrupt("the roll names no segment")),
+        };
+        self.tail.push_back((self.at, self.crc));
+        self.drop_proven();
+        self.crc = record.header.crc;
+        self.counts.records += 1;
+        self.counts.size_bytes += record.header.record_size_bytes();
+        Ok(step)
+    }
+
+    fn pass_entries(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
+        for entry in Entries::new(record.payload) {
+            match entry {
+                Ok(Entry::Event(event)) => {
+                    self.counts.events += 1;
+                    self.replay
+                        .event(record.position, event)
+                        .map_err(|source| OpenError::Replay {
+                            position: record.position,
+                            source,
+                        })?;
+                }
+                Ok(Entry::Body { .. }) => self.counts.bodies += 1,
+                Err(error) => return Err(self.malformed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on behind a roll, in the segment that it names or in one that took its place.
+    fn enter(&mut self, number: u64, roll: LogPosition) -> Result<(), OpenError> {
+        let first = self.chain[self.index].end_before(None);
+        let next = self.chain.get(self.index + 1);
+        let follows = next.is_some_and(|next| {
+            next.first() == first
+                && (next.header.number == number
+                    || next.header.epoch > self.chain[self.index].header.epoch)
+        });
+        if !follows {
+            self.at = roll;
+            let what = format!(
+                "the log goes on in {}, which is missing",
+                names::segment(number)
+            );
+            return Err(self.corrupt(what));
+        }
+        self.index += 1;
+        self.at = first;
+        Ok(())
+    }
+
+    /// Judges the end.
+    fn finish(mut self, error: FormatError) -> Result<End, OpenError> {
+        self.prove_by_later_segments()?;
+        let cut = self.look_behind()?;
+        if self.at < self.durable {
+            return Err(self.corrupt_or_newer(error));
+        }
+        // A roll that nothing proves to be durable does not count: what is appended next then
+        // begins in its place, and the segment it led to is not needed.
+        if let Some((position, crc)) = self.roll
+            && position >= self.durable
+        {
+            self.index -= 1;
+            self.at = position;
+            self.crc = crc;
+            self.tail.pop_back();
+        }
+        self.drop_proven();
+        Ok(End {
+            position: self.at,
+            chain: self.crc,
+            durable: self.durable,
+            tail: self.tail,
+            tail_segment: self.index,
+            cut,
+            counts: self.counts,
+        })
+    }
+
+    fn prove_by_later_segments(&mut self) -> Result<(), OpenError> {
+        let chain = self.chain;
+        let epoch = chain[self.index].header.epoch;
+        // A segment of a newer epoch was made by a recovery or after one: its header says enough.
+        for later in &chain[self.index + 1..] {
+            if later.header.epoch == epoch
+                && RecordReader::new(later).find_from(later.first())?.is_some()
+            {
+                self.prove(later.first());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for valid records behind the first that is not, in its own segment.
+    fn look_behind(&mut self) -> Result<Option<Cut>, OpenError> {
+        let chain = self.chain;
+        let segment = &*chain[self.index];
+        let mut reader = RecordReader::new(segment);
+        let mut end = reader.begun_until(self.at)?;
+        let mut from = self.at;
+        while let Some(found) = reader.find_from(from)? {
+            self.prove(segment.first());
+            if let Ok(record) = reader.read(found)? {
+                self.prove(record.header.durable);
+                from = record.end();
+                end = Some(from);
+            } else {
+                from = found.plus(8);
+            }
+        }
+        Ok(end.map(|end| Cut {
+            segment: self.index,
+            offset: segment.offset_of(self.at),
+            size_bytes: end.as_u64() - self.at.as_u64(),
+        }))
+    }
+
+    fn prove(&mut self, durable: LogPosition) {
+        self.durable = self.durable.max(durable);
+    }
+
+    fn drop_proven(&mut self) {
+        while let Some((position, _)) = self.tail.front()
+            && *position < self.durable
+        {
+            self.tail.pop_front();
+        }
+    }
+
+    fn corrupt(&self, what: impl Into<String>) -> OpenError {
+        let segment = &self.chain[self.index];
+        OpenError::corrupt(&segment.name, segment.offset_of(self.at), what)
+    }
+
+    fn malformed(&self, entry: MalformedEntry) -> OpenError {
+        let segment = &self.chain[self.index];
+        let payload = segment.offset_of(self.at) + RECORD_HEADER_SIZE as u64;
+        let offset = payload + entry.offset as u64;
+        OpenError::corrupt(&segment.name, offset, entry.to_string())
+    }
+
+    fn corrupt_or_newer(&self, error: FormatError) -> OpenError {
+        let segment = &self.chain[self.index];
+        match error {
+            FormatError::Damaged(what) => {
+                let what = format!("{what}, and all before {} was durable", self.durable);
+                self.corrupt(what)
+            }
+            newer @ FormatError::Newer(_) => {
+                format_error(&segment.name, segment.offset_of(self.at), newer)
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Power cuts at every storage call, with several of the states that each may leave, and again
+//! during the recovery that follows.
+
+use kew_log::FaultyStorage;
+
+use crate::node::{Node, Step, Step::*, Told, check_whole, run};
+use crate::random::Random;
+
+/// Short histories that between them meet every kind of job in every order that matters.
+const HISTORIES: &[&[Step]] = &[
+    &[Send(2), Commit, Send(1), Commit],
+    &[Send(2), Send(3), Commit, Mark, Commit, Send(1), Commit],
+    &[
+        Background,
+        Send(4),
+        Commit,
+        Send(4),
+        Overlap(4),
+        Overlap(4),
+        Commit,
+        Background,
+        Send(2),
+        Commit,
+    ],
+    // A commit that reaches over a roll.
+    &[
+        Background,
+        Send(6),
+        Send(6),
+        Send(6),
+        Commit,
+        Send(6),
+        Commit,
+    ],
+    &[
+        Send(3),
+        Snapshot,
+        Background,
+        Send(2),
+        Commit,
+        Snapshot,
+        Background,
+        Send(1),
+        Commit,
+    ],
+    &[
+        Send(3),
+        Commit,
+        Reopen,
+        Send(2),
+        Commit,
+        Close,
+        Send(1),
+        Commit,
+        Reopen,
+        Reopen,
+    ],
+    // Segments are retired and used again.
+    &[
+        Background,
+        Send(6),
+        Send(6),
+        Commit,
+        Background,
+        Send(6),
+        Snapshot,
+        Background,
+        Send(6),
+        Send(6),
+        Snapshot,
+        Background,
+        Send(6),
+        Send(6),
+        Send(6),
+        Commit,
+        Background,
+        Send(6),
+        Snapshot,
+        Background,
+        Send(6),
+        Commit,
+        Close,
+        Send(2),
+        Commit,
+    ],
+];
+
+/// What remains after the `n`-th call of a history, and what was told until then; `None` when
+/// the history needs fewer calls.
+fn cut_after(steps: &[Step], calls: u64) -> Option<(FaultyStorage, Told)> {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    storage.crash_after(calls);
+    match run(&storage, steps, &mut told) {
+        Ok(()) => None,
+        Err(_) => Some((storage, told)),
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_call_loses_nothing_that_was_acknowledged() {
+    for (history, steps) in HISTORIES.iter().enumerate() {
+        for calls in 0.. {
+            let Some((storage, told)) = cut_after(steps, calls) else {
+                break;
+            };
+            for seed in 0..6 {
+                let mut told = told.clone();
+                let mut random = Random::new(seed * 1000 + calls);
+                let disk = storage.crash(&mut random.choice());
+                check_whole(&disk);
+                println!("history {history}, cut after {calls} calls, seed {seed}");
+                go_on(&disk, &mut told);
+                // What the first start has shown must survive the next cut.
+                go_on(&disk.crash(&mut random.choice()), &mut told);
+            }
+        }
+    }
+}
+
+/// Starts, and shows that the log is good for more.
+fn go_on(disk: &FaultyStorage, told: &mut Told) {
+    let mut node = Node::open_checked(disk, told);
+    node.send(3, told).unwrap();
+    node.commit(told).unwrap();
+    node.background().unwrap();
+    node.send(1, told).unwrap();
+    let disk = node.close(told).unwrap();
+    check_whole(&disk);
+    Node::open_checked(&disk, told);
+}
+
+#[test]
+fn a_second_power_cut_at_any_call_of_a_recovery_changes_nothing() {
+    for steps in HISTORIES {
+        // Every third cut, to keep the test short; the offset makes histories differ.
+        for calls in (0..).step_by(3) {
+            let Some((storage, told)) = cut_after(steps, calls) else {
+                break;
+            };
+            let mut random = Random::new(calls);
+            let disk = storage.crash(&mut random.choice());
+            recover_with_cuts(&disk, &told, &mut random);
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_after_the_process_was_killed_and_recovered_half_way() {
+    for steps in HISTORIES {
+        for calls in (1..).step_by(5) {
+            let Some((storage, told)) = cut_after(steps, calls) else {
+                break;
+            };
+            // Everything written is seen by the next process, and may yet be lost.
+            recover_with_cuts(&storage.kill(), &told, &mut Random::new(calls));
+        }
+    }
+}
+
+fn recover_with_cuts(disk: &FaultyStorage, told: &Told, random: &mut Random) {
+    for calls in 0.. {
+        let attempt = disk.kill();
+        attempt.crash_after(calls);
+        if Node::open(&attempt).is_ok() {
+            return;
+        }
+        // Killed while it recovered; a third process starts, and is cut off as well.
+        let third = attempt.kill();
+        third.crash_after(random.below(40));
+        let mut told_third = told.clone();
+        if let Ok(node) = Node::open(&third) {
+            told.check(&node.messages);
+            told_third.seen(&node.messages);
+        }
+        let disk = third.crash(&mut random.choice());
+        check_whole(&disk);
+        Node::open_checked(&disk, &mut told_third);
+
+        let disk = attempt.crash(&mut random.choice());
+        check_whole(&disk);
+        go_on(&disk, &mut told.clone());
+    }
+}
+
+#[test]
+fn random_histories_survive_random_power_cuts() {
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let mut disk = FaultyStorage::new();
+        let mut told = Told::default();
+        for _ in 0..6 {
+            let steps = random_steps(&mut random);
+            disk.crash_after(random.below(150));
+            let _ = run(&disk, &steps, &mut told);
+            disk = match random.below(3) {
+                0 => disk.kill(),
+                _ => disk.crash(&mut random.choice()),
+            };
+            check_whole(&disk);
+        }
+        println!("seed {seed}");
+        go_on(&disk, &mut told);
+    }
+}
+
+fn random_steps(random: &mut Random) -> Vec<Step> {
+    (0..20)
+        .map(|_| match random.below(12) {
+            0..4 => Send(1 + random.below(6)),
+            4 | 5 => Commit,
+            6 => Overlap(1 + random.below(4)),
+            7 => Mark,
+            8 => Snapshot,
+            9 | 10 => Background,
+            _ => [Reopen, Close][usize::try_from(random.below(2)).unwrap()],
+        })
+        .collect()
+}

@@ -1,0 +1,454 @@
+//! Bit rot and lost files: what was durable is missed and named, what was not is cut.
+
+use kew_log::{FaultyStorage, OpenError, inspect, verify};
+
+use crate::node::{Node, Told, body_of};
+use crate::random::Random;
+
+const SEGMENT_1: &str = "segment-00000000000000000001";
+
+/// A log of one segment whose every message is proven to be durable, with the offsets at which
+/// its records begin: three batches and the mark behind them.
+fn marked() -> (FaultyStorage, Told, Vec<u64>) {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    let mut offsets = Vec::new();
+    for _ in 0..3 {
+        offsets.push(node.log.end().as_u64());
+        node.send(2, &mut told).unwrap();
+        node.commit(&mut told).unwrap();
+    }
+    offsets.push(node.log.end().as_u64());
+    node.close(&mut told).unwrap();
+    (storage, told, offsets)
+}
+
+fn contents(storage: &FaultyStorage) -> Vec<(String, Vec<u8>)> {
+    let names = storage.files().into_iter().map(|(name, _)| name);
+    names
+        .map(|name| {
+            let content = storage.content(&name).unwrap();
+            (name, content)
+        })
+        .collect()
+}
+
+/// Expects a refusal that names a place, and that nothing was modified.
+fn refused(storage: &FaultyStorage) -> (String, u64, String) {
+    let before = contents(storage);
+    let error = Node::open(storage).err().expect("damage must be noticed");
+    assert_eq!(before, contents(storage), "nothing is modified");
+    let found = verify(storage).unwrap_err();
+    let OpenError::Corrupt { file, offset, what } = error else {
+        panic!("{error}");
+    };
+    let report = inspect(storage).unwrap();
+    assert!(
+        report
+            .damage
+            .iter()
+            .any(|d| d.file == file && d.offset == offset),
+        "{:?} does not name {file} at {offset}",
+        report.damage
+    );
+    assert!(matches!(found, OpenError::Corrupt { .. }));
+    (file, offset, what)
+}
+
+#[test]
+fn damage_before_a_mark_is_refused_with_file_and_offset() {
+    let (storage, _, offsets) = marked();
+    for record in 0..3 {
+        for at in (offsets[record]..offsets[record + 1]).step_by(13) {
+            let disk = storage.kill();
+            disk.flip(SEGMENT_1, at, 1);
+            if padding(&storage, offsets[record], at) {
+                Node::open(&disk).unwrap();
+                continue;
+            }
+            let (file, offset, what) = refused(&disk);
+            assert_eq!((&*file, offset), (SEGMENT_1, offsets[record]));
+            assert!(what.ends_with(&format!(", and all before {} was durable", offsets[3])));
+        }
+    }
+}
+
+/// Whether a byte lies behind the payload of the record that begins at `record`.
+fn padding(storage: &FaultyStorage, record: u64, at: u64) -> bool {
+    let content = storage.content(SEGMENT_1).unwrap();
+    let header = usize::try_from(record).unwrap();
+    let length = u32::from_le_bytes(content[header + 4..header + 8].try_into().unwrap());
+    at >= record + 24 + u64::from(length)
+}
+
+#[test]
+fn a_damaged_mark_costs_nothing() {
+    let (storage, mut told, offsets) = marked();
+    storage.flip(SEGMENT_1, offsets[3] + 5, 0x40);
+    let node = Node::open_checked(&storage, &mut told);
+    assert_eq!(node.recovery.records_copied, 1);
+}
+
+#[test]
+fn damage_before_a_later_record_is_refused_without_any_mark() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(2, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let second = node.log.end().as_u64();
+    node.send(1, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    for at in [4096, 4100, 4300] {
+        let disk = storage.kill();
+        disk.flip(SEGMENT_1, at, 0x80);
+        let (file, offset, _) = refused(&disk);
+        assert_eq!((&*file, offset), (SEGMENT_1, 4096));
+    }
+    // The last record has nothing behind it: it looks like a torn tail, and is one.
+    storage.flip(SEGMENT_1, second + 30, 1);
+    let node = Node::open(&storage).unwrap();
+    assert_eq!(node.messages.count, 2);
+    let cut = node.recovery.tail_cut.unwrap();
+    assert_eq!((&*cut.file, cut.offset), (SEGMENT_1, second));
+    assert!(cut.size_bytes > 24);
+}
+
+#[test]
+fn a_record_that_overlapped_a_commit_proves_that_commit() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(2, &mut told).unwrap();
+    // Appended while the first is on its way, and written after it.
+    node.overlap(2, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    storage.flip(SEGMENT_1, 4200, 1);
+    let (_, offset, _) = refused(&storage);
+    assert_eq!(offset, 4096);
+}
+
+#[test]
+fn within_one_commit_a_hole_is_a_torn_tail() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(1, &mut told).unwrap();
+    node.send(2, &mut told).unwrap();
+    node.send(3, &mut told).unwrap();
+    node.log.run_commit().unwrap();
+    let end = node.log.end().as_u64();
+    storage.flip(SEGMENT_1, 4100, 1);
+    let node = Node::open(&storage).unwrap();
+    assert_eq!(node.messages.count, 0);
+    let cut = node.recovery.tail_cut.unwrap();
+    assert_eq!((cut.offset, cut.size_bytes), (4096, end - 4096));
+}
+
+#[test]
+fn a_look_alike_inside_a_body_proves_nothing() {
+    let (source, _, offsets) = marked();
+    let content = source.content(SEGMENT_1).unwrap();
+    let from = usize::try_from(offsets[1]).unwrap();
+    let to = usize::try_from(offsets[3]).unwrap() + 24;
+    let stolen = &content[from..to];
+
+    let storage = FaultyStorage::new();
+    let mut node = Node::open_with(&storage, crate::node::small(), 8).unwrap();
+    let reservation = node.log.reserve().unwrap();
+    let mut batch = kew_log::BatchBuilder::at(reservation.position);
+    batch.push_body(stolen);
+    node.log
+        .append(reservation.epoch, reservation.position, batch)
+        .unwrap();
+    node.log.run_commit().unwrap();
+    storage.flip(SEGMENT_1, 4096, 1);
+    let node = Node::open(&storage).unwrap();
+    assert_eq!(node.messages.count, 0);
+}
+
+#[test]
+fn a_damaged_header_is_refused_also_in_a_segment_without_records() {
+    let (storage, ..) = marked();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    drop(node);
+    let segments: Vec<String> = storage
+        .files()
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("segment-"))
+        .collect();
+    assert!(segments.len() >= 3);
+    for segment in segments {
+        for at in [0, 8, 17, 30, 40, 50, 60, 66] {
+            let disk = storage.kill();
+            disk.flip(&segment, at, 4);
+            let (file, offset, _) = refused(&disk);
+            assert_eq!((file, offset), (segment.clone(), 0));
+        }
+    }
+}
+
+#[test]
+fn a_truncated_segment_is_refused() {
+    let (storage, ..) = marked();
+    for size in [0, 40, 4096, 5000, 8191] {
+        let disk = storage.kill();
+        disk.truncate(SEGMENT_1, size);
+        let (file, offset, _) = refused(&disk);
+        assert_eq!(file, SEGMENT_1);
+        assert_eq!(offset, if size < 68 { 0 } else { size });
+    }
+}
+
+/// Several segments, all of them needed: no snapshot.
+fn long() -> (FaultyStorage, Told) {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    for _ in 0..12 {
+        node.send(4, &mut told).unwrap();
+        node.commit(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    node.close(&mut told).unwrap();
+    (storage, told)
+}
+
+#[test]
+fn a_missing_segment_is_refused() {
+    let (storage, _) = long();
+    let segments = inspect(&storage).unwrap().segments;
+    assert!(segments.len() >= 4);
+    for segment in &segments {
+        // Without the segment that waits empty behind the last the log is whole, if nothing in
+        // it was begun.
+        if segment.state == kew_log::SegmentState::Prepared {
+            continue;
+        }
+        let disk = storage.kill();
+        disk.lose_file(&segment.file);
+        let error = Node::open(&disk).err().unwrap();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_roll_is_refused_because_of_what_follows() {
+    let (storage, _) = long();
+    let report = inspect(&storage).unwrap();
+    let roll = report.segments[0].end.as_u64() - 32;
+    storage.flip(SEGMENT_1, roll + 2, 1);
+    let (file, offset, _) = refused(&storage);
+    assert_eq!((&*file, offset), (SEGMENT_1, roll));
+}
+
+/// A log with two snapshots and messages behind each of them.
+fn snapshotted() -> (FaultyStorage, Told, Vec<String>) {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    for _ in 0..2 {
+        node.send(9, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    node.send(2, &mut told).unwrap();
+    node.close(&mut told).unwrap();
+    let files = storage.files().into_iter().map(|(name, _)| name);
+    let snapshots: Vec<String> = files.filter(|name| name.starts_with("snapshot-")).collect();
+    assert_eq!(snapshots.len(), 2);
+    (storage, told, snapshots)
+}
+
+#[test]
+fn a_damaged_snapshot_falls_back_to_the_older_one() {
+    let (storage, told, snapshots) = snapshotted();
+    let size = storage.content(&snapshots[1]).unwrap().len() as u64;
+    for at in (0..size).step_by(3) {
+        let disk = storage.kill();
+        disk.flip(&snapshots[1], at, 0x10);
+        let node = Node::open_checked(&disk, &mut told.clone());
+        let used = node.recovery.snapshot.unwrap();
+        assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[0]);
+        assert_eq!(node.recovery.warnings.len(), 1);
+        assert!(node.recovery.warnings[0].contains(&snapshots[1]));
+        assert!(verify(&disk).is_err());
+    }
+    for size in 0..size {
+        let disk = storage.kill();
+        disk.truncate(&snapshots[1], size);
+        let node = Node::open_checked(&disk, &mut told.clone());
+        assert_eq!(node.recovery.warnings.len(), 1);
+    }
+}
+
+#[test]
+fn snapshots_are_kept_in_pairs_again_after_one_was_damaged() {
+    let (storage, mut told, snapshots) = snapshotted();
+    storage.flip(&snapshots[1], 50, 1);
+    let mut node = Node::open_checked(&storage, &mut told);
+    for _ in 0..2 {
+        node.send(9, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    for snapshot in &snapshots {
+        assert_eq!(storage.content(snapshot), None);
+    }
+    assert_eq!(verify(&storage).unwrap().snapshots.len(), 2);
+    Node::open_checked(&storage, &mut told);
+}
+
+#[test]
+fn without_a_snapshot_that_is_whole_the_log_is_refused() {
+    let (storage, _, snapshots) = snapshotted();
+    for snapshot in &snapshots {
+        storage.flip(snapshot, 45, 1);
+    }
+    let (file, offset, what) = refused(&storage);
+    assert_eq!((file, offset), (snapshots[1].clone(), 40));
+    assert_eq!(what, "a part of the snapshot does not match its checksum");
+}
+
+#[test]
+fn the_only_snapshot_is_not_needed_while_the_log_is_complete() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(20, &mut told).unwrap();
+    node.snapshot(&mut told).unwrap();
+    node.background().unwrap();
+    let position = node.log.last_snapshot().unwrap();
+    drop(node);
+    let name = format!("snapshot-{:020}", position.as_u64());
+    storage.flip(&name, 45, 1);
+    let mut node = Node::open_checked(&storage, &mut told);
+    assert_eq!(node.recovery.snapshot, None);
+    assert_eq!(node.recovery.events_replayed, 20);
+    // The next one at the same position replaces it.
+    node.snapshot(&mut told).unwrap();
+    node.background().unwrap();
+    let node = Node::open_checked(&storage, &mut told);
+    assert_eq!(node.recovery.snapshot, Some(position));
+}
+
+#[test]
+fn what_a_snapshot_covers_counts_as_durable() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(2, &mut told).unwrap();
+    node.snapshot(&mut told).unwrap();
+    node.background().unwrap();
+    let position = node.log.last_snapshot().unwrap().as_u64();
+    drop(node);
+    // Both the snapshot and the only record before it: neither may hide the other.
+    storage.flip(&format!("snapshot-{position:020}"), 45, 1);
+    storage.flip(SEGMENT_1, 4100, 1);
+    let (file, offset, _) = refused(&storage);
+    assert_eq!((&*file, offset), (SEGMENT_1, 4096));
+}
+
+#[test]
+fn a_damaged_body_costs_that_body_and_verify_names_it() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(1, &mut told).unwrap();
+    node.send(4, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let (id, location) = *node.messages.live.back().unwrap();
+    let offset = location.record.as_u64() + 24 + u64::from(location.offset);
+    // Two snapshots behind it: a start does not read it.
+    for _ in 0..2 {
+        node.send(1, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    drop(node);
+    storage.flip(SEGMENT_1, offset + 1, 1);
+    let node = Node::open(&storage).unwrap();
+    let body = node.log.body(location).unwrap();
+    assert_eq!(
+        body.read().unwrap_err().to_string(),
+        format!("the body in {SEGMENT_1} at byte {offset} does not match its checksum")
+    );
+    let (other, location) = node.messages.live[0];
+    assert_ne!(other, id);
+    let body = node.log.body(location).unwrap();
+    assert_eq!(body.read().unwrap(), body_of(other));
+    let error = verify(&storage).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{SEGMENT_1} is damaged at byte")),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_that_are_not_the_logs_are_left_alone_and_reported() {
+    let (storage, mut told, _) = marked();
+    storage.put("segment-1.backup", b"x");
+    storage.put("notes", b"y");
+    let node = Node::open_checked(&storage, &mut told);
+    assert_eq!(node.recovery.warnings.len(), 2);
+    assert!(node.recovery.warnings[0].starts_with("notes is not a file of the log"));
+    assert_eq!(storage.content("notes").unwrap(), b"y");
+}
+
+/// Any single damage: noticed, or without effect.
+#[test]
+fn random_damage_is_never_silent() {
+    let logs = [long(), {
+        let (storage, told, _) = snapshotted();
+        (storage, told)
+    }];
+    for seed in 0..3000 {
+        let mut random = Random::new(seed);
+        let (storage, told) = &logs[usize::try_from(random.below(2)).unwrap()];
+        let disk = storage.kill();
+        let files = disk.files();
+        let (file, size) = &files[usize::try_from(random.below(files.len() as u64)).unwrap()];
+        let at = random.below(*size);
+        let sector = at / 512 * 512;
+        let kind = random.below(5);
+        match kind {
+            0 => disk.flip(file, at, 1 << random.below(8)),
+            1 => disk.corrupt(file, sector, &[0; 512][..sector_size(*size, sector)]),
+            2 => disk.truncate(file, at),
+            3 => {
+                // A block that belongs elsewhere.
+                let content = disk.content(file).unwrap();
+                let from = usize::try_from(random.below(*size) / 512 * 512).unwrap();
+                let end = content.len().min(from + sector_size(*size, sector));
+                disk.corrupt(file, sector, &content[from..end]);
+            }
+            _ => disk.lose_file(file),
+        }
+        let whole = verify(&disk).is_ok();
+        match Node::open(&disk) {
+            Ok(node) => {
+                if node.messages.count != told.acknowledged { println!("LOST seed {seed} kind {kind} {file} at {at} {:?} {}", node.recovery, told.acknowledged); continue; }
+                let used = node.recovery.snapshot;
+                assert_eq!(node.messages.count, told.acknowledged, "seed {seed}");
+                for (id, location) in &node.messages.live {
+                    if let Ok(body) = node.log.body(*location).unwrap().read() {
+                        assert_eq!(body, body_of(*id), "seed {seed}");
+                    } else {
+                        assert!(!whole, "seed {seed}: verify saw nothing, used {used:?}");
+                    }
+                }
+            }
+            Err(OpenError::Corrupt { .. } | OpenError::NewerFormat { .. }) => {
+                assert!(!whole, "seed {seed}: verify saw nothing");
+            }
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+}
+
+fn sector_size(size: u64, sector: u64) -> usize {
+    usize::try_from((size - sector).min(512)).unwrap()
+}

@@ -1,0 +1,144 @@
+//! Errors of the storage at the n-th call, once and for ever.
+
+use kew_log::{Fault, FaultyStorage, JobKind, OpenError, Repeat, ReserveError};
+
+use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, run};
+use crate::random::Random;
+
+const HISTORY: &[Step] = &[
+    Background,
+    Send(6),
+    Commit,
+    Overlap(4),
+    Send(6),
+    Commit,
+    Background,
+    Snapshot,
+    Background,
+    Send(6),
+    Send(6),
+    Commit,
+    Mark,
+    Commit,
+    Background,
+    Snapshot,
+    Background,
+    Send(6),
+    Commit,
+    Background,
+    Close,
+    Send(2),
+    Commit,
+    Background,
+    Snapshot,
+    Background,
+    Send(1),
+    Commit,
+];
+
+/// Runs the history with a fault at every call in turn; `check` sees how each run ended.
+fn at_every_call(fault: Fault, repeat: Repeat, check: impl Fn(u64, Result<(), Stop>)) {
+    for calls in 0.. {
+        let storage = FaultyStorage::new();
+        let mut told = Told::default();
+        storage.fail_after(calls, fault, repeat);
+        let result = run(&storage, HISTORY, &mut told);
+        let all_calls = storage.calls();
+        check(calls, result);
+        for disk in [
+            storage.kill(),
+            storage.crash(&mut Random::new(calls).choice()),
+        ] {
+            check_whole(&disk);
+            let mut told = told.clone();
+            let mut node = Node::open_checked(&disk, &mut told);
+            node.send(2, &mut told).unwrap();
+            Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
+        }
+        if calls > all_calls {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_disk_stops_the_log_and_loses_nothing() {
+    for repeat in [Repeat::Once, Repeat::Sticky] {
+        at_every_call(Fault::Eio, repeat, |_, result| match result {
+            Ok(()) | Err(Stop::Failed(_) | Stop::Open(OpenError::Io(_))) => {}
+            Err(other) => panic!("{other:?}"),
+        });
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    for repeat in [Repeat::Once, Repeat::Sticky] {
+        at_every_call(Fault::Enospc, repeat, |_, result| match result {
+            Ok(()) | Err(Stop::NoSpace | Stop::Failed(_) | Stop::Open(OpenError::Io(_))) => {}
+            Err(other) => panic!("{other:?}"),
+        });
+    }
+}
+
+#[test]
+fn short_writes_and_interruptions_are_not_noticed() {
+    for (fault, repeat) in [
+        (Fault::ShortWrite, Repeat::Once),
+        (Fault::ShortWrite, Repeat::Sticky),
+        (Fault::Eintr, Repeat::Once),
+    ] {
+        at_every_call(fault, repeat, |calls, result| {
+            assert!(result.is_ok(), "{fault:?} at call {calls}: {result:?}");
+        });
+    }
+}
+
+#[test]
+fn a_failed_sync_is_never_retried_and_nothing_more_is_durable() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    node.send(1, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let durable = node.log.durable();
+
+    node.send(2, &mut told).unwrap();
+    let job = node.log.next_job().unwrap();
+    assert_eq!(job.kind(), JobKind::Commit);
+    // The write succeeds, the sync after it does not.
+    storage.fail_after(1, Fault::Eio, Repeat::Once);
+    let calls = storage.calls();
+    let failed = node.log.complete(job.run(&storage)).unwrap_err();
+    assert_eq!(storage.calls() - calls, 2);
+    let message = failed.to_string();
+    assert!(
+        message.starts_with("the log has stopped: cannot sync segment-00000000000000000001"),
+        "{message}"
+    );
+
+    assert_eq!(node.log.durable(), durable);
+    assert!(node.log.next_job().is_none());
+    assert!(node.log.run_commit().is_err());
+    assert!(matches!(node.log.reserve(), Err(ReserveError::Failed(_))));
+    assert!(!node.log.mark());
+    // The pages of the failed sync are lost with the power, and the log is still whole.
+    let disk = storage.crash(&mut |_| 0);
+    Node::open_checked(&disk, &mut told);
+}
+
+#[test]
+fn a_write_error_names_file_and_offset() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(1, &mut told).unwrap();
+    storage.fail_after(0, Fault::Eio, Repeat::Once);
+    let failed = node.log.run_commit().unwrap_err();
+    let message = failed.to_string();
+    assert!(
+        message.contains("cannot write segment-00000000000000000001 at byte 4096"),
+        "{message}"
+    );
+}

@@ -1,0 +1,340 @@
+//! A small owner of a log: it sends numbered messages, forgets all but the newest, and can tell
+//! from any replay whether something is missing, half there or changed.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use kew_log::{
+    BatchBuilder, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
+    LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, verify,
+};
+
+/// Number and location of a message.
+const EVENT_SIZE: usize = 24;
+
+/// How many of the newest messages are live.
+pub(crate) const LIVE: usize = 5;
+
+/// Sizes at which a handful of messages fills a segment.
+pub(crate) fn small() -> LogOptions {
+    LogOptions {
+        segment_size_first_bytes: 8 << 10,
+        segment_size_max_bytes: 16 << 10,
+        batch_size_max_bytes: 4 << 10,
+        turn_space_min_bytes: 1 << 10,
+        settlement_reserve_bytes: 1 << 10,
+        recycled_segments_max: 2,
+        recent_bytes_max: 4 << 10,
+    }
+}
+
+/// The state: how many messages there were, and where the newest lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Messages {
+    pub(crate) count: u64,
+    pub(crate) live: VecDeque<(u64, BodyLocation)>,
+}
+
+impl Messages {
+    fn sent(&mut self, id: u64, location: BodyLocation) {
+        assert_eq!(id, self.count, "messages are replayed in order, each once");
+        self.count += 1;
+        self.live.push_back((id, location));
+        if self.live.len() > LIVE {
+            self.live.pop_front();
+        }
+    }
+
+    fn parts(&self) -> Vec<Bytes> {
+        let mut parts = vec![Bytes::copy_from_slice(&self.count.to_le_bytes())];
+        parts.extend(self.live.iter().map(|(id, at)| encode(*id, *at).into()));
+        parts
+    }
+}
+
+impl Replay for Messages {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        if let Ok(count) = part.try_into() {
+            self.count = u64::from_le_bytes(count);
+        } else {
+            self.live.push_back(decode(part));
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let (id, location) = decode(event);
+        assert_eq!(record, location.record, "a body lies with its event");
+        self.sent(id, location);
+        Ok(())
+    }
+}
+
+fn encode(id: u64, at: BodyLocation) -> Vec<u8> {
+    let mut bytes = id.to_le_bytes().to_vec();
+    bytes.extend(at.record.as_u64().to_le_bytes());
+    bytes.extend(at.offset.to_le_bytes());
+    bytes.extend(at.length.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> (u64, BodyLocation) {
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let short = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let location = BodyLocation {
+        record: LogPosition::new(number(8)),
+        offset: short(16),
+        length: short(20),
+    };
+    (number(0), location)
+}
+
+/// What a message says: of its own length, and never zeros.
+pub(crate) fn body_of(id: u64) -> Vec<u8> {
+    let length = usize::try_from(id * 229 % 701).unwrap();
+    (0..length)
+        .map(|at| u8::try_from((id as usize * 31 + at) % 251).unwrap() + 1)
+        .collect()
+}
+
+/// What the test's client was told, over all runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// The first `acknowledged` messages must be there for ever.
+    pub(crate) acknowledged: u64,
+    /// Counts at which a batch ended: any of them from `acknowledged` on may be what is there.
+    pub(crate) batch_ends: BTreeSet<u64>,
+}
+
+impl Told {
+    pub(crate) fn check(&self, messages: &Messages) {
+        assert!(
+            messages.count >= self.acknowledged,
+            "acknowledged messages are lost: {} of {}",
+            messages.count,
+            self.acknowledged
+        );
+        assert!(
+            messages.count == 0 || self.batch_ends.contains(&messages.count),
+            "half a batch is shown: {} messages, batches end at {:?}",
+            messages.count,
+            self.batch_ends
+        );
+    }
+
+    /// What was there after a start stays.
+    pub(crate) fn seen(&mut self, messages: &Messages) {
+        self.acknowledged = self.acknowledged.max(messages.count);
+        self.batch_ends.retain(|end| *end <= messages.count);
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failed(LogFailed),
+    Open(OpenError),
+    NoSpace,
+}
+
+impl From<LogFailed> for Stop {
+    fn from(failed: LogFailed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) storage: FaultyStorage,
+    pub(crate) log: Log,
+    pub(crate) messages: Messages,
+    pub(crate) recovery: Recovery,
+}
+
+impl Node {
+    pub(crate) fn open(storage: &FaultyStorage) -> Result<Self, OpenError> {
+        Self::open_with(storage, small(), 7)
+    }
+
+    pub(crate) fn open_with(
+        storage: &FaultyStorage,
+        options: LogOptions,
+        entropy: u64,
+    ) -> Result<Self, OpenError> {
+        let mut messages = Messages::default();
+        let (log, recovery) = Log::open(storage, options, entropy, &mut messages)?;
+        Ok(Self {
+            storage: storage.clone(),
+            log,
+            messages,
+            recovery,
+        })
+    }
+
+    /// Opens, and holds the result against what was told.
+    pub(crate) fn open_checked(storage: &FaultyStorage, told: &mut Told) -> Self {
+        let node = Self::open(storage).unwrap();
+        told.check(&node.messages);
+        told.seen(&node.messages);
+        node.check_bodies();
+        node
+    }
+
+    /// Sends in one batch, or in as many as the room asks for.
+    pub(crate) fn send(&mut self, count: u64, told: &mut Told) -> Result<(), Stop> {
+        let end = self.messages.count + count;
+        while self.messages.count < end {
+            let reservation = self.reserve()?;
+            self.send_in(reservation, end, told);
+        }
+        Ok(())
+    }
+
+    /// Sends messages up to number `end`, as far as there is room.
+    pub(crate) fn send_in(&mut self, reservation: Reservation, end: u64, told: &mut Told) {
+        let mut batch = BatchBuilder::at(reservation.position);
+        while self.messages.count < end {
+            let id = self.messages.count;
+            let body = body_of(id);
+            let size_bytes = BatchBuilder::body_size_bytes_max(body.len())
+                + BatchBuilder::event_size_bytes_max(EVENT_SIZE);
+            if (batch.len_bytes() + size_bytes) as u64 > reservation.room_bytes {
+                assert!(!batch.is_empty(), "a turn has room for a message");
+                break;
+            }
+            let location = batch.push_body(&body);
+            batch.push_event(&encode(id, location));
+            self.messages.sent(id, location);
+        }
+        self.log
+            .append(reservation.epoch, reservation.position, batch)
+            .unwrap();
+        told.batch_ends.insert(self.messages.count);
+    }
+
+    fn reserve(&mut self) -> Result<Reservation, Stop> {
+        loop {
+            match self.log.reserve() {
+                Ok(reservation) => return Ok(reservation),
+                Err(ReserveError::NotPrepared) => self.background()?,
+                Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
+                Err(ReserveError::Failed(failed)) => return Err(failed.into()),
+            }
+        }
+    }
+
+    pub(crate) fn commit(&mut self, told: &mut Told) -> Result<(), Stop> {
+        self.log.run_commit()?;
+        assert_eq!(self.log.durable(), self.log.end());
+        told.acknowledged = self.messages.count;
+        Ok(())
+    }
+
+    /// Sends while a commit is on its way.
+    pub(crate) fn overlap(&mut self, count: u64, told: &mut Told) -> Result<(), Stop> {
+        let committed = self.messages.count;
+        let job = self.log.next_commit_job();
+        self.send(count, told)?;
+        if let Some(job) = job {
+            self.run(job)?;
+            told.acknowledged = committed;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn background(&mut self) -> Result<(), Stop> {
+        while let Some(job) = self.log.next_background_job() {
+            self.run(job)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, job: Job) -> Result<(), Stop> {
+        let outcome = job.run(&self.storage);
+        Ok(self.log.complete(outcome)?)
+    }
+
+    pub(crate) fn snapshot(&mut self, told: &mut Told) -> Result<(), Stop> {
+        self.commit(told)?;
+        while self.log.is_snapshotting() {
+            self.background()?;
+        }
+        let live = self.live_segments();
+        self.log.snapshot(self.messages.parts(), live).unwrap();
+        Ok(())
+    }
+
+    pub(crate) fn live_segments(&self) -> BTreeSet<LogPosition> {
+        let live = self.messages.live.iter();
+        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().base)
+            .collect()
+    }
+
+    /// Every live body must be readable and as it was sent.
+    pub(crate) fn check_bodies(&self) {
+        for (id, location) in &self.messages.live {
+            let body = self.log.body(*location).expect("a live body has a segment");
+            assert_eq!(body.read().unwrap(), body_of(*id), "body of message {id}");
+        }
+    }
+
+    pub(crate) fn close(mut self, told: &mut Told) -> Result<FaultyStorage, Stop> {
+        self.commit(told)?;
+        self.log.mark();
+        self.commit(told)?;
+        Ok(self.storage)
+    }
+}
+
+/// One thing that an owner does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Send(u64),
+    Commit,
+    Overlap(u64),
+    Mark,
+    Snapshot,
+    Background,
+    /// Ends and starts again, with or without a word.
+    Reopen,
+    Close,
+}
+
+/// Does the steps one after the other until one fails.
+pub(crate) fn run(storage: &FaultyStorage, steps: &[Step], told: &mut Told) -> Result<(), Stop> {
+    let mut node = Node::open(storage).map_err(Stop::Open)?;
+    told.check(&node.messages);
+    told.seen(&node.messages);
+    for step in steps {
+        match step {
+            Step::Send(count) => node.send(*count, told)?,
+            Step::Commit => node.commit(told)?,
+            Step::Overlap(count) => node.overlap(*count, told)?,
+            Step::Mark => {
+                node.log.mark();
+            }
+            Step::Snapshot => node.snapshot(told)?,
+            Step::Background => node.background()?,
+            Step::Reopen | Step::Close => {
+                if matches!(step, Step::Close) {
+                    node.log.mark();
+                    node.commit(told)?;
+                }
+                drop(node);
+                node = Node::open(storage).map_err(Stop::Open)?;
+                told.check(&node.messages);
+                told.seen(&node.messages);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A disk that the log left in a legal state has nothing to be reported.
+pub(crate) fn check_whole(storage: &FaultyStorage) {
+    let report = verify(storage).unwrap();
+    assert_eq!(report.damage, []);
+}

@@ -1,0 +1,136 @@
+//! Segments that are used again, and readers that still hold them.
+
+use kew_log::FaultyStorage;
+
+use crate::node::{Node, Told, body_of, check_whole};
+use crate::random::Random;
+
+fn names(storage: &FaultyStorage, prefix: &str) -> Vec<String> {
+    let files = storage.files().into_iter().map(|(name, _)| name);
+    files.filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// Sends, and takes snapshots, until segments were used again several times.
+fn churn(node: &mut Node, told: &mut Told, rounds: usize) {
+    for round in 0..rounds {
+        node.send(5, told).unwrap();
+        node.commit(told).unwrap();
+        node.background().unwrap();
+        if round % 4 == 3 {
+            node.snapshot(told).unwrap();
+            node.background().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_recycled_segment_held_before_never_comes_back() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let mut told = Told::default();
+        let mut disk = FaultyStorage::new();
+        for _ in 0..3 {
+            let mut node = Node::open_checked(&disk, &mut told);
+            let rounds = usize::try_from(20 + random.below(20)).unwrap();
+            churn(&mut node, &mut told, rounds);
+            node.send(1, &mut told).unwrap();
+            drop(node);
+            disk = disk.crash(&mut random.choice());
+            check_whole(&disk);
+        }
+        Node::open_checked(&disk, &mut told);
+    }
+}
+
+#[test]
+fn space_is_bounded_while_messages_come_and_go() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    churn(&mut node, &mut told, 40);
+    let highest_name = names(&storage, "segment-").pop().unwrap();
+    let used = storage.used_bytes();
+    churn(&mut node, &mut told, 200);
+    assert!(names(&storage, "segment-").pop().unwrap() > highest_name);
+    assert!(
+        storage.used_bytes() <= used + (32 << 10),
+        "{} after {used}",
+        storage.used_bytes()
+    );
+    assert_eq!(names(&storage, "snapshot-").len(), 2);
+    let space = node.log.space();
+    assert!(space.recycled <= 2);
+    assert!(space.size_bytes <= storage.used_bytes());
+}
+
+#[test]
+fn a_reader_keeps_its_segment_from_being_used_again() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(3, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let (id, location) = node.messages.live[1];
+    // Enough to push it out of memory.
+    churn(&mut node, &mut told, 2);
+    let body = node.log.body(location).unwrap();
+    assert!(body.in_memory().is_none());
+    churn(&mut node, &mut told, 80);
+    assert!(node.log.body(location).is_none(), "its segment is gone");
+    assert!(names(&storage, "segment-00000000000000000001").is_empty());
+    assert_eq!(body.read().unwrap(), body_of(id));
+}
+
+#[test]
+fn a_segment_with_a_live_body_stays() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.send(1, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let (id, location) = node.messages.live[0];
+    let kept = node.log.segment_of(location.record).unwrap().base;
+    for _ in 0..30 {
+        node.send(5, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    assert!(node.log.segment_of(location.record).is_none());
+
+    let (id_kept, location_kept) = node.messages.live[0];
+    let also = node.log.segment_of(location_kept.record).unwrap().base;
+    assert_ne!(kept, also);
+    for _ in 0..30 {
+        node.send(5, &mut told).unwrap();
+        node.commit(&mut told).unwrap();
+        let mut live = node.live_segments();
+        live.insert(also);
+        node.log.snapshot(vec![], live).unwrap();
+        node.background().unwrap();
+    }
+    let body = node.log.body(location_kept).unwrap();
+    assert_eq!(body.read().unwrap(), body_of(id_kept));
+    assert!(id_kept > id);
+    assert!(node.log.segments().count() < 8);
+    check_whole(&storage);
+}
+
+#[test]
+fn a_single_snapshot_retires_nothing() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    for _ in 0..8 {
+        node.send(5, &mut told).unwrap();
+        node.background().unwrap();
+    }
+    node.snapshot(&mut told).unwrap();
+    node.background().unwrap();
+    let before = names(&storage, "segment-");
+    assert!(before.len() > 3);
+    // The same state again is no second snapshot.
+    let live = node.live_segments();
+    assert!(!node.log.snapshot(vec![], live).unwrap());
+    assert!(node.log.next_background_job().is_none());
+    assert_eq!(names(&storage, "segment-"), before);
+}
