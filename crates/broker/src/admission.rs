@@ -1,0 +1,171 @@
+//! How much may be under way at once.
+//!
+//! A partition that is full answers "server busy" and takes nothing in: memory stays bounded, and
+//! a client that retries is served. What frees messages has a share of its own, so that producers
+//! cannot starve consumers into losing their leases.
+
+use kew_engine::Command;
+use thiserror::Error;
+
+/// How much may be under way in one partition, from admission to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// Commands.
+    pub commands_max: usize,
+    /// Bytes of their bodies.
+    pub body_bytes_max: usize,
+}
+
+impl Default for AdmissionLimits {
+    fn default() -> Self {
+        Self {
+            commands_max: 8192,
+            body_bytes_max: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// Which share of the limits a command may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Takes or frees messages: may use all of it.
+    Consume,
+    /// Everything else: may use three quarters.
+    Other,
+}
+
+impl Class {
+    /// The class of a command.
+    pub fn of(command: &Command) -> Self {
+        match command {
+            Command::Receive { .. }
+            | Command::Update { .. }
+            | Command::Delete { .. }
+            | Command::Clear { .. }
+            | Command::DeleteQueue { .. } => Self::Consume,
+            Command::Initialize { .. }
+            | Command::CreateQueue { .. }
+            | Command::ReadQueue { .. }
+            | Command::SetQueueMetadata { .. }
+            | Command::ListQueues { .. }
+            | Command::Send { .. }
+            | Command::Peek { .. } => Self::Other,
+        }
+    }
+}
+
+/// How many bytes of body a command brings.
+pub fn body_size_bytes(command: &Command) -> usize {
+    match command {
+        Command::Send { body, .. } => body.len(),
+        Command::Update { body, .. } => body.as_ref().map_or(0, |(_, body)| body.len()),
+        Command::Initialize { .. }
+        | Command::CreateQueue { .. }
+        | Command::DeleteQueue { .. }
+        | Command::ReadQueue { .. }
+        | Command::SetQueueMetadata { .. }
+        | Command::ListQueues { .. }
+        | Command::Receive { .. }
+        | Command::Peek { .. }
+        | Command::Delete { .. }
+        | Command::Clear { .. } => 0,
+    }
+}
+
+/// The partition has as much under way as it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the partition is busy: too many requests are under way")]
+pub struct Busy;
+
+/// What one admitted command counts for, to be given back when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    body_bytes: usize,
+}
+
+/// Counts what is under way.
+#[derive(Debug, Default)]
+pub struct Admission {
+    limits: AdmissionLimits,
+    commands: usize,
+    body_bytes: usize,
+}
+
+impl Admission {
+    /// Nothing under way yet.
+    pub fn new(limits: AdmissionLimits) -> Self {
+        Self {
+            limits,
+            commands: 0,
+            body_bytes: 0,
+        }
+    }
+
+    /// Lets a command in, or says that there is no room.
+    pub fn admit(&mut self, command: &Command) -> Result<Admitted, Busy> {
+        let share = |limit: usize| match Class::of(command) {
+            Class::Consume => limit,
+            Class::Other => limit / 4 * 3,
+        };
+        let body_bytes = body_size_bytes(command);
+        let commands = self.commands + 1;
+        let bytes = self.body_bytes + body_bytes;
+        if commands > share(self.limits.commands_max) || bytes > share(self.limits.body_bytes_max) {
+            return Err(Busy);
+        }
+        (self.commands, self.body_bytes) = (commands, bytes);
+        Ok(Admitted { body_bytes })
+    }
+
+    /// Gives back what an answered command counted for.
+    pub fn release(&mut self, admitted: Admitted) {
+        self.commands -= 1;
+        self.body_bytes -= admitted.body_bytes;
+    }
+
+    /// How many commands are under way.
+    pub fn commands(&self) -> usize {
+        self.commands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_engine::{BodyEncoding, EntityName, VisibilityTimeout};
+
+    use super::*;
+
+    fn queue() -> EntityName {
+        EntityName::storage_queue("acct", "jobs")
+    }
+
+    fn send(size: usize) -> Command {
+        Command::Send {
+            queue: queue(),
+            body: vec![0; size].into(),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds: None,
+            visibility_timeout: VisibilityTimeout::ZERO,
+        }
+    }
+
+    #[test]
+    fn producers_leave_consumers_their_share() {
+        let limits = AdmissionLimits {
+            commands_max: 8,
+            body_bytes_max: 1000,
+        };
+        let mut admission = Admission::new(limits);
+        let admitted: Vec<_> = (0..6).map(|_| admission.admit(&send(1)).unwrap()).collect();
+        assert_eq!(admission.admit(&send(1)), Err(Busy));
+        let clear = Command::Clear { queue: queue() };
+        admission.admit(&clear).unwrap();
+        admission.admit(&clear).unwrap();
+        assert_eq!(admission.admit(&clear), Err(Busy));
+        for one in admitted {
+            admission.release(one);
+        }
+        assert!(admission.admit(&send(749)).is_ok());
+        assert_eq!(admission.admit(&send(2)), Err(Busy));
+    }
+}

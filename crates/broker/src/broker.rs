@@ -1,0 +1,200 @@
+//! The handle that front ends hold, and what they meet in it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use kew_engine::{Command, Outcome};
+use kew_log::{Body, LogFailed, Recovery, Storage};
+use thiserror::Error;
+use tokio::sync::{oneshot, watch};
+
+use crate::runner::{self, Shared};
+use crate::{AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply};
+
+/// How a broker is run.
+#[derive(Clone, Debug, Default)]
+pub struct BrokerOptions {
+    /// How its partition is run.
+    pub partition: PartitionOptions,
+    /// How much may be under way.
+    pub admission: AdmissionLimits,
+}
+
+/// A successful answer, with the bodies of its messages read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What the engine answered.
+    pub outcome: Outcome,
+    /// The bodies of its messages, in the order of the messages.
+    pub bodies: Vec<Bytes>,
+}
+
+/// Why a broker could not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The log could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenPartitionError),
+    /// The operating system gave no random bytes or no thread.
+    #[error("the operating system refused {what}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// Why a broker stopped by itself: what it was about to write may or may not be on the disk.
+#[derive(Clone, Debug, Error)]
+#[error("the partition has stopped: {reason}")]
+pub struct Failure {
+    reason: Arc<str>,
+}
+
+impl Failure {
+    pub(crate) fn of_a_bug() -> Self {
+        Self {
+            reason: "its thread panicked, which is a bug".into(),
+        }
+    }
+}
+
+impl From<&LogFailed> for Failure {
+    fn from(failed: &LogFailed) -> Self {
+        let mut reason = failed.to_string();
+        let mut source = std::error::Error::source(failed);
+        while let Some(cause) = source {
+            reason.push_str(": ");
+            reason.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self {
+            reason: reason.into(),
+        }
+    }
+}
+
+/// A running broker. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    shared: Arc<Shared>,
+    threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    failure: watch::Receiver<Option<Failure>>,
+}
+
+impl Broker {
+    /// Recovers what the storage holds and starts the threads. When this returns, a command that
+    /// is submitted is carried out.
+    pub fn start(
+        storage: Arc<dyn Storage>,
+        options: BrokerOptions,
+    ) -> Result<(Self, Recovery), StartError> {
+        let (failed, failure) = watch::channel(None);
+        let started = runner::start(storage, options, failed)?;
+        let broker = Self {
+            shared: started.shared,
+            threads: Arc::new(Mutex::new(started.threads)),
+            failure,
+        };
+        Ok((broker, started.recovery))
+    }
+
+    /// A broker that keeps everything in memory and forgets it when it stops.
+    pub fn start_in_memory() -> Result<Self, StartError> {
+        let storage = Arc::new(kew_log::MemoryStorage::new());
+        let (broker, _) = Self::start(storage, BrokerOptions::default())?;
+        Ok(broker)
+    }
+
+    /// Has a command carried out. The answer comes when what it rests on is durable.
+    ///
+    /// To drop the future does not take the command back. A message whose body proves damaged on
+    /// the disk is left out of the answer, and reported with file and offset.
+    pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
+        let (ticket, answer) = oneshot::channel::<Reply>();
+        self.shared.submit(ticket, command)?;
+        // A ticket is dropped without an answer only when its runner is gone.
+        let answered = answer.await.unwrap_or(Err(Rejection::Stopped))?;
+        if answered.bodies.is_empty() {
+            return Ok(Answer {
+                outcome: answered.outcome,
+                bodies: Vec::new(),
+            });
+        }
+        if let Some(bodies) = answered.bodies.iter().map(Body::in_memory).collect() {
+            return Ok(Answer {
+                outcome: answered.outcome,
+                bodies,
+            });
+        }
+        tokio::task::spawn_blocking(|| read_bodies(answered))
+            .await
+            .map_err(|_| Rejection::Stopped)
+    }
+
+    /// Whether a put would succeed now.
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_ready()
+    }
+
+    /// Waits until the broker has stopped by itself, and tells why. Never returns otherwise.
+    pub async fn failed(&self) -> Failure {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone().expect("waited for some"),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Carries out what was submitted, takes no more, leaves a snapshot, and ends the threads.
+    ///
+    /// Blocks until that is done.
+    pub fn stop(&self) {
+        self.shared.stop();
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the partition panicked");
+            }
+        }
+    }
+}
+
+/// Reads what is not in memory, and leaves out what is damaged.
+fn read_bodies(answered: Answered) -> Answer {
+    let read: Vec<Option<Bytes>> = answered
+        .bodies
+        .iter()
+        .map(|body| match body.read() {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                tracing::error!(%error, "a message body is damaged; the message is not shown");
+                None
+            }
+        })
+        .collect();
+    let mut keep = read.iter().map(Option::is_some);
+    let mut is_kept = || keep.next().unwrap_or(true);
+    let outcome = match answered.outcome {
+        Outcome::Received(mut messages) => {
+            messages.retain(|_| is_kept());
+            Outcome::Received(messages)
+        }
+        Outcome::Peeked(mut messages) => {
+            messages.retain(|_| is_kept());
+            Outcome::Peeked(messages)
+        }
+        outcome => outcome,
+    };
+    Answer {
+        outcome,
+        bodies: read.into_iter().flatten().collect(),
+    }
+}
+
+/// Takes a lock whose holder may have panicked: what these locks guard is consistent at any time.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

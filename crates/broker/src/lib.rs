@@ -1,0 +1,19 @@
+//! Partition runners: take commands, decide, append, answer once durable.
+//!
+//! [`Partition`], [`Clock`] and [`Admission`] are step machines without threads, sockets or clocks;
+//! [`Broker`] drives them: one thread that decides and commits, one for slow work on the disk.
+//! Front ends know only [`Broker::submit`].
+
+mod admission;
+mod broker;
+mod clock;
+mod partition;
+mod runner;
+mod waiters;
+
+pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
+pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
+pub use clock::{Clock, ClockReading};
+pub use partition::{
+    Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
+};

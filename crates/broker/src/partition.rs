@@ -1,0 +1,505 @@
+//! A partition as a step machine: commands in, answers out, jobs for the disk in between.
+//!
+//! It owns the state and the log. A driver feeds it commands ([`Partition::turn`]), carries out its
+//! jobs ([`Partition::next_job`], [`Partition::complete`]) on whatever thread it likes, and hands
+//! out the answers that fall due. It knows no thread, no socket and no clock, so the simulator runs
+//! the very code that ships.
+//!
+//! Invariants: a turn's events are one batch of the log; an answer is handed out only when the log
+//! is durable up to the last event of what it rests on; after a failed write or sync nothing is
+//! answered with success any more.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use bytes::Bytes;
+use kew_engine::{
+    BodyLocation, Command, Decision, Event, Incarnation, Journal, Outcome, Refusal, Scope, State,
+    Timestamp, Turn,
+};
+use kew_log::{
+    AppendError, BatchBuilder, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions,
+    LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, Storage,
+};
+use thiserror::Error;
+
+use crate::Class;
+use crate::waiters::Waiters;
+
+/// How a partition is run.
+#[derive(Clone, Debug)]
+pub struct PartitionOptions {
+    /// The log's own options.
+    pub log: LogOptions,
+    /// The largest command, with its events, in bytes of a batch: a batch with less room is closed.
+    pub command_size_bytes_max: u64,
+    /// A snapshot is due after this many bytes of log, or after four times the last snapshot's
+    /// size if that is more.
+    pub snapshot_after_bytes: u64,
+    /// How many due events one turn may add before commands get theirs.
+    pub tick_budget: u32,
+}
+
+impl Default for PartitionOptions {
+    fn default() -> Self {
+        Self {
+            log: LogOptions::default(),
+            command_size_bytes_max: 128 * 1024,
+            snapshot_after_bytes: 64 * 1024 * 1024,
+            tick_budget: 256,
+        }
+    }
+}
+
+/// A successful answer.
+#[derive(Debug)]
+pub struct Answered {
+    /// What the engine answered.
+    pub outcome: Outcome,
+    /// The bodies of its messages, in the order of the messages.
+    pub bodies: Vec<Body>,
+}
+
+/// Why there is no successful answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// The engine refused; nothing has changed.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// Too much is under way, or the disk is full; nothing has changed.
+    #[error("the partition is busy or out of space")]
+    Busy,
+    /// The partition has stopped: whether the command was carried out is unknown.
+    #[error("the partition has stopped")]
+    Stopped,
+}
+
+/// Why a partition could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenPartitionError {
+    /// What the storage holds is no log that this version can go on with.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    /// A new partition's secret could not be kept.
+    #[error("a new partition could not be initialized")]
+    Reserve(#[from] ReserveError),
+    /// Likewise.
+    #[error("a new partition could not be initialized")]
+    Append(#[from] AppendError),
+    /// Likewise.
+    #[error("a new partition could not be initialized")]
+    Commit(#[from] LogFailed),
+}
+
+/// What a command comes to.
+pub type Reply = Result<Answered, Rejection>;
+
+/// One partition: its state, its log, and the answers that wait.
+///
+/// `T` is the driver's ticket for a command; it comes back with the answer.
+pub struct Partition<T> {
+    state: State,
+    log: Log,
+    waiters: Waiters<(T, Reply)>,
+    /// The record with the last event of each entity, and of the catalogue, while not yet durable.
+    last_record_of: HashMap<Incarnation, LogPosition>,
+    catalogue_record: Option<LogPosition>,
+    options: PartitionOptions,
+    last_snapshot_bytes: u64,
+    out_of_space: bool,
+    stopped: bool,
+}
+
+impl<T> Partition<T> {
+    /// Opens the log, replays it, and makes a new partition of an empty one.
+    ///
+    /// `entropy` makes segment salts; `secret` becomes the secret of a new partition and is not
+    /// used otherwise. Everything that was replayed is durable when this returns.
+    pub fn open(
+        storage: &dyn Storage,
+        options: PartitionOptions,
+        entropy: u64,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(Self, Recovery), OpenPartitionError> {
+        let mut replayed = Replayed(State::new());
+        let (log, recovery) = Log::open(storage, options.log, entropy, &mut replayed)?;
+        let mut partition = Self {
+            state: replayed.0,
+            log,
+            waiters: Waiters::new(),
+            last_record_of: HashMap::new(),
+            catalogue_record: None,
+            options,
+            last_snapshot_bytes: 0,
+            out_of_space: false,
+            stopped: false,
+        };
+        if !partition.state.is_initialized() {
+            partition.initialize(secret, wall)?;
+        }
+        Ok((partition, recovery))
+    }
+
+    fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
+        let reservation = self.log.reserve()?;
+        let mut batch = Batch::at(reservation.position);
+        let decision =
+            Turn::new(&mut self.state, wall, &mut batch).decide(Command::Initialize { secret });
+        assert!(decision.result.is_ok(), "the partition had no secret");
+        self.log
+            .append(reservation.epoch, reservation.position, batch.builder)?;
+        Ok(self.log.run_commit()?)
+    }
+
+    /// Decides commands from the front of `commands` until they or the batch's room are used up.
+    ///
+    /// Answers that rest on nothing that is still to be written go to `replies` at once; the others
+    /// follow from [`Partition::complete`]. Commands that are left want another turn, after the
+    /// jobs that this one made.
+    pub fn turn(
+        &mut self,
+        now: Timestamp,
+        commands: &mut VecDeque<(T, Command)>,
+        replies: &mut Vec<(T, Reply)>,
+    ) -> TurnEnd {
+        let now = now.max(self.state.last_event_at());
+        if self.stopped {
+            replies.extend(
+                commands
+                    .drain(..)
+                    .map(|(t, _)| (t, Err(Rejection::Stopped))),
+            );
+            return TurnEnd::Done;
+        }
+        let (reservation, space) = match self.reserve() {
+            Ok(reserved) => reserved,
+            Err(WaitForJob) => return TurnEnd::WaitForJob,
+        };
+        let mut batch = Batch::at(reservation.position);
+        let (room, largest) = (reservation.room_bytes, self.options.command_size_bytes_max);
+        // What takes no room can always be decided.
+        let has_room = |batch: &Batch| {
+            let left = room.saturating_sub(batch.builder.len_bytes() as u64);
+            space == Space::None || left >= largest
+        };
+        if space == Space::Plenty {
+            Turn::new(&mut self.state, now, &mut batch).tick(self.options.tick_budget);
+        }
+        let mut decided = Vec::with_capacity(commands.len());
+        while has_room(&batch)
+            && let Some((ticket, command)) = commands.pop_front()
+        {
+            if !space.admits(&command) {
+                replies.push((ticket, Err(Rejection::Busy)));
+                continue;
+            }
+            let decision = Turn::new(&mut self.state, now, &mut batch).decide(command);
+            decided.push((ticket, decision));
+        }
+        self.note(&reservation, &batch);
+        self.append(&reservation, batch);
+        for (ticket, decision) in decided {
+            self.answer(ticket, decision, replies);
+        }
+        if commands.is_empty() {
+            TurnEnd::Done
+        } else {
+            TurnEnd::MoreToDecide
+        }
+    }
+
+    fn reserve(&mut self) -> Result<(Reservation, Space), WaitForJob> {
+        let plenty = self.log.reserve();
+        self.out_of_space = matches!(plenty, Err(ReserveError::NoSpace));
+        match plenty {
+            Ok(reservation) => Ok((reservation, Space::Plenty)),
+            Err(ReserveError::NoSpace) => Ok(match self.log.reserve_for_settlement() {
+                Ok(reservation)
+                    if reservation.room_bytes >= self.options.command_size_bytes_max =>
+                {
+                    (reservation, Space::SettlementOnly)
+                }
+                _ => (self.nothing_reserved(), Space::None),
+            }),
+            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                Err(WaitForJob)
+            }
+        }
+    }
+
+    /// What a turn works with that must not write anything.
+    fn nothing_reserved(&self) -> Reservation {
+        Reservation {
+            epoch: self.log.epoch(),
+            position: self.log.end(),
+            room_bytes: 0,
+        }
+    }
+
+    /// Remembers what the batch's events touched, for the answers that rest on it.
+    fn note(&mut self, reservation: &Reservation, batch: &Batch) {
+        for entity in &batch.entities {
+            self.last_record_of.insert(*entity, reservation.position);
+        }
+        if batch.touches_catalogue {
+            self.catalogue_record = Some(reservation.position);
+        }
+    }
+
+    fn append(&mut self, reservation: &Reservation, batch: Batch) {
+        let appended = self
+            .log
+            .append(reservation.epoch, reservation.position, batch.builder);
+        if let Err(error) = appended {
+            // The state has moved on without the log: a bug, and nothing may be answered.
+            panic!("a batch was refused that was built for its reservation: {error}");
+        }
+    }
+
+    fn answer(&mut self, ticket: T, decision: Decision, replies: &mut Vec<(T, Reply)>) {
+        let record = match decision.scope {
+            Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
+            Scope::Catalogue => self.catalogue_record,
+        };
+        let reply = match decision.result {
+            Ok(outcome) => Ok(self.with_bodies(outcome)),
+            Err(refusal) => Err(Rejection::Refused(refusal)),
+        };
+        match record {
+            Some(record) if record >= self.log.durable() => {
+                self.waiters.wait(record, (ticket, reply));
+            }
+            _ => replies.push((ticket, reply)),
+        }
+    }
+
+    /// Finds the bodies now: the segments that hold them stay readable as long as the answer lives.
+    fn with_bodies(&self, outcome: Outcome) -> Answered {
+        let bodies = outcome
+            .bodies()
+            .map(|location| {
+                self.log
+                    .body(to_log(location))
+                    .expect("a body that the state refers to is in the log")
+            })
+            .collect();
+        Answered { outcome, bodies }
+    }
+
+    /// Work for the disk, if there is some. Jobs may run at the same time and on any thread.
+    pub fn next_job(&mut self) -> Option<Job> {
+        if self.stopped {
+            return None;
+        }
+        self.log.next_job()
+    }
+
+    /// Takes what became of a job, and hands out the answers that are due now.
+    pub fn complete(
+        &mut self,
+        outcome: JobOutcome,
+        replies: &mut Vec<(T, Reply)>,
+    ) -> Result<(), LogFailed> {
+        let completed = self.log.complete(outcome);
+        if completed.is_err() {
+            self.stopped = true;
+            let mut unknown = Vec::new();
+            self.waiters.abandon(&mut unknown);
+            replies.extend(
+                unknown
+                    .into_iter()
+                    .map(|(t, _)| (t, Err(Rejection::Stopped))),
+            );
+            return completed;
+        }
+        self.waiters.release(self.log.durable(), replies);
+        if self.log.durable() == self.log.end() {
+            assert!(self.waiters.is_empty(), "an answer waits for nothing");
+            self.last_record_of.clear();
+            self.catalogue_record = None;
+        }
+        Ok(())
+    }
+
+    /// Makes a snapshot if one is due and nothing is on its way to the disk.
+    pub fn snapshot_if_due(&mut self) {
+        let after = self.last_snapshot_bytes.saturating_mul(4);
+        if self.log.bytes_since_snapshot() >= after.max(self.options.snapshot_after_bytes) {
+            self.snapshot();
+        }
+    }
+
+    /// Makes a snapshot if anything happened since the last and nothing is on its way to the disk.
+    pub fn snapshot(&mut self) {
+        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
+        if self.stopped || !is_quiet || self.log.bytes_since_snapshot() == 0 {
+            return;
+        }
+        let mut parts = Vec::new();
+        self.state
+            .snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+        self.last_snapshot_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        let live = self.live_segments();
+        if let Err(error) = self.log.snapshot(parts, live) {
+            panic!("a snapshot was refused by a quiet log: {error}");
+        }
+    }
+
+    /// The bases of the segments that hold bodies which are still needed.
+    fn live_segments(&self) -> BTreeSet<LogPosition> {
+        let segments: Vec<_> = self.log.segments().collect();
+        let mut is_live = vec![false; segments.len()];
+        for body in self.state.bodies() {
+            let record = LogPosition::new(body.record);
+            let after = segments.partition_point(|segment| segment.first <= record);
+            let index = after
+                .checked_sub(1)
+                .expect("a body that the state refers to is in the log");
+            if let Some(live) = is_live.get_mut(index) {
+                *live = true;
+            }
+        }
+        let live = segments.iter().zip(is_live).filter(|(_, live)| *live);
+        live.map(|(segment, _)| segment.base).collect()
+    }
+
+    /// Marks the log's end as durable, so that later damage there is told from a torn tail.
+    pub fn mark(&mut self) {
+        if !self.stopped {
+            self.log.mark();
+        }
+    }
+
+    /// Tries again to prepare space after the disk was full.
+    pub fn retry_space(&mut self) {
+        self.log.retry_prepare();
+    }
+
+    /// When a turn is due though nobody asks for one.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.next_deadline()
+    }
+
+    /// Whether the disk was full at the last turn.
+    pub fn is_out_of_space(&self) -> bool {
+        self.out_of_space
+    }
+
+    /// Whether the partition has stopped for good.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The state, for checkers and counts.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The log, for counts.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+}
+
+/// What a turn left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// Every command was decided.
+    Done,
+    /// The batch is full: commands are left.
+    MoreToDecide,
+    /// Nothing could be decided before a job is done: the next segment is being prepared.
+    WaitForJob,
+}
+
+struct WaitForJob;
+
+/// What the log has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    Plenty,
+    /// The disk is full: what frees messages is let through, so that it can be drained.
+    SettlementOnly,
+    /// Not even that.
+    None,
+}
+
+impl Space {
+    fn admits(self, command: &Command) -> bool {
+        let writes_nothing = matches!(
+            command,
+            Command::Peek { .. } | Command::ReadQueue { .. } | Command::ListQueues { .. }
+        );
+        match self {
+            Self::Plenty => true,
+            Self::SettlementOnly => writes_nothing || Class::of(command) == Class::Consume,
+            Self::None => writes_nothing,
+        }
+    }
+}
+
+/// The batch of one turn, as the engine's journal.
+struct Batch {
+    builder: BatchBuilder,
+    entities: Vec<Incarnation>,
+    touches_catalogue: bool,
+}
+
+impl Batch {
+    fn at(position: LogPosition) -> Self {
+        Self {
+            builder: BatchBuilder::at(position),
+            entities: Vec::new(),
+            touches_catalogue: false,
+        }
+    }
+}
+
+impl Journal for Batch {
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        let location = self.builder.push_body(body);
+        BodyLocation {
+            record: location.record.as_u64(),
+            offset: location.offset,
+            length: location.length,
+        }
+    }
+
+    fn record(&mut self, event: &Event) {
+        self.builder.push_event_with(|out| event.encode(out));
+        self.touches_catalogue |= event.shows_in_catalogue();
+        if let Some(entity) = event.entity()
+            && self.entities.last() != Some(&entity)
+        {
+            self.entities.push(entity);
+        }
+    }
+}
+
+fn to_log(body: BodyLocation) -> kew_log::BodyLocation {
+    kew_log::BodyLocation {
+        record: LogPosition::new(body.record),
+        offset: body.offset,
+        length: body.length,
+    }
+}
+
+/// Takes what the log remembers.
+struct Replayed(State);
+
+impl Replay for Replayed {
+    fn begin(&mut self) {
+        self.0 = State::new();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.0.restore(part)?)
+    }
+
+    fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        self.0.apply(Event::decode(event)?);
+        Ok(())
+    }
+}

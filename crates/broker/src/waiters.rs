@@ -1,0 +1,48 @@
+//! Answers that wait for the log.
+//!
+//! An answer is shown when the log is durable beyond the record that it rests on, so that nothing
+//! is shown that a crash could take back.
+
+use std::collections::BTreeMap;
+
+use kew_log::LogPosition;
+
+/// Answers by the record that they rest on.
+#[derive(Debug)]
+pub(crate) struct Waiters<A> {
+    by_record: BTreeMap<LogPosition, Vec<A>>,
+}
+
+impl<A> Waiters<A> {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_record: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps an answer until the record at this position is durable.
+    pub(crate) fn wait(&mut self, record: LogPosition, answer: A) {
+        self.by_record.entry(record).or_default().push(answer);
+    }
+
+    /// Hands out what may be shown when everything before `durable` is durable.
+    pub(crate) fn release(&mut self, durable: LogPosition, out: &mut Vec<A>) {
+        while let Some(entry) = self.by_record.first_entry() {
+            if *entry.key() >= durable {
+                break;
+            }
+            out.append(&mut entry.remove());
+        }
+    }
+
+    /// Hands out everything, because the log will never get there.
+    pub(crate) fn abandon(&mut self, out: &mut Vec<A>) {
+        while let Some((_, mut answers)) = self.by_record.pop_first() {
+            out.append(&mut answers);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_record.is_empty()
+    }
+}
