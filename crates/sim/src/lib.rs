@@ -1,0 +1,21 @@
+//! Deterministic simulation of the whole broker under faults.
+//!
+//! Clients, the shipped step machines (partition, log, clock) and a faulty disk run on one thread
+//! under a virtual clock; one seed decides everything. The workload asks, faults strike, and the
+//! checker follows the history that clients see, including operations whose outcome they never
+//! learn. First comes safety under faults; then the faults stop, everything is drained, and what
+//! was acknowledged must be there.
+//!
+//! It holds no expectation about how the broker works inside: only about what clients may see.
+
+mod checker;
+mod random;
+mod script;
+mod swarm;
+mod trace;
+mod workload;
+mod world;
+
+pub use checker::Violation;
+pub use script::{Step, crash_at_every_call};
+pub use world::{Report, run};

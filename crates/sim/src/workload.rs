@@ -1,0 +1,229 @@
+//! What clients ask: commands, and what they remember to ask them with.
+
+use bytes::Bytes;
+use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Token, VisibilityTimeout};
+
+use crate::random::Stream;
+use crate::swarm::{Swarm, Weights};
+
+/// A message that a client has, or once had, a receipt for.
+#[derive(Clone, Debug)]
+struct Held {
+    queue: usize,
+    message: Token,
+    receipt: Token,
+}
+
+/// Chooses what clients do.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    random: Stream,
+    held: Vec<Held>,
+    stale: Vec<Held>,
+    bodies: u64,
+}
+
+/// How many receipts are remembered.
+const HELD_MAX: usize = 200;
+
+pub(crate) fn queue_name(queue: usize) -> EntityName {
+    EntityName::storage_queue("sim", format!("queue-{queue}"))
+}
+
+impl Workload {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: Stream::new(seed, "workload"),
+            held: Vec::new(),
+            stale: Vec::new(),
+            bodies: 0,
+        }
+    }
+
+    /// The next command, and the index of its queue.
+    pub(crate) fn next(&mut self, swarm: &Swarm) -> (usize, Command) {
+        let index = self.random.index(swarm.queues);
+        let queue = queue_name(index);
+        let w = &swarm.weights;
+        let Weights {
+            send,
+            receive,
+            peek,
+            update,
+            delete,
+            read,
+            ..
+        } = w;
+        let kinds = [
+            *send,
+            *receive,
+            *peek,
+            *update,
+            *delete,
+            *read,
+            w.set_metadata,
+            w.clear,
+            w.delete_queue,
+            w.create_queue,
+        ];
+        let command = match self.choose(&kinds) {
+            0 => self.send(queue, swarm),
+            1 => Command::Receive {
+                queue,
+                count: 1 + self.random.below_u32(32),
+                visibility_timeout: self.timeout(1),
+            },
+            2 => Command::Peek {
+                queue,
+                count: 1 + self.random.below_u32(32),
+            },
+            3 => match self.pick(swarm) {
+                Some((index, held)) => return (index, self.update(held, swarm)),
+                None => self.send(queue, swarm),
+            },
+            4 => match self.pick(swarm) {
+                Some((index, held)) => {
+                    let Held {
+                        message, receipt, ..
+                    } = held;
+                    let queue = queue_name(index);
+                    return (
+                        index,
+                        Command::Delete {
+                            queue,
+                            message,
+                            receipt,
+                        },
+                    );
+                }
+                None => self.send(queue, swarm),
+            },
+            5 => Command::ReadQueue { queue },
+            6 => {
+                let value = self.random.below(4).to_string();
+                let metadata = [("round", value)].into_iter().collect();
+                Command::SetQueueMetadata { queue, metadata }
+            }
+            7 => Command::Clear { queue },
+            8 => Command::DeleteQueue { queue },
+            _ => create_queue(index),
+        };
+        (index, command)
+    }
+
+    fn choose(&mut self, weights: &[u64]) -> usize {
+        let mut left = self.random.below(weights.iter().sum());
+        for (index, weight) in weights.iter().enumerate() {
+            match left.checked_sub(*weight) {
+                Some(rest) => left = rest,
+                None => return index,
+            }
+        }
+        unreachable!("the number is below the sum of the weights")
+    }
+
+    fn send(&mut self, queue: EntityName, swarm: &Swarm) -> Command {
+        let lives = self.random.happens(swarm.time_to_live_per_mille);
+        let time_to_live = 1 + self.random.below_u32(60);
+        let hidden = if self.random.happens(200) {
+            self.random.below_u32(20)
+        } else {
+            0
+        };
+        Command::Send {
+            queue,
+            body: self.body(swarm),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds: lives.then_some(time_to_live),
+            visibility_timeout: seconds(hidden),
+        }
+    }
+
+    /// A body like no other: a number, then filling that follows from it.
+    fn body(&mut self, swarm: &Swarm) -> Bytes {
+        self.bodies += 1;
+        let mut body = format!("{}:", self.bodies).into_bytes();
+        let mut filling = Stream::new(self.bodies, "body");
+        let size = self.random.below(swarm.body_size_max);
+        for _ in 0..size {
+            body.push(b'a' + u8::try_from(filling.below(26)).expect("below 26"));
+        }
+        body.into()
+    }
+
+    fn update(&mut self, held: Held, swarm: &Swarm) -> Command {
+        let body = self.random.happens(500);
+        Command::Update {
+            queue: queue_name(held.queue),
+            message: held.message,
+            receipt: held.receipt,
+            visibility_timeout: self.timeout(0),
+            body: body.then(|| (BodyEncoding::Text, self.body(swarm))),
+        }
+    }
+
+    fn timeout(&mut self, least: u32) -> VisibilityTimeout {
+        seconds(least + self.random.below_u32(30))
+    }
+
+    /// A receipt to use: mostly one that is thought good, sometimes one that is known to be stale.
+    fn pick(&mut self, swarm: &Swarm) -> Option<(usize, Held)> {
+        let stale = self.random.happens(swarm.stale_receipt_per_mille) && !self.stale.is_empty();
+        if stale {
+            let index = self.random.index(self.stale.len());
+            return self.stale.get(index).map(|held| (held.queue, held.clone()));
+        }
+        if self.held.is_empty() {
+            return None;
+        }
+        let held = self.held.swap_remove(self.random.index(self.held.len()));
+        remember(&mut self.stale, held.clone());
+        Some((held.queue, held))
+    }
+
+    /// The id and receipt learned last.
+    pub(crate) fn last_held(&self) -> Option<(Token, Token)> {
+        let held = self.held.last()?;
+        Some((held.message, held.receipt))
+    }
+
+    /// Learns from an answer what can be asked next.
+    pub(crate) fn learn(&mut self, queue: usize, command: &Command, outcome: &Outcome) {
+        let mut hold = |message, receipt| {
+            let held = Held {
+                queue,
+                message,
+                receipt,
+            };
+            remember(&mut self.held, held);
+        };
+        match (command, outcome) {
+            (_, Outcome::Sent(sent)) => hold(sent.message, sent.receipt),
+            (_, Outcome::Received(messages)) => {
+                messages.iter().for_each(|m| hold(m.message, m.receipt));
+            }
+            (Command::Update { message, .. }, Outcome::Updated { receipt, .. }) => {
+                hold(*message, *receipt);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn remember(list: &mut Vec<Held>, held: Held) {
+    if list.len() == HELD_MAX {
+        list.remove(0);
+    }
+    list.push(held);
+}
+
+pub(crate) fn create_queue(index: usize) -> Command {
+    Command::CreateQueue {
+        queue: queue_name(index),
+        metadata: [("round", "0")].into_iter().collect(),
+    }
+}
+
+fn seconds(seconds: u32) -> VisibilityTimeout {
+    VisibilityTimeout::from_seconds(seconds).expect("the workload stays below seven days")
+}
