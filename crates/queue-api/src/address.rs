@@ -1,0 +1,280 @@
+//! What a request's URI names.
+//!
+//! Two styles: the account is the first label of the host (`account.queue.example:10001/queue`) or
+//! the first segment of the path (`localhost:10001/account/queue`). A host whose first label is an
+//! account served here is taken as the former; everything else as the latter. So service names with
+//! dots, bare addresses and `localhost` work without configuration.
+//!
+//! Nothing here checks names or whether things exist: that comes after authentication.
+
+use std::borrow::Cow;
+use std::net::Ipv4Addr;
+
+use percent_encoding::percent_decode_str;
+
+use crate::accounts::Accounts;
+use crate::error::Error;
+
+/// Ends the account's name in an address of its read-only secondary.
+const SECONDARY_SUFFIX: &str = "-secondary";
+
+/// The longest and shortest names of a queue.
+const QUEUE_NAME_LENGTHS: std::ops::RangeInclusive<usize> = 3..=63;
+
+/// A request's URI, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address<'a> {
+    /// The account, without the suffix of the secondary.
+    pub(crate) account: &'a str,
+    /// Whether the account's secondary is addressed.
+    pub(crate) secondary: bool,
+    /// Whether the account stands in the path.
+    pub(crate) style: Style,
+    /// What of the account is addressed.
+    pub(crate) resource: Resource<'a>,
+}
+
+/// Where an address has its account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Host,
+    Path,
+}
+
+/// What of an account is addressed. Names are decoded and not yet checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resource<'a> {
+    /// The account's queue service itself.
+    Service,
+    /// A queue.
+    Queue(Cow<'a, str>),
+    /// The messages of a queue.
+    Messages(Cow<'a, str>),
+    /// One message of a queue.
+    Message(Cow<'a, str>, Cow<'a, str>),
+}
+
+impl<'a> Address<'a> {
+    /// Reads the path as it was sent, and the host with or without its port.
+    ///
+    /// Refuses with `InvalidUri` what names nothing. Empty segments are refused too: a lost message
+    /// id in `DELETE /queue/messages/` must not clear the queue.
+    pub(crate) fn parse(path: &'a str, host: &'a str, accounts: &Accounts) -> Result<Self, Error> {
+        let path = path.strip_prefix('/').ok_or(Error::InvalidUri)?;
+        let label = host.split_once('.').map(|(label, _)| label);
+        if let Some(label) = label {
+            let (account, secondary) = split_secondary(label);
+            // An account may be called `127`.
+            if accounts.find(account).is_some() && !is_address(host) {
+                return Ok(Self {
+                    account,
+                    secondary,
+                    style: Style::Host,
+                    resource: Resource::parse(path)?,
+                });
+            }
+        }
+        let (account, rest) = path.split_once('/').unwrap_or((path, ""));
+        let (account, secondary) = split_secondary(account);
+        if account.is_empty() {
+            return Err(Error::InvalidUri);
+        }
+        Ok(Self {
+            account,
+            secondary,
+            style: Style::Path,
+            resource: Resource::parse(rest)?,
+        })
+    }
+}
+
+impl<'a> Resource<'a> {
+    /// `path` is what follows the account and its slash.
+    fn parse(path: &'a str) -> Result<Self, Error> {
+        if path.is_empty() {
+            return Ok(Self::Service);
+        }
+        let mut segments = path.split('/');
+        let queue = segments.next().unwrap_or_default();
+        let messages = segments.next();
+        let message = segments.next();
+        if segments.next().is_some()
+            || [Some(queue), messages, message].contains(&Some(""))
+            || !messages.is_none_or(|segment| segment.eq_ignore_ascii_case("messages"))
+        {
+            return Err(Error::InvalidUri);
+        }
+        let decode = |segment| percent_decode_str(segment).decode_utf8_lossy();
+        Ok(match (messages, message) {
+            (None, _) => Self::Queue(decode(queue)),
+            (Some(_), None) => Self::Messages(decode(queue)),
+            (Some(_), Some(message)) => Self::Message(decode(queue), decode(message)),
+        })
+    }
+
+    /// The queue that is addressed or holds what is.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        match self {
+            Self::Service => None,
+            Self::Queue(queue) | Self::Messages(queue) | Self::Message(queue, _) => Some(queue),
+        }
+    }
+}
+
+fn is_address(host: &str) -> bool {
+    let host = host.split_once(':').map_or(host, |(host, _)| host);
+    host.parse::<Ipv4Addr>().is_ok()
+}
+
+fn split_secondary(account: &str) -> (&str, bool) {
+    match account.strip_suffix(SECONDARY_SUFFIX) {
+        Some(primary) => (primary, true),
+        None => (account, false),
+    }
+}
+
+/// Checks a queue's name: 3 to 63 of `a`–`z`, `0`–`9` and `-`, with a letter or digit at both ends
+/// and no two hyphens in a row.
+///
+/// Refuses with `InvalidResourceName` for characters and `OutOfRangeInput` for length.
+///
+/// Source: *Naming Queues and Metadata*.
+pub(crate) fn check_queue_name(name: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !name.bytes().all(allowed)
+        || name.starts_with('-')
+        || name.ends_with('-')
+        || name.contains("--")
+    {
+        return Err(Error::InvalidResourceName);
+    }
+    if !QUEUE_NAME_LENGTHS.contains(&name.len()) {
+        return Err(Error::OutOfRangeInput);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ACCOUNT: &str = "devstoreaccount1";
+
+    fn check(host: &str, path: &str, expected: (&str, bool, Style, Resource<'_>)) {
+        let address = Address::parse(path, host, &Accounts::well_known()).unwrap();
+        let (account, secondary, style, resource) = expected;
+        let expected = Address {
+            account,
+            secondary,
+            style,
+            resource,
+        };
+        assert_eq!(address, expected, "{host} {path}");
+    }
+
+    fn check_refused(path: &str) {
+        let refused = Address::parse(path, "localhost", &Accounts::well_known());
+        assert!(matches!(refused, Err(Error::InvalidUri)), "{path}");
+    }
+
+    #[test]
+    fn path_style() {
+        let queue = || Resource::Queue("q".into());
+        for host in ["127.0.0.1:10001", "localhost", "kew.default.svc:10001", ""] {
+            check(
+                host,
+                "/devstoreaccount1/q",
+                (ACCOUNT, false, Style::Path, queue()),
+            );
+        }
+        for root in ["/devstoreaccount1", "/devstoreaccount1/"] {
+            check("h", root, (ACCOUNT, false, Style::Path, Resource::Service));
+        }
+        check(
+            "h",
+            "/devstoreaccount1-secondary/q",
+            (ACCOUNT, true, Style::Path, queue()),
+        );
+        check("h", "/nobody/q", ("nobody", false, Style::Path, queue()));
+    }
+
+    #[test]
+    fn host_style() {
+        let host = "devstoreaccount1.queue.localhost:10001";
+        check(host, "/", (ACCOUNT, false, Style::Host, Resource::Service));
+        check(
+            host,
+            "/q/messages",
+            (ACCOUNT, false, Style::Host, Resource::Messages("q".into())),
+        );
+        check(
+            "devstoreaccount1-secondary.queue.localhost",
+            "/q/messages/1",
+            (
+                ACCOUNT,
+                true,
+                Style::Host,
+                Resource::Message("q".into(), "1".into()),
+            ),
+        );
+    }
+
+    #[test]
+    fn a_lost_message_id_names_nothing() {
+        for path in [
+            "",
+            "*",
+            "/",
+            "//",
+            "/account/q/",
+            "/account//messages",
+            "/account/q/messages/",
+            "/account/q/messages/id/",
+            "/account/q/messages/id/more",
+            "/account/q/other",
+        ] {
+            check_refused(path);
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_after_the_split() {
+        check(
+            "h",
+            "/devstoreaccount1/a%2Fb",
+            (ACCOUNT, false, Style::Path, Resource::Queue("a/b".into())),
+        );
+    }
+
+    #[test]
+    fn queue_names() {
+        let longest = "q".repeat(63);
+        for name in ["abc", "a-b", "0-0", "123", &longest] {
+            assert!(check_queue_name(name).is_ok(), "{name}");
+        }
+        for name in [
+            "", "Abc", "a_b", "-ab", "ab-", "a--b", "$logs", "ä-ä", "a/b", "a.b",
+        ] {
+            let refused = check_queue_name(name);
+            let expected = if name.is_empty() {
+                matches!(refused, Err(Error::OutOfRangeInput))
+            } else {
+                matches!(refused, Err(Error::InvalidResourceName))
+            };
+            assert!(expected, "{name}: {refused:?}");
+        }
+        for name in ["ab", &"q".repeat(64)] {
+            let refused = check_queue_name(name);
+            assert!(matches!(refused, Err(Error::OutOfRangeInput)), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(path in ".{0,100}", host in ".{0,50}") {
+            let _ = Address::parse(&path, &host, &Accounts::well_known());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Azure Queue Storage over HTTP: parses, authorizes and translates requests.
+//!
+//! A [`QueueApi`] serves connections: it reads a request, finds out who sent it, makes a command for
+//! the broker of it, and an answer of the outcome. It holds no message and knows no queue; it knows
+//! no file, no socket but the one it is given, and no way to accept one.
+//!
+//! What the protocol has and this crate does not serve yet is refused with a documented code:
+//! shared access signatures, bearer tokens, access policies, service properties and statistics,
+//! sharing with browsers, and the raw bodies of the 2008 dialect.
+//!
+//! Where the service and its documentation disagree, the service is followed.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod accounts;
+mod address;
+mod api;
+mod auth;
+mod body;
+mod connection;
+mod date;
+mod error;
+mod health;
+mod id;
+mod limits;
+mod md5;
+mod metadata;
+mod operation;
+mod parameter;
+mod query;
+mod reply;
+mod request;
+mod route;
+mod version;
+mod xml;
+
+pub use accounts::{Account, AccountKey, Accounts, InvalidAccount};
+pub use api::{QueueApi, QueueApiOptions, WallClock};
+pub use limits::Limits;

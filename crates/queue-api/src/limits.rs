@@ -1,0 +1,48 @@
+//! What bounds a connection and a request.
+
+use std::time::Duration;
+
+/// The largest message text of any version, in bytes of UTF-8: 64 KiB.
+pub(crate) const TEXT_SIZE_BYTES_MAX: usize = 65_536;
+
+/// Bounds of what clients can make the front end hold, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections. One more is answered `ServerBusy` and closed. Default 10,000.
+    pub connections_max: usize,
+    /// Size of a request's head, in bytes; at least 8,192. Default 65,536.
+    ///
+    /// A head has at most 100 headers besides.
+    pub head_size_bytes_max: usize,
+    /// Size of a request's body, in bytes. Default 397,312: a text of 64 KiB in which every
+    /// character is escaped, and its envelope.
+    pub body_size_bytes_max: usize,
+    /// How much of a body that is of no use is read, in bytes, so that the connection can go on.
+    /// A longer one ends the connection after its answer. Default 1 MiB.
+    pub discarded_size_bytes_max: u64,
+    /// Time from the first byte of a request's head to its last, and from the accept of a
+    /// connection to the end of the first head. Default 30 s.
+    pub head_timeout: Duration,
+    /// Time for a request's body to arrive. Default 60 s.
+    pub body_timeout: Duration,
+    /// How long a connection may be idle between requests. Client pools reuse sockets for
+    /// minutes, so keep it at 120 s or more. Default 180 s.
+    pub keep_alive: Duration,
+    /// How far a request's date may be from the server's, either way. Default 15 minutes.
+    pub clock_skew_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            head_size_bytes_max: 64 * 1024,
+            body_size_bytes_max: 6 * TEXT_SIZE_BYTES_MAX + 4096,
+            discarded_size_bytes_max: 1024 * 1024,
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(180),
+            clock_skew_max: Duration::from_secs(15 * 60),
+        }
+    }
+}

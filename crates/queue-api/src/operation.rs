@@ -1,0 +1,50 @@
+//! The operations, a file each.
+//!
+//! Each checks its part of the query, the headers and the body, in this order, makes a command of
+//! them, and an answer of the outcome.
+
+mod clear_messages;
+mod create_queue;
+mod delete_message;
+mod delete_queue;
+mod get_messages;
+mod get_queue_metadata;
+mod list_queues;
+mod message_list;
+mod peek_messages;
+mod put_message;
+mod set_queue_metadata;
+mod update_message;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::md5;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::route::Operation;
+
+/// What was read of a request's body. Operations look at it after what comes before; those that have
+/// no use for one only refuse it if it is not in order.
+pub(crate) type RequestBody = Result<Bytes, Error>;
+
+/// Carries out a request.
+pub(crate) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let body = body.and_then(|body| match request.headers.get("content-md5") {
+        Some(stated) => md5::check(stated.as_bytes(), &body).map(|()| body),
+        None => Ok(body),
+    });
+    match request.operation {
+        Operation::ListQueues => list_queues::run(request, body).await,
+        Operation::CreateQueue => create_queue::run(request, body).await,
+        Operation::DeleteQueue => delete_queue::run(request, body).await,
+        Operation::GetQueueMetadata => get_queue_metadata::run(request, body).await,
+        Operation::SetQueueMetadata => set_queue_metadata::run(request, body).await,
+        Operation::PutMessage => put_message::run(request, body).await,
+        Operation::GetMessages => get_messages::run(request, body).await,
+        Operation::PeekMessages => peek_messages::run(request, body).await,
+        Operation::ClearMessages => clear_messages::run(request, body).await,
+        Operation::UpdateMessage => update_message::run(request, body).await,
+        Operation::DeleteMessage => delete_message::run(request, body).await,
+    }
+}

@@ -1,0 +1,26 @@
+//! Create Queue.
+
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::metadata;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Creates a queue with the metadata in the headers: 201, or 204 if it is there already, just so.
+///
+/// Source: *Create Queue*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let command = Command::CreateQueue {
+        queue: request.queue()?,
+        metadata: metadata::from_headers(request.headers, request.version)?,
+    };
+    body?;
+    match request.submit(command).await?.outcome {
+        Outcome::QueueCreated => Ok(Reply::empty(StatusCode::CREATED)),
+        Outcome::QueueUnchanged => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        other => Err(request.unexpected(&other)),
+    }
+}

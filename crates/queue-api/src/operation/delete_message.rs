@@ -1,0 +1,26 @@
+//! Delete Message.
+
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::parameter;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Deletes the message that the latest pop receipt belongs to: 204.
+///
+/// Source: *Delete Message*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let command = Command::Delete {
+        receipt: parameter::pop_receipt(request.query)?,
+        queue: request.queue()?,
+        message: request.message()?,
+    };
+    body?;
+    match request.submit(command).await?.outcome {
+        Outcome::Deleted => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        other => Err(request.unexpected(&other)),
+    }
+}

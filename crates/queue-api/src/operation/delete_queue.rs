@@ -1,0 +1,25 @@
+//! Delete Queue.
+
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Deletes a queue with everything in it: 204. Its name is free at once.
+///
+/// Source: *Delete Queue*; the service keeps the name for half a minute.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let queue = request.queue()?;
+    body?;
+    match request
+        .submit(Command::DeleteQueue { queue })
+        .await?
+        .outcome
+    {
+        Outcome::QueueDeleted => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        other => Err(request.unexpected(&other)),
+    }
+}

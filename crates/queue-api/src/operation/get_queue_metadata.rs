@@ -1,0 +1,34 @@
+//! Get Queue Metadata.
+
+use hyper::StatusCode;
+use hyper::header::{HeaderName, HeaderValue};
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::metadata;
+use crate::reply::Reply;
+use crate::request::Request;
+
+const X_MS_APPROXIMATE_MESSAGES_COUNT: HeaderName =
+    HeaderName::from_static("x-ms-approximate-messages-count");
+
+/// Answers, in headers, with a queue's metadata and how many messages it holds, hidden ones
+/// included: 200.
+///
+/// Source: *Get Queue Metadata*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let queue = request.queue()?;
+    body?;
+    match request.submit(Command::ReadQueue { queue }).await?.outcome {
+        Outcome::Queue(view) => {
+            let mut reply = Reply::empty(StatusCode::OK).with_no_cache();
+            let headers = reply.headers_mut();
+            let count = HeaderValue::from(view.approximate_message_count);
+            headers.insert(X_MS_APPROXIMATE_MESSAGES_COUNT, count);
+            metadata::to_headers(&view.metadata, headers);
+            Ok(reply)
+        }
+        other => Err(request.unexpected(&other)),
+    }
+}

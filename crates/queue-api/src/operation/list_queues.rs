@@ -1,0 +1,336 @@
+//! List Queues.
+
+use bytes::{BufMut as _, BytesMut};
+use hyper::StatusCode;
+use kew_engine::{Command, ListedQueue, Outcome, QueuePage, Service};
+
+use super::RequestBody;
+use crate::address::check_queue_name;
+use crate::error::Error;
+use crate::metadata::is_identifier;
+use crate::parameter::{REASON_INTEGER, is_integer};
+use crate::query::Query;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::version::Version;
+use crate::xml::write::{DECLARATION, put_attribute, put_element};
+
+/// How many queues a page has if the client does not say, and at most.
+const PAGE_QUEUE_COUNT_MAX: u32 = 5_000;
+
+/// What of the query goes into the command and the answer.
+struct Listing {
+    prefix: Option<Box<str>>,
+    marker: Option<Box<str>>,
+    /// The queue that the marker names; empty without one.
+    from: Box<str>,
+    max_results: Option<Box<str>>,
+    limit: u32,
+    with_metadata: bool,
+}
+
+/// Lists an account's queues in ascending order of their names' bytes: 200.
+///
+/// `prefix` is what names begin with; `marker` is where an earlier page ended; `maxresults` is at
+/// least 1, and above 5,000 taken as 5,000; `include` may be `metadata`.
+///
+/// Source: *List Queues*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let listing = Listing::parse(request.query, request.account(), request.version)?;
+    body?;
+    let command = Command::ListQueues {
+        service: Service::QueueStorage,
+        account: request.account().clone(),
+        prefix: listing.prefix.clone().unwrap_or_default(),
+        from: listing.from.clone(),
+        limit: listing.limit,
+    };
+    match request.submit(command).await?.outcome {
+        Outcome::Queues(page) => {
+            let endpoint = request.endpoint();
+            let out = listing.document(&page, &endpoint, request.account(), request.version);
+            Ok(Reply::xml(StatusCode::OK, out).with_no_cache())
+        }
+        other => Err(request.unexpected(&other)),
+    }
+}
+
+impl Listing {
+    fn parse(query: &Query<'_>, account: &str, version: Version) -> Result<Self, Error> {
+        let (max_results, limit) = max_results(query)?;
+        let marker = query.value("marker")?;
+        let from = match marker.as_deref() {
+            None | Some("") => "",
+            Some(marker) => queue_of_marker(marker, account)?,
+        };
+        Ok(Self {
+            prefix: query.value("prefix")?.map(Into::into),
+            from: from.into(),
+            max_results,
+            limit,
+            with_metadata: includes_metadata(query, version)?,
+            marker: marker.map(Into::into),
+        })
+    }
+
+    fn document(
+        &self,
+        page: &QueuePage,
+        endpoint: &str,
+        account: &str,
+        version: Version,
+    ) -> BytesMut {
+        let is_old = version < Version::V2013_08_15;
+        let name_element = if version < Version::V2009_09_19 {
+            "QueueName"
+        } else {
+            "Name"
+        };
+        let mut out = BytesMut::with_capacity(512 + 128 * page.queues.len());
+        out.put_slice(DECLARATION);
+        out.put_slice(if is_old {
+            b"<EnumerationResults AccountName=\"".as_slice()
+        } else {
+            b"<EnumerationResults ServiceEndpoint=\"".as_slice()
+        });
+        put_attribute(&mut out, endpoint);
+        out.put_slice(b"\">");
+        for (name, text) in [
+            ("Prefix", &self.prefix),
+            ("Marker", &self.marker),
+            ("MaxResults", &self.max_results),
+        ] {
+            if let Some(text) = text {
+                put_element(&mut out, name, text);
+            }
+        }
+        if page.queues.is_empty() {
+            out.put_slice(b"<Queues />");
+        } else {
+            out.put_slice(b"<Queues>");
+            for queue in &page.queues {
+                out.put_slice(b"<Queue>");
+                put_element(&mut out, name_element, &queue.name);
+                if is_old {
+                    put_element(&mut out, "Url", &format!("{endpoint}{}", queue.name));
+                }
+                if self.with_metadata {
+                    put_metadata(&mut out, queue);
+                }
+                out.put_slice(b"</Queue>");
+            }
+            out.put_slice(b"</Queues>");
+        }
+        let next_marker = match &page.next {
+            Some(next) => format!("/{account}/{next}"),
+            None => String::new(),
+        };
+        put_element(&mut out, "NextMarker", &next_marker);
+        out.put_slice(b"</EnumerationResults>");
+        out
+    }
+}
+
+fn put_metadata(out: &mut BytesMut, queue: &ListedQueue) {
+    if queue.metadata.is_empty() {
+        out.put_slice(b"<Metadata />");
+        return;
+    }
+    out.put_slice(b"<Metadata>");
+    for (name, value) in queue.metadata.iter() {
+        if is_identifier(name) {
+            put_element(out, name, value);
+        } else {
+            // A version before 2009-09-19 took a name that is no name in XML.
+            put_element(out, "x-ms-invalid-name", name);
+        }
+    }
+    out.put_slice(b"</Metadata>");
+}
+
+/// `maxresults` as it was sent, and the number of queues that it asks for.
+fn max_results(query: &Query<'_>) -> Result<(Option<Box<str>>, u32), Error> {
+    const NAME: &str = "maxresults";
+    let Some(text) = query.value(NAME)? else {
+        return Ok((None, PAGE_QUEUE_COUNT_MAX));
+    };
+    if !is_integer(&text) {
+        return Err(Error::invalid_query(NAME, text, REASON_INTEGER));
+    }
+    let is_positive = !text.starts_with('-') && text.bytes().any(|digit| digit != b'0');
+    if !is_positive {
+        return Err(Error::OutOfRangeQueryParameterValue {
+            name: NAME,
+            value: text.into(),
+            minimum: 1,
+            maximum: PAGE_QUEUE_COUNT_MAX.into(),
+        });
+    }
+    // What does not fit is above the maximum too.
+    let limit = text
+        .parse()
+        .unwrap_or(PAGE_QUEUE_COUNT_MAX)
+        .min(PAGE_QUEUE_COUNT_MAX);
+    Ok((Some(text.into()), limit))
+}
+
+/// The queue in a marker: `/account/queue`, or the name alone. It need not exist.
+fn queue_of_marker<'a>(marker: &'a str, account: &str) -> Result<&'a str, Error> {
+    let queue = match marker.strip_prefix('/') {
+        None => marker,
+        Some(rest) => match rest.split_once('/') {
+            Some((owner, queue)) if owner == account => queue,
+            Some(_) | None => return Err(Error::InvalidMarker),
+        },
+    };
+    check_queue_name(queue).map_err(|_| Error::InvalidMarker)?;
+    Ok(queue)
+}
+
+/// `include`, which before 2009-09-19 meant nothing.
+fn includes_metadata(query: &Query<'_>, version: Version) -> Result<bool, Error> {
+    if version < Version::V2009_09_19 {
+        return Ok(false);
+    }
+    let Some(text) = query.value("include")? else {
+        return Ok(false);
+    };
+    let mut parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let mut found = false;
+    if parts.all(|part| {
+        found = true;
+        part.eq_ignore_ascii_case("metadata")
+    }) {
+        Ok(found)
+    } else {
+        Err(Error::invalid_query(
+            "include",
+            text,
+            "Only metadata can be included.",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: &str = "devstoreaccount1";
+
+    fn listing(query: &str, version: Version) -> Result<Listing, Error> {
+        Listing::parse(&Query::parse(Some(query)), ACCOUNT, version)
+    }
+
+    fn code(query: &str) -> &'static str {
+        match listing(query, Version::NEWEST) {
+            Ok(_) => "ok",
+            Err(error) => error.wire().code,
+        }
+    }
+
+    fn shown(query: &str, version: Version, queues: &[&str], next: Option<&str>) -> String {
+        let page = QueuePage {
+            queues: queues
+                .iter()
+                .map(|name| ListedQueue {
+                    name: (*name).into(),
+                    metadata: [("k", "v<"), ("a-b", "w")].into_iter().collect(),
+                })
+                .collect(),
+            next: next.map(Into::into),
+        };
+        let listing = listing(query, version).unwrap();
+        let out = listing.document(&page, "http://h/devstoreaccount1/", ACCOUNT, version);
+        let text = String::from_utf8(out.to_vec()).unwrap();
+        text.strip_prefix("<?xml version=\"1.0\" encoding=\"utf-8\"?>")
+            .unwrap()
+            .to_owned()
+    }
+
+    #[test]
+    fn what_was_asked_is_repeated() {
+        assert_eq!(
+            shown(
+                "comp=list&prefix=&marker=/devstoreaccount1/abc&maxresults=9&include=metadata",
+                Version::NEWEST,
+                &["abc"],
+                Some("abd"),
+            ),
+            "<EnumerationResults ServiceEndpoint=\"http://h/devstoreaccount1/\"><Prefix />\
+             <Marker>/devstoreaccount1/abc</Marker><MaxResults>9</MaxResults><Queues><Queue>\
+             <Name>abc</Name><Metadata><k>v&lt;</k><x-ms-invalid-name>a-b</x-ms-invalid-name>\
+             </Metadata></Queue></Queues><NextMarker>/devstoreaccount1/abd</NextMarker>\
+             </EnumerationResults>"
+        );
+        assert_eq!(
+            shown("comp=list", Version::NEWEST, &[], None),
+            "<EnumerationResults ServiceEndpoint=\"http://h/devstoreaccount1/\"><Queues />\
+             <NextMarker /></EnumerationResults>"
+        );
+    }
+
+    #[test]
+    fn old_forms() {
+        assert_eq!(
+            shown("comp=list", Version::V2011_08_18, &["abc"], None),
+            "<EnumerationResults AccountName=\"http://h/devstoreaccount1/\"><Queues><Queue>\
+             <Name>abc</Name><Url>http://h/devstoreaccount1/abc</Url></Queue></Queues>\
+             <NextMarker /></EnumerationResults>"
+        );
+        let oldest = shown(
+            "comp=list&include=metadata",
+            Version::OLDEST,
+            &["abc"],
+            None,
+        );
+        assert!(oldest.contains("<QueueName>abc</QueueName>"), "{oldest}");
+        assert!(!oldest.contains("<Metadata>"), "{oldest}");
+    }
+
+    #[test]
+    fn bounds() {
+        let limit = |text: &str| {
+            let query = format!("maxresults={text}");
+            listing(&query, Version::NEWEST).map(|listing| listing.limit)
+        };
+        assert_eq!(limit("1").unwrap(), 1);
+        assert_eq!(limit("5000").unwrap(), 5000);
+        assert_eq!(limit("6000").unwrap(), 5000);
+        assert_eq!(limit("99999999999").unwrap(), 5000);
+        for text in ["0", "-1", "-99999999999"] {
+            let query = format!("maxresults={text}");
+            assert_eq!(code(&query), "OutOfRangeQueryParameterValue");
+        }
+        assert_eq!(code("maxresults=x"), "InvalidQueryParameterValue");
+        assert_eq!(code("maxresults="), "InvalidQueryParameterValue");
+    }
+
+    #[test]
+    fn markers() {
+        for marker in ["", "abc", "/devstoreaccount1/abc"] {
+            assert_eq!(code(&format!("marker={marker}")), "ok", "{marker}");
+        }
+        for marker in ["/abc", "/other/abc", "/devstoreaccount1/", "ABC", "a", "!"] {
+            assert_eq!(
+                code(&format!("marker={marker}")),
+                "InvalidMarker",
+                "{marker}"
+            );
+        }
+    }
+
+    #[test]
+    fn inclusions() {
+        for (query, expected) in [
+            ("include=metadata", "ok"),
+            ("include=Metadata,", "ok"),
+            ("include=", "ok"),
+            ("include=metadata,acl", "InvalidQueryParameterValue"),
+        ] {
+            assert_eq!(code(query), expected, "{query}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Peek Messages.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome, PeekedMessage};
+
+use super::RequestBody;
+use super::message_list::{self, Field};
+use crate::error::Error;
+use crate::parameter;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::version::Version;
+
+/// Shows up to 32 messages at the head of a queue and leaves them there: 200, also if there is none.
+///
+/// `numofmessages` is 1 to 32, default 1. A `visibilitytimeout` means nothing here.
+///
+/// Source: *Peek Messages*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    check_peekonly(request)?;
+    let command = Command::Peek {
+        queue: request.queue()?,
+        count: parameter::message_count(request.query)?,
+    };
+    body?;
+    let answer = request.submit(command).await?;
+    match answer.outcome {
+        Outcome::Peeked(messages) => {
+            let out = document(&messages, &answer.bodies, request.version);
+            Ok(Reply::xml(StatusCode::OK, out).with_no_cache())
+        }
+        other => Err(request.unexpected(&other)),
+    }
+}
+
+/// The route took anything but `false` for a peek, which is the side to err on.
+fn check_peekonly(request: &Request<'_>) -> Result<(), Error> {
+    match request.query.value("peekonly")? {
+        Some(text) if !text.eq_ignore_ascii_case("true") => Err(Error::invalid_query(
+            "peekonly",
+            text,
+            "The value is neither true nor false.",
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn document(messages: &[PeekedMessage], bodies: &[Bytes], version: Version) -> BytesMut {
+    let text_size_bytes = bodies.iter().map(Bytes::len).sum();
+    let mut out = message_list::begin(messages.len(), text_size_bytes);
+    if messages.is_empty() {
+        return out;
+    }
+    for (message, body) in messages.iter().zip(bodies) {
+        out.put_slice(b"<QueueMessage>");
+        message_list::put(&mut out, Field::MessageId(message.message));
+        message_list::put(&mut out, Field::InsertionTime(message.inserted_at));
+        message_list::put(&mut out, Field::ExpirationTime(message.expires_at));
+        if version >= Version::V2009_09_19 {
+            message_list::put(&mut out, Field::DequeueCount(message.delivery_count));
+        }
+        message_list::put_body(&mut out, message.encoding, body);
+        out.put_slice(b"</QueueMessage>");
+    }
+    message_list::end(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_engine::{BodyEncoding, BodyLocation, Timestamp, Token};
+
+    use super::*;
+
+    #[test]
+    fn there_is_no_receipt() {
+        let message = PeekedMessage {
+            message: Token::from_bytes([0x11; 16]),
+            inserted_at: Timestamp::from_ms(0),
+            expires_at: Timestamp::NEVER,
+            delivery_count: 0,
+            encoding: BodyEncoding::Text,
+            body: BodyLocation {
+                record: 0,
+                offset: 0,
+                length: 0,
+            },
+        };
+        let out = document(&[message], &[Bytes::from_static(b"x")], Version::NEWEST);
+        assert_eq!(
+            std::str::from_utf8(&out).unwrap(),
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList><QueueMessage>\
+             <MessageId>11111111-1111-1111-1111-111111111111</MessageId>\
+             <InsertionTime>Thu, 01 Jan 1970 00:00:00 GMT</InsertionTime>\
+             <ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime>\
+             <DequeueCount>0</DequeueCount><MessageText>x</MessageText>\
+             </QueueMessage></QueueMessagesList>"
+        );
+    }
+}

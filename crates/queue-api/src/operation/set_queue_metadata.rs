@@ -1,0 +1,25 @@
+//! Set Queue Metadata.
+
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::metadata;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Replaces all of a queue's metadata with what is in the headers: 204.
+///
+/// Source: *Set Queue Metadata*.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let command = Command::SetQueueMetadata {
+        queue: request.queue()?,
+        metadata: metadata::from_headers(request.headers, request.version)?,
+    };
+    body?;
+    match request.submit(command).await?.outcome {
+        Outcome::QueueMetadataSet => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        other => Err(request.unexpected(&other)),
+    }
+}

@@ -1,0 +1,379 @@
+//! Which operation a request asks for: a table of verb, resource and selector.
+//!
+//! The table is all there is: what it does not list is refused, and whatever must hold for every
+//! operation can be checked by going through it.
+
+use hyper::Method;
+
+use crate::address::Resource;
+use crate::error::Error;
+use crate::query::Query;
+use crate::version::Version;
+
+/// An operation of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    ListQueues,
+    CreateQueue,
+    DeleteQueue,
+    GetQueueMetadata,
+    SetQueueMetadata,
+    PutMessage,
+    GetMessages,
+    PeekMessages,
+    ClearMessages,
+    UpdateMessage,
+    DeleteMessage,
+}
+
+impl Operation {
+    /// Whether it only reads. The secondary of an account allows nothing else. Get Messages is no
+    /// read: it hides what it returns.
+    pub(crate) const fn is_read(self) -> bool {
+        match self {
+            Self::ListQueues | Self::GetQueueMetadata | Self::PeekMessages => true,
+            Self::CreateQueue
+            | Self::DeleteQueue
+            | Self::SetQueueMetadata
+            | Self::PutMessage
+            | Self::GetMessages
+            | Self::ClearMessages
+            | Self::UpdateMessage
+            | Self::DeleteMessage => false,
+        }
+    }
+
+    /// The first version that has the operation.
+    pub(crate) const fn since(self) -> Version {
+        match self {
+            Self::UpdateMessage => Version::V2011_08_18,
+            Self::ListQueues
+            | Self::CreateQueue
+            | Self::DeleteQueue
+            | Self::GetQueueMetadata
+            | Self::SetQueueMetadata
+            | Self::PutMessage
+            | Self::GetMessages
+            | Self::PeekMessages
+            | Self::ClearMessages
+            | Self::DeleteMessage => Version::OLDEST,
+        }
+    }
+}
+
+/// The verbs that operations use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Delete,
+    Get,
+    Head,
+    Post,
+    Put,
+}
+
+/// Every verb, in the order of an `Allow` header.
+const VERBS: [Verb; 5] = [Verb::Delete, Verb::Get, Verb::Head, Verb::Post, Verb::Put];
+
+impl Verb {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Delete => "DELETE",
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+        }
+    }
+}
+
+/// The kind of thing that a URI names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Service,
+    Queue,
+    Messages,
+    Message,
+}
+
+/// What in the query selects among the operations of a verb and a resource: `comp`, or `peekonly`
+/// where messages are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selector {
+    /// Nothing.
+    None,
+    /// `comp=list`
+    List,
+    /// `comp=metadata`
+    Metadata,
+    /// `peekonly`, and not false.
+    Peek,
+    /// A `comp` that the protocol has and this server does not serve yet.
+    NotServed,
+    /// A `comp` that the protocol does not have.
+    Unknown,
+}
+
+/// One row: this verb on this kind of resource with this selector is this operation.
+struct Route(Verb, Kind, Selector, Operation);
+
+/// Every operation that is served.
+const ROUTES: [Route; 12] = [
+    // The three that make up nearly all traffic come first.
+    Route(
+        Verb::Post,
+        Kind::Messages,
+        Selector::None,
+        Operation::PutMessage,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Messages,
+        Selector::None,
+        Operation::GetMessages,
+    ),
+    Route(
+        Verb::Delete,
+        Kind::Message,
+        Selector::None,
+        Operation::DeleteMessage,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Messages,
+        Selector::Peek,
+        Operation::PeekMessages,
+    ),
+    Route(
+        Verb::Delete,
+        Kind::Messages,
+        Selector::None,
+        Operation::ClearMessages,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Message,
+        Selector::None,
+        Operation::UpdateMessage,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Service,
+        Selector::List,
+        Operation::ListQueues,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Queue,
+        Selector::None,
+        Operation::CreateQueue,
+    ),
+    Route(
+        Verb::Delete,
+        Kind::Queue,
+        Selector::None,
+        Operation::DeleteQueue,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Queue,
+        Selector::Metadata,
+        Operation::GetQueueMetadata,
+    ),
+    Route(
+        Verb::Head,
+        Kind::Queue,
+        Selector::Metadata,
+        Operation::GetQueueMetadata,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Queue,
+        Selector::Metadata,
+        Operation::SetQueueMetadata,
+    ),
+];
+
+/// The operation asked for.
+///
+/// Refuses with `InvalidHttpVerb` or, with the verbs that would do, `UnsupportedHttpVerb`; and on
+/// `comp` with `MissingRequiredQueryParameter`, `UnsupportedQueryParameter` or
+/// `InvalidQueryParameterValue`.
+pub(crate) fn find(
+    method: &Method,
+    resource: &Resource<'_>,
+    query: &Query<'_>,
+) -> Result<Operation, Error> {
+    let kind = match resource {
+        Resource::Service => Kind::Service,
+        Resource::Queue(_) => Kind::Queue,
+        Resource::Messages(_) => Kind::Messages,
+        Resource::Message(..) => Kind::Message,
+    };
+    let verb = match method.as_str() {
+        "DELETE" => Verb::Delete,
+        "GET" => Verb::Get,
+        "HEAD" => Verb::Head,
+        "POST" => Verb::Post,
+        "PUT" => Verb::Put,
+        // Sharing with browsers is configured with the service's properties; without them it is off.
+        "OPTIONS" => return Err(Error::CorsPreflightFailure),
+        "CONNECT" | "MERGE" | "PATCH" | "TRACE" => return Err(unsupported_verb(kind)),
+        _ => return Err(Error::InvalidHttpVerb),
+    };
+    let selector = selector(kind, query);
+    let row = ROUTES
+        .iter()
+        .find(|Route(v, k, s, _)| *v == verb && *k == kind && *s == selector);
+    match row {
+        Some(Route(.., operation)) => Ok(*operation),
+        None => Err(refuse(verb, kind, selector, query)),
+    }
+}
+
+fn selector(kind: Kind, query: &Query<'_>) -> Selector {
+    match kind {
+        Kind::Messages => match query.raw("peekonly") {
+            None => Selector::None,
+            Some(value) if value.eq_ignore_ascii_case("false") => Selector::None,
+            Some(_) => Selector::Peek,
+        },
+        Kind::Message => Selector::None,
+        Kind::Service | Kind::Queue => {
+            let Some(comp) = query.raw("comp") else {
+                return Selector::None;
+            };
+            let is = |name: &&str| comp.eq_ignore_ascii_case(name);
+            if is(&"metadata") {
+                Selector::Metadata
+            } else if is(&"list") {
+                Selector::List
+            } else if ["acl", "properties", "stats", "userdelegationkey"]
+                .iter()
+                .any(is)
+            {
+                Selector::NotServed
+            } else {
+                Selector::Unknown
+            }
+        }
+    }
+}
+
+/// Why there is no such route: the verb if the resource never takes it, otherwise the selector.
+fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Error {
+    let comp = query.raw("comp").unwrap_or_default();
+    match selector {
+        Selector::NotServed => Error::UnsupportedQueryParameter {
+            name: "comp",
+            value: comp.into(),
+        },
+        _ if !verbs_of(kind).any(|allowed| allowed == verb) => unsupported_verb(kind),
+        // No operation on messages has a selector of its own but reading them.
+        Selector::Peek => Error::invalid_query(
+            "peekonly",
+            query.raw("peekonly").unwrap_or_default(),
+            "Only messages that are read can be peeked at.",
+        ),
+        Selector::None => Error::MissingRequiredQueryParameter { name: "comp" },
+        Selector::List | Selector::Metadata | Selector::Unknown => {
+            Error::invalid_query("comp", comp, "The resource has no such component.")
+        }
+    }
+}
+
+fn unsupported_verb(kind: Kind) -> Error {
+    let names: Vec<_> = verbs_of(kind).map(Verb::name).collect();
+    Error::UnsupportedHttpVerb {
+        allowed: names.join(", ").into(),
+    }
+}
+
+fn verbs_of(kind: Kind) -> impl Iterator<Item = Verb> {
+    VERBS
+        .into_iter()
+        .filter(move |verb| ROUTES.iter().any(|Route(v, k, ..)| v == verb && *k == kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find_in(method: &str, kind: Kind, query: &str) -> Result<Operation, Error> {
+        let resource = match kind {
+            Kind::Service => Resource::Service,
+            Kind::Queue => Resource::Queue("q".into()),
+            Kind::Messages => Resource::Messages("q".into()),
+            Kind::Message => Resource::Message("q".into(), "1".into()),
+        };
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        find(&method, &resource, &Query::parse(Some(query)))
+    }
+
+    #[test]
+    fn every_row_is_found() {
+        for Route(verb, kind, selector, operation) in ROUTES {
+            let query = match selector {
+                Selector::None => "timeout=30",
+                Selector::List => "COMP=List&prefix=a",
+                Selector::Metadata => "comp=metadata",
+                Selector::Peek => "numofmessages=1&peekonly=true",
+                Selector::NotServed | Selector::Unknown => unreachable!(),
+            };
+            let found = find_in(verb.name(), kind, query);
+            assert_eq!(found.ok(), Some(operation));
+        }
+    }
+
+    #[test]
+    fn a_verb_that_never_fits_names_those_that_do() {
+        for (method, kind, expected) in [
+            ("POST", Kind::Queue, "DELETE, GET, HEAD, PUT"),
+            ("PATCH", Kind::Queue, "DELETE, GET, HEAD, PUT"),
+            ("PUT", Kind::Messages, "DELETE, GET, POST"),
+            ("GET", Kind::Message, "DELETE, PUT"),
+            ("POST", Kind::Service, "GET"),
+        ] {
+            match find_in(method, kind, "") {
+                Err(Error::UnsupportedHttpVerb { allowed }) => assert_eq!(&*allowed, expected),
+                other => panic!("{method}: {other:?}"),
+            }
+        }
+        assert!(matches!(
+            find_in("BREW", Kind::Queue, ""),
+            Err(Error::InvalidHttpVerb)
+        ));
+    }
+
+    #[test]
+    fn a_verb_that_sometimes_fits_blames_the_component() {
+        assert!(matches!(
+            find_in("GET", Kind::Queue, ""),
+            Err(Error::MissingRequiredQueryParameter { name: "comp" })
+        ));
+        assert!(matches!(
+            find_in("DELETE", Kind::Queue, "comp=metadata"),
+            Err(Error::InvalidQueryParameterValue { name: "comp", .. })
+        ));
+        assert!(matches!(
+            find_in("PUT", Kind::Queue, "comp=nonsense"),
+            Err(Error::InvalidQueryParameterValue { name: "comp", .. })
+        ));
+        assert!(matches!(
+            find_in("PUT", Kind::Service, "restype=service&comp=properties"),
+            Err(Error::UnsupportedQueryParameter { name: "comp", .. })
+        ));
+    }
+
+    #[test]
+    fn peeking_is_reading_messages() {
+        for (query, expected) in [
+            ("peekonly=false", Operation::GetMessages),
+            ("peekonly=TRUE", Operation::PeekMessages),
+            ("peekonly=perhaps", Operation::PeekMessages),
+        ] {
+            assert_eq!(find_in("GET", Kind::Messages, query).ok(), Some(expected));
+        }
+        // A peek that was meant must never clear the queue.
+        assert!(find_in("DELETE", Kind::Messages, "peekonly=true").is_err());
+    }
+}

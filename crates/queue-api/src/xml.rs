@@ -1,0 +1,4 @@
+//! XML in and out, no more of it than the protocol needs.
+
+pub(crate) mod read;
+pub(crate) mod write;

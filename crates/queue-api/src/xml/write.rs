@@ -1,0 +1,102 @@
+//! Answers are written by hand, straight into the buffer that is sent.
+
+use bytes::{BufMut as _, BytesMut};
+use memchr::{memchr, memchr3};
+
+/// What every document begins with. The service puts a byte order mark before it; nobody needs it.
+pub(crate) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>";
+
+/// Writes character data: `&`, `<` and `>` are escaped, and a carriage return, which readers would
+/// otherwise turn into a line feed.
+///
+/// The text has only characters that XML allows; what is stored was checked when it was read.
+pub(crate) fn put_text(out: &mut BytesMut, text: &[u8]) {
+    if memchr3(b'&', b'<', b'>', text).is_none() && memchr(b'\r', text).is_none() {
+        out.put_slice(text);
+        return;
+    }
+    for &byte in text {
+        match byte {
+            b'&' => out.put_slice(b"&amp;"),
+            b'<' => out.put_slice(b"&lt;"),
+            b'>' => out.put_slice(b"&gt;"),
+            b'\r' => out.put_slice(b"&#xD;"),
+            _ => out.put_u8(byte),
+        }
+    }
+}
+
+/// Writes an attribute's value, without its quotes: double quotes are escaped too.
+pub(crate) fn put_attribute(out: &mut BytesMut, text: &str) {
+    for (index, part) in text.split('"').enumerate() {
+        if index > 0 {
+            out.put_slice(b"&quot;");
+        }
+        put_text(out, part.as_bytes());
+    }
+}
+
+/// Writes `<name>text</name>`, or `<name />` for an empty text. What XML forbids becomes U+FFFD:
+/// the text may be anything that a client sent.
+pub(crate) fn put_element(out: &mut BytesMut, name: &str, text: &str) {
+    out.put_u8(b'<');
+    out.put_slice(name.as_bytes());
+    if text.is_empty() {
+        out.put_slice(b" />");
+        return;
+    }
+    out.put_u8(b'>');
+    if text.chars().all(super::read::is_allowed) {
+        put_text(out, text.as_bytes());
+    } else {
+        let text: String = text
+            .chars()
+            .map(|c| {
+                if super::read::is_allowed(c) {
+                    c
+                } else {
+                    '\u{FFFD}'
+                }
+            })
+            .collect();
+        put_text(out, text.as_bytes());
+    }
+    out.put_slice(b"</");
+    out.put_slice(name.as_bytes());
+    out.put_u8(b'>');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_text(text: &str, expected: &str) {
+        let mut out = BytesMut::new();
+        put_text(&mut out, text.as_bytes());
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn only_what_must_be_is_escaped() {
+        check_text("plain \"text\" 'too'\n\t", "plain \"text\" 'too'\n\t");
+        check_text("a<b>&c", "a&lt;b&gt;&amp;c");
+        check_text("a\r\nb", "a&#xD;\nb");
+        check_text("", "");
+        check_text("😀é", "😀é");
+    }
+
+    #[test]
+    fn an_element_takes_any_text() {
+        let mut out = BytesMut::new();
+        put_element(&mut out, "A", "");
+        put_element(&mut out, "B", "x\0<\u{FFFF}");
+        assert_eq!(out, "<A /><B>x\u{FFFD}&lt;\u{FFFD}</B>");
+    }
+
+    #[test]
+    fn attributes_escape_quotes() {
+        let mut out = BytesMut::new();
+        put_attribute(&mut out, "a\"b<c\"");
+        assert_eq!(out, "a&quot;b&lt;c&quot;");
+    }
+}

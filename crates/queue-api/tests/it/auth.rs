@@ -1,0 +1,254 @@
+//! Who may do what.
+
+use std::time::{Duration, SystemTime};
+
+use crate::client::{ACCOUNT, Call, Door, KEY, call, put};
+
+fn dated(call: Call, offset_seconds: i64) -> Call {
+    let offset = Duration::from_secs(offset_seconds.unsigned_abs());
+    let now = SystemTime::now();
+    let at = if offset_seconds < 0 {
+        now - offset
+    } else {
+        now + offset
+    };
+    call.header("x-ms-date", &httpdate::fmt_http_date(at))
+}
+
+#[tokio::test]
+async fn signatures_of_every_form_verify() {
+    let door = Door::open();
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    for list in [
+        call("GET", "/?comp=list&prefix=a%2Fb&include=metadata"),
+        call("GET", "?comp=list"),
+        call("GET", "/?comp=list").lite(),
+        call("GET", "/?comp=list").version("2011-08-18"),
+        call("GET", "/?comp=list").version("2009-07-17"),
+        call("GET", "/?comp=list").without("x-ms-version"),
+        call("GET", "/?comp=list").body(""),
+        call("GET", "/?comp=list").body("").version("2014-02-14"),
+        call("GET", "/?comp=list")
+            .without("x-ms-date")
+            .header("Date", &httpdate::fmt_http_date(SystemTime::now())),
+        call("GET", "/?comp=list")
+            .header("x-ms-client-request-id", "a b")
+            .header("x-ms-zzz", "1"),
+    ] {
+        door.send(list).await.check_status(200);
+    }
+    door.send(put("orders", "", "x").header("Content-Type", "application/xml"))
+        .await
+        .check_status(201);
+}
+
+#[tokio::test]
+async fn headers_sort_both_ways() {
+    // The client sorts by bytes; the other order is checked by the unit tests.
+    let door = Door::open();
+    let create = call("PUT", "/orders")
+        .header("x-ms-meta-a_b", "1")
+        .header("x-ms-meta-ab", "2")
+        .header("x-ms-meta-abc", "3");
+    door.send(create).await.check_status(201);
+}
+
+#[tokio::test]
+async fn host_style() {
+    let door = Door::open();
+    // The signature has the account once: the path has none.
+    let list = call("GET", "").target("/?comp=list");
+    let host = format!("{ACCOUNT}.queue.localhost:10001");
+    let answer = door.send(list.header("Host", &host)).await;
+    let detail = answer
+        .check_error(403, "AuthenticationFailed")
+        .element("AuthenticationErrorDetail");
+    assert!(
+        detail
+            .unwrap()
+            .contains(&format!("\n/{ACCOUNT}/\ncomp:list'."))
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_signature_is_told_what_was_signed() {
+    let door = Door::open();
+    let list = call("GET", "/?comp=list").key(ACCOUNT, "d3Jvbmc=");
+    let expected = format!(
+        "Server used following string to sign: '{}'.",
+        list.string_to_sign()
+    );
+    let answer = door.send(list).await;
+    let detail = answer
+        .check_error(403, "AuthenticationFailed")
+        .element("AuthenticationErrorDetail")
+        .unwrap();
+    assert!(detail.starts_with("The MAC signature found in the HTTP request '"));
+    assert!(detail.ends_with(&expected), "{detail}");
+    assert!(!answer.body.contains(KEY));
+}
+
+#[tokio::test]
+async fn whatever_is_signed_must_stay() {
+    let door = Door::open();
+    let signed = String::from_utf8(put("orders", "?messagettl=60", "x").to_bytes()).unwrap();
+    for (from, to) in [
+        ("messagettl=60", "messagettl=61"),
+        ("/orders/", "/orderz/"),
+        ("POST", "PUT"),
+        ("x-ms-version: 2026-10-06", "x-ms-version: 2026-06-06"),
+        ("Host:", "x-ms-more: 1\r\nHost:"),
+    ] {
+        let mut wire = door.connect();
+        wire.write(signed.replacen(from, to, 1).as_bytes()).await;
+        let answer = wire.answer(false).await;
+        if to == "PUT" {
+            answer.check_error(405, "UnsupportedHttpVerb");
+        } else {
+            answer.check_error(403, "AuthenticationFailed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn malformed_credentials() {
+    let door = Door::open();
+    for value in [
+        "SharedKey",
+        "SharedKey devstoreaccount1",
+        "SharedKey devstoreaccount1:not base64!",
+        "Digest a:b",
+        "",
+    ] {
+        door.send(call("GET", "/?comp=list").authorization(value))
+            .await
+            .check_error(400, "InvalidAuthenticationInfo");
+    }
+    for value in [
+        "SharedKey devstoreaccount1:",
+        "SharedKey devstoreaccount1:AAAA",
+    ] {
+        door.send(call("GET", "/?comp=list").authorization(value))
+            .await
+            .check_error(403, "AuthenticationFailed");
+    }
+    door.send(call("GET", "/?comp=list").key("another", KEY))
+        .await
+        .check_error(403, "AuthenticationFailed");
+}
+
+#[tokio::test]
+async fn a_space_after_the_colon_is_taken() {
+    let door = Door::open();
+    let bytes = call("GET", "/?comp=list").to_bytes();
+    let text = String::from_utf8(bytes).unwrap();
+    let mut wire = door.connect();
+    wire.write(text.replace("account1:", "account1: ").as_bytes())
+        .await;
+    wire.answer(false).await.check_status(200);
+}
+
+#[tokio::test]
+async fn without_a_credential() {
+    let door = Door::open();
+    let answer = door.send(call("GET", "/?comp=list").anonymous()).await;
+    answer.check_error(401, "NoAuthenticationInformation");
+    let challenge = answer.header("www-authenticate").unwrap();
+    assert!(challenge.starts_with("Bearer authorization_uri=https://"));
+    assert!(challenge.ends_with(" resource_id=https://storage.azure.com"));
+    assert_eq!(answer.header("x-ms-version"), None);
+    door.send(call("GET", "/?comp=list").anonymous().version("2018-03-28"))
+        .await
+        .check_error(404, "ResourceNotFound");
+}
+
+#[tokio::test]
+async fn what_is_not_served_yet_is_refused_by_name() {
+    let door = Door::open();
+    door.send(call("GET", "/?comp=list").authorization("Bearer x.y.z"))
+        .await
+        .check_error(401, "InvalidAuthenticationInfo");
+    let answer = door
+        .send(call("GET", "/?comp=list&sv=2020-12-06&sig=x").anonymous())
+        .await;
+    answer
+        .check_error(403, "AuthenticationFailed")
+        .check_element(
+            "AuthenticationErrorDetail",
+            "Shared access signatures are not enabled on this server.",
+        );
+    for (method, target) in [
+        ("GET", "/?restype=service&comp=properties"),
+        ("PUT", "/?restype=service&comp=properties"),
+        ("GET", "/?restype=service&comp=stats"),
+        ("POST", "/?restype=service&comp=userdelegationkey"),
+        ("GET", "/orders?comp=acl"),
+        ("PUT", "/orders?comp=acl"),
+    ] {
+        door.send(call(method, target))
+            .await
+            .check_error(400, "UnsupportedQueryParameter")
+            .check_element("QueryParameterName", "comp");
+    }
+    door.send(call("OPTIONS", "/orders").anonymous())
+        .await
+        .check_error(403, "CorsPreflightFailure");
+}
+
+#[tokio::test]
+async fn dates_are_recent() {
+    let door = Door::open();
+    for offset_seconds in [-14 * 60, 14 * 60] {
+        door.send(dated(call("GET", "/?comp=list"), offset_seconds))
+            .await
+            .check_status(200);
+    }
+    for offset_seconds in [-16 * 60, 16 * 60, -86_400 * 700] {
+        let answer = door
+            .send(dated(call("GET", "/?comp=list"), offset_seconds))
+            .await;
+        let detail = answer
+            .check_error(403, "AuthenticationFailed")
+            .element("AuthenticationErrorDetail");
+        assert!(
+            detail
+                .unwrap()
+                .starts_with("Request date header too old: '")
+        );
+    }
+    for call in [
+        call("GET", "/?comp=list").without("x-ms-date"),
+        call("GET", "/?comp=list").header("x-ms-date", "yesterday"),
+    ] {
+        door.send(call)
+            .await
+            .check_error(403, "AuthenticationFailed");
+    }
+}
+
+#[tokio::test]
+async fn unknown_accounts() {
+    let door = Door::open();
+    door.send(call("GET", "").target("/nobody/?comp=list"))
+        .await
+        .check_error(404, "ResourceNotFound");
+}
+
+#[tokio::test]
+async fn the_secondary_is_read_only() {
+    let door = Door::open();
+    let secondary =
+        |method, rest: &str| call(method, "").target(&format!("/{ACCOUNT}-secondary{rest}"));
+    door.send(secondary("GET", "/?comp=list"))
+        .await
+        .check_status(200);
+    for (method, rest) in [
+        ("PUT", "/orders"),
+        ("GET", "/orders/messages"),
+        ("DELETE", "/orders/messages"),
+    ] {
+        door.send(secondary(method, rest))
+            .await
+            .check_error(403, "InsufficientAccountPermissions");
+    }
+}
