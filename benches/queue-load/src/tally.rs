@@ -1,0 +1,121 @@
+//! What was measured, and how it is printed.
+
+use std::fmt::Write as _;
+
+/// A kind of request that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Put,
+    Get,
+    Delete,
+}
+
+impl Kind {
+    const ALL: [(Kind, &str); 3] = [
+        (Kind::Put, "put"),
+        (Kind::Get, "get"),
+        (Kind::Delete, "delete"),
+    ];
+}
+
+/// What one connection saw, or several together.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Microseconds of each acknowledged request of a kind.
+    latencies: [Vec<u32>; 3],
+    pub(crate) received_count: u64,
+    pub(crate) empty_count: u64,
+    pub(crate) error_count: u64,
+    pub(crate) first_error: Option<String>,
+    pub(crate) ledger: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn acknowledge(&mut self, kind: Kind, latency_us: u32) {
+        self.latencies[kind as usize].push(latency_us);
+    }
+
+    pub(crate) fn error(&mut self, what: String) {
+        self.error_count += 1;
+        self.first_error.get_or_insert(what);
+    }
+
+    pub(crate) fn absorb(&mut self, mut other: Tally) {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&mut other.latencies) {
+            mine.append(theirs);
+        }
+        self.received_count += other.received_count;
+        self.empty_count += other.empty_count;
+        self.error_count += other.error_count;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.ledger.append(&mut other.ledger);
+    }
+
+    pub(crate) fn sort(&mut self) {
+        for latencies in &mut self.latencies {
+            latencies.sort_unstable();
+        }
+    }
+
+    pub(crate) fn request_count(&self) -> usize {
+        self.latencies.iter().map(Vec::len).sum()
+    }
+
+    /// A line for each kind of request; the tally must be sorted.
+    pub(crate) fn lines(&self, concurrency: u32, batch: u32, seconds: f64) -> Vec<String> {
+        Kind::ALL
+            .into_iter()
+            .map(|(kind, name)| (kind, name, &self.latencies[kind as usize]))
+            .filter(|(_, _, latencies)| !latencies.is_empty())
+            .map(|(kind, name, latencies)| {
+                let count = latencies.len();
+                let rank = |share| percentile(latencies, share);
+                let mut line = format!(
+                    "op={name} c={concurrency} batch={batch} ops={count} ops/s={:.0} p50_us={} \
+                     p99_us={} p999_us={} max_us={}",
+                    per_second(count as u64, seconds),
+                    rank(0.5),
+                    rank(0.99),
+                    rank(0.999),
+                    rank(1.0)
+                );
+                if kind == Kind::Get {
+                    let rate = per_second(self.received_count, seconds);
+                    write!(line, " msgs/s={rate:.0} empty={}", self.empty_count)
+                        .expect("writing to memory cannot fail");
+                }
+                line
+            })
+            .collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds
+}
+
+/// The smallest value that at least `share` of all values do not exceed.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rank lies between 0 and the count"
+)]
+fn percentile(sorted: &[u32], share: f64) -> u32 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values: Vec<u32> = (1..=1000).collect();
+        let ranks = [0.5, 0.99, 0.999, 1.0].map(|share| percentile(&values, share));
+        assert_eq!(ranks, [500, 990, 999, 1000]);
+        assert_eq!(percentile(&[7], 0.01), 7);
+    }
+}

@@ -1,0 +1,81 @@
+"""Runs kew as a process on a free port."""
+
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+
+BINARY = os.environ.get("KEW_BINARY", "kew")
+PATIENCE_SECONDS = 30
+
+
+class Server:
+    """A server over one data directory, which can be stopped, killed and started again."""
+
+    def __init__(self, data_dir, listen="127.0.0.1:0"):
+        self.data_dir = data_dir
+        self.listen = listen
+        self.process = None
+        self.facts = {}
+        self.log = tempfile.TemporaryFile()
+
+    def start(self):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KEW_")}
+        command = [BINARY, "serve", "--data-dir", str(self.data_dir)]
+        command += ["--queue-listen", self.listen]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+        )
+        self.facts = self._read_facts()
+        return self
+
+    def _read_facts(self):
+        facts, buffered = {}, b""
+        output = self.process.stdout
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                chunk = None
+                if left > 0 and selector.select(left):
+                    chunk = os.read(output.fileno(), 65536)
+                if not chunk:
+                    self.kill()
+                    self.log.seek(0)
+                    text = self.log.read().decode(errors="replace")
+                    raise AssertionError(f"kew did not become ready:\n{text}")
+                *lines, buffered = (buffered + chunk).split(b"\n")
+                for line in lines:
+                    name, _, value = line.decode().partition("=")
+                    facts[name] = value.strip("'")
+                    if name == "KEW_READY":
+                        return facts
+
+    @property
+    def connection_string(self):
+        return self.facts["KEW_QUEUE_CONNECTION_STRING"]
+
+    def stop(self):
+        """Asks it to stop, as an operator would; it must end cleanly."""
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(PATIENCE_SECONDS)
+        self.process.stdout.close()
+        assert status == 0, f"kew ended with status {status}"
+
+    def kill(self):
+        """Kills it as a crash would."""
+        self.process.kill()
+        self.process.wait(PATIENCE_SECONDS)
+        self.process.stdout.close()
+
+    def close(self):
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        self.log.close()

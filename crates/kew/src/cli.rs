@@ -1,0 +1,107 @@
+//! The command line: what can be asked, and how answers are printed.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A durable message service that speaks Azure Queue Storage.
+///
+/// Without a command it serves.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve until SIGTERM or SIGINT.
+    ///
+    /// Once every listener is open, standard output has one NAME=value line a fact, in the form
+    /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
+    Serve(ServeArgs),
+    /// Look at the log of a data directory that no server uses.
+    Log(LogArgs),
+    /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
+    DiskTest(DiskTestArgs),
+}
+
+/// The settings of `kew serve`. A flag comes before its environment variable, that before the file.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// The directory that holds the messages; created if it is not there
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// Keep everything in memory, and forget it at the end
+    #[arg(long, env = "KEW_EPHEMERAL")]
+    pub(crate) ephemeral: bool,
+
+    /// Where to serve Queue Storage; repeatable, and in the environment separated by commas;
+    /// port 0 picks a free one [default: 127.0.0.1:10001]
+    #[arg(
+        long,
+        env = "KEW_QUEUE_LISTEN",
+        value_name = "ADDR:PORT",
+        value_delimiter = ','
+    )]
+    pub(crate) queue_listen: Vec<String>,
+
+    /// Serve the well-known account, whose key is public, on addresses other machines can reach
+    #[arg(long, env = "KEW_ALLOW_PUBLIC_KEY")]
+    pub(crate) allow_public_key: bool,
+
+    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key
+    #[arg(long, env = "KEW_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    pub(crate) command: LogCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// List segments and snapshots, and where the log begins and ends.
+    Inspect(DataDirArgs),
+    /// Read everything and check every checksum; fails if anything is damaged. Changes nothing.
+    Verify(DataDirArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataDirArgs {
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskTestArgs {
+    /// A directory on the disk to measure; a file is made in it and removed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) data_dir: PathBuf,
+
+    /// How long to measure each size, in seconds, 1 to 60
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) seconds: u64,
+}
+
+/// Prints a line on standard output. Nobody reading it is no reason to fail.
+pub(crate) fn print_line(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Prints an error with its causes on standard error.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "kew: {error:#}");
+}

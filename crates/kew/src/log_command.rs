@@ -1,0 +1,111 @@
+//! `kew log inspect` and `kew log verify`: what is in a data directory that no server uses.
+
+use anyhow::{Context, Result, bail};
+use kew_log::{DataDir, Report, SegmentReport, SegmentState, SnapshotReport};
+
+use crate::cli::{DataDirArgs, LogArgs, LogCommand, print_line};
+use crate::settings;
+
+pub(crate) fn run(args: &LogArgs) -> Result<()> {
+    match &args.command {
+        LogCommand::Inspect(args) => inspect(args),
+        LogCommand::Verify(args) => verify(args),
+    }
+}
+
+fn inspect(args: &DataDirArgs) -> Result<()> {
+    let path = settings::data_dir_or_default(args.data_dir.clone())?;
+    let storage = DataDir::inspect(&path)
+        .with_context(|| format!("cannot look at the data directory {}", path.display()))?;
+    let report = kew_log::inspect(&storage)
+        .with_context(|| format!("cannot read the log in {}", path.display()))?;
+    print_report(&report);
+    match report.damage.len() {
+        0 => Ok(()),
+        damaged => bail!("{damaged} damaged places, listed above"),
+    }
+}
+
+fn verify(args: &DataDirArgs) -> Result<()> {
+    let path = settings::data_dir_or_default(args.data_dir.clone())?;
+    let storage = DataDir::inspect(&path)
+        .with_context(|| format!("cannot look at the data directory {}", path.display()))?;
+    let report = kew_log::verify(&storage)
+        .with_context(|| format!("the log in {} is damaged", path.display()))?;
+    let records: u64 = report.segments.iter().map(|segment| segment.records).sum();
+    let bodies: u64 = report.segments.iter().map(|segment| segment.bodies).sum();
+    print_line(&format!(
+        "sound: {} segments, {records} records, {bodies} bodies, {} snapshots; ends at {}",
+        report.segments.len(),
+        report.snapshots.len(),
+        report.end
+    ));
+    Ok(())
+}
+
+fn print_report(report: &Report) {
+    print_line(
+        "segment                          state       epoch            base    size KiB   records    events    bodies   marks             end",
+    );
+    report.segments.iter().for_each(print_segment);
+    report.snapshots.iter().for_each(print_snapshot);
+    print_line(&format!(
+        "ends at {}, proven durable up to {}; a start replays {} events",
+        report.end, report.durable, report.events_to_replay
+    ));
+    if let Some(cut) = &report.tail_cut {
+        print_line(&format!(
+            "{} from byte {}: {} bytes were begun and never became durable",
+            cut.file, cut.offset, cut.size_bytes
+        ));
+    }
+    for file in &report.temporaries {
+        print_line(&format!("{file}: unfinished, or waiting to be used again"));
+    }
+    for file in &report.foreign {
+        print_line(&format!("{file}: not part of the log"));
+    }
+    for damage in &report.damage {
+        print_line(&format!(
+            "DAMAGED {} at byte {}: {}",
+            damage.file, damage.offset, damage.what
+        ));
+    }
+}
+
+fn print_segment(segment: &SegmentReport) {
+    let state = match segment.state {
+        SegmentState::Sealed => "sealed",
+        SegmentState::Active => "active",
+        SegmentState::Prepared => "prepared",
+        SegmentState::Superseded => "superseded",
+    };
+    print_line(&format!(
+        "{:<32} {:<10} {:>6} {:>15} {:>11} {:>9} {:>9} {:>9} {:>7} {:>15}",
+        segment.file,
+        state,
+        segment.epoch.as_u64(),
+        segment.base.as_u64(),
+        segment.size_bytes / 1024,
+        segment.records,
+        segment.events,
+        segment.bodies,
+        segment.marks,
+        segment.end.as_u64()
+    ));
+}
+
+fn print_snapshot(snapshot: &SnapshotReport) {
+    let state = if snapshot.is_whole {
+        "whole"
+    } else {
+        "DAMAGED"
+    };
+    print_line(&format!(
+        "{}: {state}, {} parts, {} KiB, up to {}",
+        snapshot.file,
+        snapshot.parts,
+        snapshot.size_bytes / 1024,
+        snapshot.position
+    ));
+}

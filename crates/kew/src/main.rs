@@ -1,0 +1,36 @@
+//! The `kew` command: a durable message service, and what its operators need.
+
+mod cli;
+mod disk_test;
+mod log_command;
+mod serve;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+/// The exit code for a command line or a configuration that cannot be meant.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        None => serve::run(cli.serve),
+        Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Log(args)) => log_command::run(&args),
+        Some(Command::DiskTest(args)) => disk_test::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            cli::print_error(&error);
+            if error.is::<settings::SettingsError>() {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The queues themselves under kills: one connection creates them, deletes them and sets metadata.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use queue_load::{Client, Endpoint, Error};
+
+/// Names begin with this.
+const PREFIX: &str = "catalogue-";
+
+/// Queues that are kept; older ones are deleted.
+const KEPT: usize = 20;
+
+/// What the one connection asked for.
+#[derive(Default)]
+pub(super) struct Catalogue {
+    queues: Mutex<BTreeMap<u64, Vec<Stage>>>,
+    next: AtomicU64,
+    operation_count: AtomicU64,
+    unknown_count: AtomicU64,
+}
+
+/// A state that a queue may be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Absent,
+    Present { metadata: u64 },
+}
+
+impl Catalogue {
+    /// Creates, changes and deletes queues until the server is gone.
+    pub(super) async fn run(self: Arc<Self>, endpoint: Arc<Endpoint>) {
+        let mut client = Client::new(endpoint);
+        while self.step(&mut client).await.is_ok() {}
+    }
+
+    async fn step(&self, client: &mut Client) -> Result<(), Error> {
+        let number = self.next.fetch_add(1, Relaxed);
+        let name = name(number);
+        self.change(
+            number,
+            Stage::Absent,
+            Stage::Present { metadata: 0 },
+            async {
+                client
+                    .create_queue(&name, &[("number", "0")])
+                    .await
+                    .map(|_| ())
+            },
+        )
+        .await?;
+        self.change(
+            number,
+            Stage::Present { metadata: 0 },
+            Stage::Present { metadata: 1 },
+            async { client.set_metadata(&name, &[("number", "1")]).await },
+        )
+        .await?;
+        let oldest = self
+            .queues()
+            .iter()
+            .find_map(|(number, stages)| match stages[..] {
+                [stage @ Stage::Present { .. }] => Some((*number, stage)),
+                _ => None,
+            });
+        if let Some((number, stage)) = oldest.filter(|_| self.present_count() > KEPT) {
+            let name = self::name(number);
+            self.change(number, stage, Stage::Absent, client.delete_queue(&name))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a queue is on its way from one stage to another, and how that ended.
+    async fn change(
+        &self,
+        number: u64,
+        from: Stage,
+        to: Stage,
+        operation: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        self.queues().insert(number, vec![from, to]);
+        let result = operation.await;
+        let stages = match &result {
+            Ok(()) => vec![to],
+            Err(Error::NotSent(_)) => vec![from],
+            Err(Error::Unknown(_)) => {
+                self.unknown_count.fetch_add(1, Relaxed);
+                vec![from, to]
+            }
+            Err(error @ Error::Refused { .. }) => panic!("{}: {error}", name(number)),
+        };
+        self.operation_count.fetch_add(1, Relaxed);
+        self.queues().insert(number, stages);
+        result
+    }
+
+    /// Lists all queues and compares them with what they may be; then that is what they are.
+    pub(super) async fn check(&self, client: &mut Client) {
+        let mut found = BTreeMap::new();
+        let mut marker = String::new();
+        loop {
+            let page = client
+                .list_queues(PREFIX, &marker, 7)
+                .await
+                .expect("listed");
+            for queue in page.queues {
+                let number = queue.name.strip_prefix(PREFIX).and_then(|n| n.parse().ok());
+                let number: u64 = number.unwrap_or_else(|| panic!("PHANTOM queue {}", queue.name));
+                let metadata = queue.metadata.iter().find(|(name, _)| name == "number");
+                let metadata = metadata.and_then(|(_, value)| value.parse().ok());
+                let metadata = metadata.expect("every queue has its number in its metadata");
+                let twice = found.insert(number, Stage::Present { metadata });
+                assert!(twice.is_none(), "{} is listed twice", queue.name);
+            }
+            if page.next_marker.is_empty() {
+                break;
+            }
+            marker = page.next_marker;
+        }
+        let mut queues = self.queues();
+        for number in found.keys() {
+            assert!(
+                queues.contains_key(number),
+                "PHANTOM queue {}",
+                name(*number)
+            );
+        }
+        for (number, stages) in queues.iter_mut() {
+            let stage = found.get(number).copied().unwrap_or(Stage::Absent);
+            assert!(
+                stages.contains(&stage),
+                "{} is {stage:?}, not {stages:?}",
+                name(*number)
+            );
+            *stages = vec![stage];
+        }
+    }
+
+    pub(super) fn report(&self) -> String {
+        format!(
+            "Catalogue {{ operations: {}, unknown: {} }}",
+            self.operation_count.load(Relaxed),
+            self.unknown_count.load(Relaxed)
+        )
+    }
+
+    fn present_count(&self) -> usize {
+        let queues = self.queues();
+        queues
+            .values()
+            .filter(|stages| stages[..] != [Stage::Absent])
+            .count()
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Stage>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("{PREFIX}{number:06}")
+}

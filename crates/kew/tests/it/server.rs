@@ -1,0 +1,262 @@
+//! Runs `kew` as a process and waits for what it says.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use queue_load::{Client, Endpoint};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to become ready, or to end after it was asked to.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server. Dropping it kills it; a failing test shows what it logged.
+pub(crate) struct Server {
+    child: Child,
+    facts: BTreeMap<String, Vec<String>>,
+    lines: Receiver<String>,
+    log: Log,
+}
+
+/// How a server ended that did not become ready.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) log: String,
+}
+
+impl Server {
+    /// Starts a server on a free port and waits until it is ready.
+    pub(crate) fn start(data_dir: &Path) -> Self {
+        Self::start_with(|command| {
+            command.arg("serve").arg("--data-dir").arg(data_dir);
+            command.args(["--queue-listen", "127.0.0.1:0"]);
+        })
+    }
+
+    /// Starts a server as `arrange` says and waits until it is ready.
+    pub(crate) fn start_with(arrange: impl FnOnce(&mut Command)) -> Self {
+        match Self::try_start_with(arrange) {
+            Ok(server) => server,
+            Err(ended) => panic!(
+                "kew ended before it was ready: {}\n{}",
+                ended.status, ended.log
+            ),
+        }
+    }
+
+    /// Starts a server as `arrange` says; answers when it is ready or has ended.
+    pub(crate) fn try_start_with(arrange: impl FnOnce(&mut Command)) -> Result<Self, Ended> {
+        let mut server = Self::spawn(arrange);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match server.lines.recv_timeout(left) {
+                Ok(line) => {
+                    if server.note(&line) {
+                        return Ok(server);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(server.ended()),
+                Err(RecvTimeoutError::Timeout) => panic!("kew was not ready in {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// Starts a server and does not wait for it.
+    pub(crate) fn spawn(arrange: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("KEW_") {
+                command.env_remove(name);
+            }
+        }
+        arrange(&mut command);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kew was built with this test");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        Self {
+            child,
+            facts: BTreeMap::new(),
+            lines: read_lines(stdout),
+            log: Log::collect(stderr),
+        }
+    }
+
+    /// The values of a fact that was printed before the server was ready.
+    pub(crate) fn facts(&self, name: &str) -> &[String] {
+        self.facts.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The addresses that Queue Storage is served on, as printed: one line or item for each.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.facts("KEW_QUEUE_LISTEN")
+            .iter()
+            .flat_map(|value| value.split([',', ' ']))
+            .map(|address| address.parse().expect("an address and a port"))
+            .collect()
+    }
+
+    /// Where the service is, from the connection string it printed.
+    pub(crate) fn endpoint(&self) -> Arc<Endpoint> {
+        let printed = self.facts("KEW_QUEUE_CONNECTION_STRING");
+        let text = printed
+            .first()
+            .expect("a ready server prints its connection string");
+        Arc::new(Endpoint::from_connection_string(text).expect("a usable connection string"))
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.endpoint())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
+    }
+
+    /// Kills the server as a crash would, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("our own child");
+    }
+
+    /// Asks the server to stop and returns how it ended.
+    pub(crate) fn terminate(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits until the server has ended by itself.
+    pub(crate) fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.ended(),
+                Err(RecvTimeoutError::Timeout) => panic!("kew did not end in {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// Keeps the fact in a line of output; `true` if it is the one that ends them.
+    fn note(&mut self, line: &str) -> bool {
+        let Some((name, value)) = line.split_once('=') else {
+            return false;
+        };
+        let value = value
+            .strip_prefix('\'')
+            .and_then(|value| value.strip_suffix('\''))
+            .unwrap_or(value);
+        let values = self.facts.entry(name.to_owned()).or_default();
+        values.push(value.to_owned());
+        name == "KEW_READY"
+    }
+
+    /// How the server ended; its output is closed, so that it is about to.
+    fn ended(&mut self) -> Ended {
+        let status = self.child.wait().expect("our own child");
+        Ended {
+            status,
+            log: self.log.finish(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An error means that it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log.finish();
+            let from = log.len().saturating_sub(8 * 1024);
+            let tail = log.get(from..).unwrap_or(&log);
+            show(&format!("--- kew logged:\n{tail}\n---"));
+        }
+    }
+}
+
+/// Runs `kew` to its end and returns how it ended and what it printed.
+pub(crate) fn run(arrange: impl FnOnce(&mut Command)) -> (Ended, String) {
+    let mut server = Server::spawn(arrange);
+    let deadline = Instant::now() + PATIENCE;
+    let mut printed = String::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match server.lines.recv_timeout(left) {
+            Ok(line) => printed.extend([line.as_str(), "\n"]),
+            Err(RecvTimeoutError::Disconnected) => return (server.ended(), printed),
+            Err(RecvTimeoutError::Timeout) => panic!("kew did not end in {PATIENCE:?}"),
+        }
+    }
+}
+
+/// Prints a line of a test's report, which is shown when the test fails or is asked to show it.
+#[expect(
+    clippy::print_stdout,
+    reason = "a test reports where its harness captures it"
+)]
+pub(crate) fn show(text: &str) {
+    println!("{text}");
+}
+
+fn read_lines(stdout: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                // The test has its facts; the rest is read so that the server never blocks.
+            }
+        }
+    });
+    receiver
+}
+
+/// What a server writes to standard error.
+struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    fn collect(mut stderr: ChildStderr) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let shared = text.clone();
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                let mut text = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                text.extend_from_slice(&buffer[..length]);
+            }
+        });
+        Self {
+            text,
+            reader: Some(reader),
+        }
+    }
+
+    fn text(&self) -> String {
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Everything, once the process has ended.
+    fn finish(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            // It ends with the pipe, which the process has closed.
+            let _ = reader.join();
+        }
+        self.text()
+    }
+}
