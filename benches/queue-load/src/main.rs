@@ -20,8 +20,15 @@ use crate::options::{Operation, Options};
 use crate::usage::Usage;
 use crate::worker::Run;
 
-fn main() -> Result<ExitCode> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    start(Options::parse()).unwrap_or_else(|error| {
+        // One line: a backtrace would hide what went wrong.
+        let _ = writeln!(std::io::stderr(), "kew-queue-load: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn start(options: Options) -> Result<ExitCode> {
     let runtime = match options.threads {
         1 => Builder::new_current_thread().enable_all().build(),
         threads => Builder::new_multi_thread()

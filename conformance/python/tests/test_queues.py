@@ -1,5 +1,7 @@
 """Queues: create, delete, list, metadata, count."""
 
+import itertools
+
 import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
@@ -77,9 +79,10 @@ def test_list_in_pages(service, name, size):
     for each in made:
         service.create_queue(each)
     pages = service.list_queues(name_starts_with=name, results_per_page=size).by_page()
-    pages = [names(page) for page in pages]
-    assert [len(page) <= size for page in pages] == [True] * len(pages)
+    # One page more than there can be, lest a list that never ends keeps the run from ending.
+    pages = [names(page) for page in itertools.islice(pages, len(made) + 1)]
     assert sum(pages, []) == sorted(made)
+    assert all(len(page) <= size for page in pages)
 
 
 def test_list_goes_on_from_a_token(service, name):
@@ -99,7 +102,7 @@ def test_list_survives_a_queue_deleted_between_pages(service, name):
     pages = service.list_queues(name_starts_with=name, results_per_page=2).by_page()
     found = names(next(pages))
     service.delete_queue(f"{name}-2")
-    for page in pages:
+    for page in itertools.islice(pages, 4):
         found += names(page)
     assert found == [f"{name}-{number}" for number in [0, 1, 3]]
 
@@ -137,7 +140,7 @@ def test_metadata_is_replaced_and_cleared(queue):
 
 
 def test_metadata_values_are_kept(queue):
-    metadata = {"spaces": "a b  c", "signs": "a=b;c,d/e", "Mixed_Case1": "x", "_": "y"}
+    metadata = {"spaces": "a  b   c", "signs": "a=b;c,d/e", "Mixed_Case1": "x", "_": "y"}
     queue.set_queue_metadata(metadata)
     kept = queue.get_queue_properties().metadata
     assert {key.lower(): value for key, value in kept.items()} == {

@@ -3,16 +3,19 @@
 //! hyper reads and writes HTTP/1.1; this drives it and watches the clock. Two deadlines hold, and
 //! hyper's own timer cannot tell them apart: the head of a request, once begun, must arrive soon,
 //! while a connection between requests may be idle for long. So the socket is wrapped in one that
-//! notes when the first byte of a head arrives.
+//! notes when the first byte of a head arrives. The same wrapper minds how metadata is spelled.
 
 use std::convert::Infallible;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf as _, BytesMut};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::api::QueueApi;
 use crate::limits::Limits;
+use crate::spelling::{Listener, Spellings};
 
 /// The smallest buffer for a head that hyper takes.
 const HEAD_SIZE_BYTES_MIN: usize = 8 * 1024;
@@ -47,20 +51,24 @@ impl QueueApi {
         };
         let limits = &shared.limits;
         let activity = Arc::new(Activity::new());
-        let service = service_fn(|request| {
+        let service = service_fn(|mut request: hyper::Request<Incoming>| {
             let shared = Arc::clone(shared);
             let activity = Arc::clone(&activity);
             activity.enter(Phase::Answering);
+            let heard = std::mem::take(&mut *activity.heard());
+            if !heard.is_empty() {
+                request.extensions_mut().insert(heard);
+            }
             async move {
-                let response = shared.answer(request).await;
+                let mut response = shared.answer(request).await;
+                if let Some(spellings) = response.extensions_mut().remove::<Spellings>() {
+                    activity.to_restore().append(spellings);
+                }
                 activity.enter(Phase::Idle);
                 Ok::<_, Infallible>(response)
             }
         });
-        let io = Watched {
-            io,
-            activity: Arc::clone(&activity),
-        };
+        let io = Watched::new(io, Arc::clone(&activity));
         // Not `pipeline_flush`: it keeps an answer back while unread bytes are buffered, also the last
         // one of a connection, which would then never be sent.
         let mut builder = http1::Builder::new();
@@ -109,7 +117,7 @@ where
         io.shutdown().await?;
         let mut sink = [0; 1024];
         while io.read(&mut sink).await? > 0 {}
-        Ok::<_, std::io::Error>(())
+        Ok::<_, io::Error>(())
     };
     // Whether it got there is nobody's business any more.
     let _ = timeout(FAREWELL, farewell).await;
@@ -126,11 +134,16 @@ enum Phase {
     Idle,
 }
 
-/// What a connection is doing, and since when. Written and read by the connection's own task.
+/// What a connection is doing, and since when. Written and read by the connection's own task, so
+/// that no lock is ever waited for.
 struct Activity {
     start: Instant,
     /// Milliseconds from `start`, times four, plus the phase.
     state: AtomicU64,
+    /// How the metadata in the current head is spelled.
+    heard: Mutex<Spellings>,
+    /// How the metadata in answers not yet written is spelled.
+    to_restore: Mutex<Spellings>,
 }
 
 impl Activity {
@@ -138,7 +151,19 @@ impl Activity {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
+            heard: Mutex::default(),
+            to_restore: Mutex::default(),
         }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Spellings> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn to_restore(&self) -> MutexGuard<'_, Spellings> {
+        self.to_restore
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn enter(&self, phase: Phase) {
@@ -171,10 +196,27 @@ impl Activity {
     }
 }
 
-/// A socket that notes when the first byte of a request arrives.
+/// A socket that notes when the first byte of a request arrives, and that hears and restores the
+/// spelling of metadata.
 struct Watched<IO> {
     io: IO,
     activity: Arc<Activity>,
+    listener: Listener,
+    /// Bytes that were taken to be changed, and are not all written yet. Usually empty.
+    changed: BytesMut,
+}
+
+impl<IO> Watched<IO> {
+    fn new(io: IO, activity: Arc<Activity>) -> Self {
+        let mut listener = Listener::default();
+        listener.begin_head();
+        Self {
+            io,
+            activity,
+            listener,
+            changed: BytesMut::new(),
+        }
+    }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
@@ -182,13 +224,47 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         let filled = buffer.filled().len();
-        let result = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if buffer.filled().len() > filled && self.activity.phase() == Phase::Idle {
-            self.activity.enter(Phase::Head);
+        let result = Pin::new(&mut this.io).poll_read(cx, buffer);
+        let new = buffer.filled().get(filled..).unwrap_or_default();
+        if new.is_empty() {
+            return result;
         }
+        if this.activity.phase() == Phase::Idle {
+            this.activity.enter(Phase::Head);
+            this.listener.begin_head();
+        }
+        this.listener.listen(new, &mut this.activity.heard());
         result
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> Watched<IO> {
+    /// Writes what was changed before, so that what comes now can follow.
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.changed.is_empty() {
+            match ready!(Pin::new(&mut self.io).poll_write(cx, &self.changed))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.changed.advance(written),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes all the bytes, changes them, and writes as many as go now. The others go with the next
+    /// write or flush.
+    fn change(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        for slice in slices {
+            self.changed.extend_from_slice(slice);
+        }
+        let taken = self.changed.len();
+        self.activity.to_restore().restore(&mut self.changed);
+        match self.poll_changed(cx) {
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(taken),
+        }
     }
 }
 
@@ -197,24 +273,36 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_changed(cx))?;
+        if self.activity.to_restore().is_empty() {
+            Pin::new(&mut self.io).poll_write(cx, bytes)
+        } else {
+            Poll::Ready(self.change(cx, &[IoSlice::new(bytes)]))
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_changed(cx))?;
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_changed(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_changed(cx))?;
+        if self.activity.to_restore().is_empty() {
+            Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        } else {
+            Poll::Ready(self.change(cx, slices))
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -91,7 +90,9 @@ pub(crate) struct RequestIds {
 impl RequestIds {
     pub(crate) fn new() -> Self {
         let mut prefix = [0; 8];
-        rand::fill(&mut prefix).expect("the operating system gives random bytes");
+        // Uniqueness is all that is asked, so that start does not wait for the entropy of the
+        // cryptography library to be seeded, which takes tens of milliseconds.
+        getrandom::fill(&mut prefix).expect("the operating system gives random bytes");
         Self {
             process: u64::from_le_bytes(prefix),
             count: AtomicU64::new(0),

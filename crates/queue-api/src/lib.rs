@@ -31,6 +31,7 @@ mod query;
 mod reply;
 mod request;
 mod route;
+mod spelling;
 mod version;
 mod xml;
 

@@ -1,10 +1,11 @@
-//! A queue's metadata as headers, both ways. Nothing else knows that `x-ms-meta-` exists.
+//! A queue's metadata as headers, both ways.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use kew_engine::Metadata;
 
 use crate::error::Error;
+use crate::spelling::Spellings;
 use crate::version::Version;
 
 /// What the name of a header with metadata begins with.
@@ -13,14 +14,18 @@ pub(crate) const PREFIX: &str = "x-ms-meta-";
 /// All names and values together, in bytes.
 const SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// Reads the metadata of a request.
+/// Reads the metadata of a request, spelled as in `spellings` where they have it.
 ///
 /// From 2009-09-19 on a name is a C# identifier: a letter or `_`, then letters, digits and `_`.
 /// Values are visible ASCII, spaces and tabs. Refuses with `EmptyMetadataKey`; `InvalidMetadata`
 /// also for a name given twice; and `MetadataTooLarge` above 8 KiB.
 ///
 /// Source: *Setting and retrieving properties and metadata for queue resources*.
-pub(crate) fn from_headers(headers: &HeaderMap, version: Version) -> Result<Metadata, Error> {
+pub(crate) fn from_headers(
+    headers: &HeaderMap,
+    spellings: Option<&Spellings>,
+    version: Version,
+) -> Result<Metadata, Error> {
     let mut size_bytes = 0;
     let mut pairs = Vec::new();
     for name in headers.keys() {
@@ -42,20 +47,27 @@ pub(crate) fn from_headers(headers: &HeaderMap, version: Version) -> Result<Meta
         if size_bytes > SIZE_BYTES_MAX {
             return Err(Error::MetadataTooLarge);
         }
-        pairs.push((key, value));
+        let spelling = spellings.and_then(|spellings| spellings.of(key));
+        pairs.push((spelling.unwrap_or(key), value));
     }
     Ok(pairs.into_iter().collect())
 }
 
-/// Writes metadata into the headers of an answer.
-pub(crate) fn to_headers(metadata: &Metadata, headers: &mut HeaderMap) {
+/// Writes metadata into the headers of an answer. Returns the names as they are to be spelled: the
+/// headers themselves cannot hold upper case.
+pub(crate) fn to_headers(metadata: &Metadata, headers: &mut HeaderMap) -> Spellings {
+    let mut spellings = Spellings::default();
     for (name, value) in metadata.iter() {
         let header = HeaderName::from_bytes(format!("{PREFIX}{name}").as_bytes());
         // Both came from a header.
         if let (Ok(header), Ok(value)) = (header, HeaderValue::from_str(value)) {
             headers.append(header, value);
+            if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                spellings.push(name);
+            }
         }
     }
+    spellings
 }
 
 /// Whether a name can be an XML element of a listing, too. Header names are ASCII.
@@ -80,7 +92,7 @@ mod tests {
     }
 
     fn code(pairs: &[(&str, &str)], version: Version) -> &'static str {
-        match from_headers(&headers(pairs), version) {
+        match from_headers(&headers(pairs), None, version) {
             Ok(_) => "ok",
             Err(error) => error.wire().code,
         }
@@ -93,10 +105,14 @@ mod tests {
             ("x-ms-meta-_a1", ""),
             ("x-ms-date", "x"),
         ]);
-        let metadata = from_headers(&given, Version::NEWEST).unwrap();
-        assert_eq!(metadata.len(), 2);
+        let mut heard = Spellings::default();
+        heard.push("Owner");
+        let metadata = from_headers(&given, Some(&heard), Version::NEWEST).unwrap();
+        let names: Vec<_> = metadata.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["Owner", "_a1"]);
         let mut shown = HeaderMap::new();
-        to_headers(&metadata, &mut shown);
+        let spellings = to_headers(&metadata, &mut shown);
+        assert_eq!(spellings, heard);
         assert_eq!(shown.len(), 2);
         assert_eq!(shown["x-ms-meta-owner"], "Billing, north");
     }

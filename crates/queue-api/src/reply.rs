@@ -14,6 +14,7 @@ use hyper::{Response, StatusCode};
 use crate::body::Connection;
 use crate::date;
 use crate::error::Error;
+use crate::spelling::Spellings;
 use crate::version::Version;
 use crate::xml::write::{DECLARATION, put_element};
 
@@ -45,6 +46,8 @@ pub(crate) struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    /// How the names of metadata in the headers are to be spelled.
+    spellings: Spellings,
 }
 
 impl Reply {
@@ -53,6 +56,7 @@ impl Reply {
             status,
             headers: HeaderMap::with_capacity(8),
             body: Bytes::new(),
+            spellings: Spellings::default(),
         }
     }
 
@@ -73,6 +77,11 @@ impl Reply {
 
     pub(crate) fn with_no_cache(mut self) -> Self {
         self.headers.insert(CACHE_CONTROL, NO_CACHE);
+        self
+    }
+
+    pub(crate) fn with_spellings(mut self, spellings: Spellings) -> Self {
+        self.spellings = spellings;
         self
     }
 
@@ -106,6 +115,9 @@ impl Reply {
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
+        if !self.spellings.is_empty() {
+            response.extensions_mut().insert(self.spellings);
+        }
         response
     }
 }

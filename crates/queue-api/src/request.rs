@@ -8,7 +8,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use kew_broker::Answer;
-use kew_engine::{Command, EntityName, Outcome, Token};
+use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
 
 use crate::address::{Address, Resource, Style, check_queue_name};
@@ -16,9 +16,11 @@ use crate::api::Shared;
 use crate::auth::{self, Credentials};
 use crate::error::Error;
 use crate::id::parse_message_id;
+use crate::metadata;
 use crate::parameter;
 use crate::query::Query;
 use crate::route::{self, Operation};
+use crate::spelling::Spellings;
 use crate::version::Version;
 
 /// Headers that make a request conditional. Queues have nothing to compare with, and to ignore a
@@ -37,6 +39,7 @@ pub(crate) struct Request<'a> {
     pub(crate) version: Version,
     pub(crate) query: &'a Query<'a>,
     pub(crate) headers: &'a HeaderMap,
+    spellings: Option<&'a Spellings>,
     host: &'a str,
     account: &'a Arc<str>,
     address: Address<'a>,
@@ -95,6 +98,7 @@ impl<'a> Request<'a> {
             version,
             query,
             headers: &head.headers,
+            spellings: head.extensions.get(),
             host,
             account: account.name(),
             address,
@@ -119,6 +123,11 @@ impl<'a> Request<'a> {
                 Err(Error::InvalidUri)
             }
         }
+    }
+
+    /// The metadata in the headers.
+    pub(crate) fn metadata(&self) -> Result<Metadata, Error> {
+        metadata::from_headers(self.headers, self.spellings, self.version)
     }
 
     /// The address of the account's queue service as this client reaches it, ending in a slash.

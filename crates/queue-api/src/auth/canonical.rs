@@ -1,8 +1,8 @@
 //! The strings that a shared key signs.
 //!
-//! Clients disagree in two corners, and the service takes them all: the order of headers, and
-//! whether a `+` in a query is a space. A [`Reading`] is one choice; whoever verifies tries each
-//! that makes a difference.
+//! Clients disagree in a few corners: the order of headers, whether runs of spaces in their values
+//! are signed as one, and whether a `+` in a query is a space. A [`Reading`] is one choice; whoever
+//! verifies tries each that makes a difference.
 //!
 //! Source: *Authorize with Shared Key*.
 
@@ -31,6 +31,7 @@ pub(super) enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) order: Order,
+    pub(super) spaces: Spaces,
     pub(super) plus: Plus,
     pub(super) path: Path,
 }
@@ -42,6 +43,15 @@ pub(super) enum Order {
     Collation,
     /// By their bytes.
     Ordinal,
+}
+
+/// How runs of white space in header values are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spaces {
+    /// As one space, outside quotes: what the documentation says.
+    Folded,
+    /// As they were sent: what the Python SDK does.
+    AsSent,
 }
 
 /// What a `+` in a query is.
@@ -91,6 +101,22 @@ impl<'a> SignedHeaders<'a> {
         match self.collated {
             Some(_) => &[Order::Collation, Order::Ordinal],
             None => &[Order::Ordinal],
+        }
+    }
+
+    /// The ways to sign white space that differ, the documented one first.
+    pub(super) fn spaces(&self, headers: &HeaderMap) -> &'static [Spaces] {
+        let has_run = |name: &&HeaderName| {
+            let mut values = headers.get_all(*name).iter();
+            values.any(|value| {
+                let value = value.as_bytes().trim_ascii();
+                value.contains(&b'\t') || memchr::memmem::find(value, b"  ").is_some()
+            })
+        };
+        if self.ordinal.iter().any(has_run) {
+            &[Spaces::Folded, Spaces::AsSent]
+        } else {
+            &[Spaces::Folded]
         }
     }
 
@@ -154,7 +180,7 @@ pub(super) fn string_to_sign(
         }
     }
     for name in headers.in_order(reading.order) {
-        put_header(out, credentials, name);
+        put_header(out, credentials, name, reading.spaces);
     }
     out.push(b'/');
     out.extend_from_slice(credentials.account.name().as_bytes());
@@ -199,7 +225,7 @@ fn standard_header<'a>(
     (!empty).then_some(value)
 }
 
-fn put_header(out: &mut Vec<u8>, credentials: &Credentials<'_>, name: &HeaderName) {
+fn put_header(out: &mut Vec<u8>, credentials: &Credentials<'_>, name: &HeaderName, spaces: Spaces) {
     let values = credentials.headers.get_all(name);
     let is_empty = values.iter().all(HeaderValue::is_empty);
     if is_empty && credentials.version < Version::V2016_05_31 {
@@ -211,7 +237,11 @@ fn put_header(out: &mut Vec<u8>, credentials: &Credentials<'_>, name: &HeaderNam
         if index > 0 {
             out.push(b',');
         }
-        put_unfolded(out, value.as_bytes().trim_ascii());
+        let value = value.as_bytes().trim_ascii();
+        match spaces {
+            Spaces::Folded => put_unfolded(out, value),
+            Spaces::AsSent => out.extend_from_slice(value),
+        }
     }
     out.push(b'\n');
 }
@@ -319,6 +349,7 @@ mod tests {
         let headers = SignedHeaders::new(&headers);
         let reading = Reading {
             order,
+            spaces: Spaces::Folded,
             plus,
             path: Path::AsSent,
         };

@@ -104,12 +104,17 @@ fn readings<'a>(
     } else {
         &[Path::AsSent]
     };
+    let all_spaces = headers.spaces(credentials.headers);
     paths.iter().flat_map(move |&path| {
         pluses.iter().flat_map(move |&plus| {
-            headers
-                .orders()
-                .iter()
-                .map(move |&order| Reading { order, plus, path })
+            all_spaces.iter().flat_map(move |&spaces| {
+                headers.orders().iter().map(move |&order| Reading {
+                    order,
+                    spaces,
+                    plus,
+                    path,
+                })
+            })
         })
     })
 }

@@ -26,8 +26,8 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
             let headers = reply.headers_mut();
             let count = HeaderValue::from(view.approximate_message_count);
             headers.insert(X_MS_APPROXIMATE_MESSAGES_COUNT, count);
-            metadata::to_headers(&view.metadata, headers);
-            Ok(reply)
+            let spellings = metadata::to_headers(&view.metadata, headers);
+            Ok(reply.with_spellings(spellings))
         }
         other => Err(request.unexpected(&other)),
     }

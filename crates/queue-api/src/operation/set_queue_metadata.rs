@@ -5,7 +5,6 @@ use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
 use crate::error::Error;
-use crate::metadata;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -15,7 +14,7 @@ use crate::request::Request;
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let command = Command::SetQueueMetadata {
         queue: request.queue()?,
-        metadata: metadata::from_headers(request.headers, request.version)?,
+        metadata: request.metadata()?,
     };
     body?;
     match request.submit(command).await?.outcome {

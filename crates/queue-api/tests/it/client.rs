@@ -40,7 +40,12 @@ impl Door {
     }
 
     pub(crate) fn connect(&self) -> Wire {
-        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        self.connect_through(1 << 20)
+    }
+
+    /// A connection that takes so many bytes at a time.
+    pub(crate) fn connect_through(&self, size_bytes: usize) -> Wire {
+        let (ours, theirs) = tokio::io::duplex(size_bytes);
         let api = self.api.clone();
         let mut shutdown = self.shutdown.subscribe();
         tokio::spawn(async move {
@@ -369,20 +374,25 @@ impl Call {
         let has_date = !get("x-ms-date").is_empty();
         lines.push(if has_date { "" } else { get("date") }.to_owned());
         if !(self.lite || is_old) {
-            lines.extend(["", "", "", "", ""].map(str::to_owned));
+            let conditions = ["if-modified-since", "if-match", "if-none-match"];
+            lines.extend(conditions.map(|name| get(name).to_owned()));
+            lines.extend(["if-unmodified-since", "range"].map(|name| get(name).to_owned()));
         }
-        let mut extra: Vec<String> = self
-            .headers
-            .iter()
-            .map(|(name, value)| (name.to_lowercase(), value))
-            .filter(|(name, _)| name.starts_with("x-ms-"))
-            .map(|(name, value)| format!("{name}:{value}"))
-            .collect();
+        let mut extra: Vec<(String, String)> = Vec::new();
+        for (name, value) in &self.headers {
+            let name = name.to_lowercase();
+            if !name.starts_with("x-ms-") {
+                continue;
+            }
+            match extra.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, values)) => values.push_str(&format!(",{value}")),
+                None => extra.push((name, value.clone())),
+            }
+        }
         extra.sort();
-        lines.extend(extra);
+        lines.extend(extra.iter().map(|(name, value)| format!("{name}:{value}")));
         let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
-        let account = path.split('/').nth(1).unwrap().replace("-secondary", "");
-        let mut resource = format!("/{account}{path}");
+        let mut resource = format!("/{ACCOUNT}{path}");
         let mut parameters: Vec<String> = query
             .split('&')
             .filter(|pair| !pair.is_empty())

@@ -66,6 +66,8 @@ struct Entry {
     id: Option<String>,
     /// The versions that its text may have now.
     versions: BTreeSet<u64>,
+    /// Versions that its text had, each with the time when it was known to have another.
+    retired_versions: BTreeMap<u64, Instant>,
     next_version: u64,
     /// When it was known to be gone for good.
     gone: Option<Instant>,
@@ -159,6 +161,7 @@ impl Ledger {
             is_sure: false,
             id: None,
             versions: BTreeSet::from([0]),
+            retired_versions: BTreeMap::new(),
             next_version: 1,
             gone: None,
             receipt: None,
@@ -322,7 +325,7 @@ impl Ledger {
         if latest == Some(&visit.held.receipt) {
             entry.see();
             if let Some(version) = visit.version {
-                entry.versions = BTreeSet::from([version]);
+                entry.settle_version(version);
             }
             let Change::Update { lease, .. } = visit.change else {
                 unreachable!("only an update is answered with a receipt");
@@ -567,7 +570,7 @@ impl Books {
             Some("changed its id".to_owned())
         } else if entry.gone.is_some_and(|gone| gone < visit.sent) {
             Some("was gone: RESURRECTED".to_owned())
-        } else if entry.gone.is_none() && !entry.versions.contains(&version) {
+        } else if entry.gone.is_none() && !entry.may_show(version, visit.sent) {
             Some(format!(
                 "has version {version}, not one of {:?}",
                 entry.versions
@@ -643,7 +646,7 @@ impl Books {
         let gets_unknown_before = self.queue(visit.queue).gets_unknown;
         let entry = self.entry(number);
         if entry.changes_in_flight == 0 {
-            entry.versions = BTreeSet::from([version]);
+            entry.settle_version(version);
         }
         entry.see();
         entry.receipt = Some(LatestReceipt {
@@ -685,6 +688,22 @@ impl Entry {
     fn see(&mut self) {
         self.changes_unknown = 0;
         self.delete_may_have_happened = false;
+    }
+
+    /// Whether a request that was sent at `sent` may be answered with `version`.
+    fn may_show(&self, version: u64, sent: Instant) -> bool {
+        // The version may have been replaced while the answer was on its way.
+        let retired = self.retired_versions.get(&version);
+        self.versions.contains(&version) || retired.is_some_and(|&retired| retired > sent)
+    }
+
+    /// The text has `version` now, and no other.
+    fn settle_version(&mut self, version: u64) {
+        let now = Instant::now();
+        let others = self.versions.iter().filter(|other| **other != version);
+        self.retired_versions
+            .extend(others.map(|&other| (other, now)));
+        self.versions = BTreeSet::from([version]);
     }
 
     /// Takes back a version that no message can have.

@@ -1,0 +1,216 @@
+//! A partition, driven by hand.
+
+use std::collections::VecDeque;
+
+use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
+use kew_engine::{Command, Outcome, Timestamp};
+use kew_log::{Fault, FaultyStorage, LogOptions, Repeat};
+
+use crate::support::{create, delete, peek, receive, send};
+
+struct Driver {
+    storage: FaultyStorage,
+    partition: Partition<u32>,
+    now: Timestamp,
+}
+
+fn options() -> PartitionOptions {
+    PartitionOptions {
+        log: LogOptions {
+            segment_size_first_bytes: 64 * 1024,
+            segment_size_max_bytes: 64 * 1024,
+            batch_size_max_bytes: 16 * 1024,
+            turn_space_min_bytes: 8 * 1024,
+            settlement_reserve_bytes: 16 * 1024,
+            recent_bytes_max: 4 * 1024,
+            ..LogOptions::default()
+        },
+        command_size_bytes_max: 4 * 1024,
+        snapshot_after_bytes: 16 * 1024,
+        tick_budget: 16,
+    }
+}
+
+impl Driver {
+    fn on(storage: FaultyStorage) -> Self {
+        let now = Timestamp::from_ms(1_000_000);
+        let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
+        Self {
+            storage,
+            partition,
+            now,
+        }
+    }
+
+    fn new() -> Self {
+        let mut driver = Self::on(FaultyStorage::new());
+        driver.ask(create()).unwrap();
+        driver
+    }
+
+    /// One command, one turn, and every job that follows.
+    fn ask(&mut self, command: Command) -> Reply {
+        let mut commands = VecDeque::from([(0, command)]);
+        let mut replies = Vec::new();
+        loop {
+            let end = self.partition.turn(self.now, &mut commands, &mut replies);
+            self.jobs(&mut replies);
+            if end == TurnEnd::Done {
+                break;
+            }
+        }
+        assert_eq!(replies.len(), 1);
+        replies.remove(0).1
+    }
+
+    fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
+        self.partition.snapshot_if_due();
+        while let Some(job) = self.partition.next_job() {
+            let outcome = job.run(&self.storage);
+            // A failure shows in the answers.
+            let _ = self.partition.complete(outcome, replies);
+        }
+    }
+
+    fn reopened(self) -> Self {
+        Self::on(self.storage.kill())
+    }
+
+    fn receive_all(&mut self) -> Vec<Outcome> {
+        let mut all = Vec::new();
+        loop {
+            match self.ask(receive(32)) {
+                Ok(Answered { outcome, .. }) if outcome.bodies().next().is_some() => {
+                    all.push(outcome);
+                }
+                Ok(_) => return all,
+                Err(rejection) => panic!("{rejection}"),
+            }
+        }
+    }
+}
+
+fn rejection(reply: Reply) -> Rejection {
+    reply.expect_err("this must not succeed")
+}
+
+#[test]
+fn an_answer_waits_for_its_commit() {
+    let mut driver = Driver::new();
+    let mut commands = VecDeque::from([(1, send("a")), (2, peek()), (3, receive(1))]);
+    let mut replies = Vec::new();
+    driver
+        .partition
+        .turn(driver.now, &mut commands, &mut replies);
+    assert!(replies.is_empty(), "all of them show what a crash could take back");
+    driver.jobs(&mut replies);
+    let tickets: Vec<u32> = replies.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(tickets, [1, 2, 3]);
+
+    // A read of a quiet queue waits for nobody, not even for a write to another.
+    let other = Command::CreateQueue {
+        queue: kew_engine::EntityName::storage_queue("acct", "other"),
+        metadata: Default::default(),
+    };
+    let mut commands = VecDeque::from([(4, other), (5, peek())]);
+    replies.clear();
+    driver
+        .partition
+        .turn(driver.now, &mut commands, &mut replies);
+    assert_eq!(replies.len(), 1);
+    assert_eq!(replies[0].0, 5);
+    driver.jobs(&mut replies);
+    assert_eq!(replies.len(), 2);
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_answered_with_success() {
+    let mut driver = Driver::new();
+    driver.ask(send("kept")).unwrap();
+    driver.storage.fail_after(1, Fault::Eio, Repeat::Once);
+    assert_eq!(rejection(driver.ask(send("unknown"))), Rejection::Stopped);
+    assert_eq!(rejection(driver.ask(send("refused"))), Rejection::Stopped);
+    assert_eq!(rejection(driver.ask(peek())), Rejection::Stopped);
+    assert!(driver.partition.is_stopped());
+
+    driver.storage.clear_faults();
+    let mut driver = driver.reopened();
+    let Ok(Answered { outcome, bodies }) = driver.ask(receive(32)) else {
+        panic!("a new start serves what is there");
+    };
+    assert!(matches!(outcome, Outcome::Received(_)));
+    assert_eq!(bodies[0].read().unwrap(), "kept");
+    assert!(bodies.len() <= 2, "nothing that was refused is there");
+}
+
+#[test]
+fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
+    let mut driver = Driver::new();
+    driver.storage.set_capacity_bytes(Some(400 * 1024));
+    let body = "x".repeat(2000);
+    let mut sent = 0;
+    let full = loop {
+        match driver.ask(send(body.clone())) {
+            Ok(_) => sent += 1,
+            Err(rejection) => break rejection,
+        }
+        assert!(sent < 1000, "400 KiB hold no 1,000 messages of 2,000 bytes");
+    };
+    assert_eq!(full, Rejection::Busy);
+    assert!(driver.partition.is_out_of_space());
+    assert!(driver.ask(peek()).is_ok(), "looking takes no space");
+
+    let mut drained = 0;
+    for outcome in driver.receive_all() {
+        let Outcome::Received(messages) = outcome else {
+            panic!("a receive receives");
+        };
+        for message in &messages {
+            driver.ask(delete(message)).unwrap();
+            drained += 1;
+        }
+    }
+    assert_eq!(drained, sent, "every acknowledged message is there");
+
+    // What is drained becomes space again: two snapshots behind it, its segments go.
+    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    for _ in 0..20 {
+        driver.partition.retry_space();
+        if driver.ask(send(body.clone())).is_ok() {
+            return;
+        }
+    }
+    panic!("a drained disk takes no messages");
+}
+
+#[test]
+fn every_message_survives_segments_and_snapshots_coming_and_going() {
+    let mut driver = Driver::new();
+    let mut kept = Vec::new();
+    for round in 0..300 {
+        driver
+            .ask(send(format!("{round}:{}", "x".repeat(1000))))
+            .unwrap();
+        let Ok(Answered { outcome, bodies }) = driver.ask(receive(1)) else {
+            panic!("a receive receives");
+        };
+        let Outcome::Received(messages) = outcome else {
+            panic!("a receive receives");
+        };
+        if round % 25 == 0 {
+            kept.push(bodies[0].read().unwrap());
+        } else {
+            driver.ask(delete(&messages[0])).unwrap();
+        }
+        if round % 60 == 0 {
+            driver = driver.reopened();
+        }
+    }
+    assert!(driver.storage.used_bytes() < 1024 * 1024 + 64 * 1024 * 14);
+    driver.now = driver.now.plus_seconds(600);
+    let Ok(Answered { bodies, .. }) = driver.ask(receive(32)) else {
+        panic!("a receive receives");
+    };
+    let shown: Vec<_> = bodies.iter().map(|body| body.read().unwrap()).collect();
+    assert_eq!(shown, kept);
+}

@@ -1,0 +1,48 @@
+//! Commands as tests ask them.
+
+use bytes::Bytes;
+use kew_engine::{BodyEncoding, Command, EntityName, ReceivedMessage, VisibilityTimeout};
+
+pub(crate) fn queue() -> EntityName {
+    EntityName::storage_queue("acct", "jobs")
+}
+
+pub(crate) fn create() -> Command {
+    Command::CreateQueue {
+        queue: queue(),
+        metadata: Default::default(),
+    }
+}
+
+pub(crate) fn send(body: impl Into<Bytes>) -> Command {
+    Command::Send {
+        queue: queue(),
+        body: body.into(),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: VisibilityTimeout::ZERO,
+    }
+}
+
+pub(crate) fn receive(count: u32) -> Command {
+    Command::Receive {
+        queue: queue(),
+        count,
+        visibility_timeout: VisibilityTimeout::from_seconds(600).unwrap(),
+    }
+}
+
+pub(crate) fn delete(message: &ReceivedMessage) -> Command {
+    Command::Delete {
+        queue: queue(),
+        message: message.message,
+        receipt: message.receipt,
+    }
+}
+
+pub(crate) fn peek() -> Command {
+    Command::Peek {
+        queue: queue(),
+        count: 32,
+    }
+}
