@@ -1,1 +1,100 @@
+use std::os::unix::fs::PermissionsExt as _;
 
+use super::*;
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn refused(path: &Path) -> String {
+    DataDir::open(path).unwrap_err().to_string()
+}
+
+#[test]
+fn a_new_directory_is_private_and_keeps_its_id() {
+    let temporary = temporary();
+    let path = temporary.path().join("data");
+    let first = DataDir::open(&path).unwrap();
+    let id = first.id().to_owned();
+    assert_eq!(id.len(), 32);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    drop(first);
+    let again = DataDir::open(&path).unwrap();
+    assert_eq!(again.id(), id);
+    assert_eq!(again.path(), path);
+    assert!(!path.join(MANIFEST_IN_PREPARATION).exists());
+}
+
+#[test]
+fn a_second_owner_is_refused_until_the_first_is_gone() {
+    let temporary = temporary();
+    let first = DataDir::open(temporary.path()).unwrap();
+    assert_eq!(
+        refused(temporary.path()),
+        format!(
+            "the data directory {} is in use by another process",
+            temporary.path().display()
+        )
+    );
+    // To look at it is always possible.
+    DataDir::inspect(temporary.path()).unwrap();
+    drop(first);
+    DataDir::open(temporary.path()).unwrap();
+}
+
+#[test]
+fn a_creation_that_was_cut_off_is_taken_up_again() {
+    let temporary = temporary();
+    for left_behind in [LOCK, MANIFEST_IN_PREPARATION] {
+        fs::write(temporary.path().join(left_behind), "half").unwrap();
+    }
+    fs::create_dir(temporary.path().join(LOST_AND_FOUND)).unwrap();
+    DataDir::open(temporary.path()).unwrap();
+}
+
+#[test]
+fn somebody_elses_directory_is_left_alone() {
+    let temporary = temporary();
+    fs::write(temporary.path().join("thesis.tex"), "x").unwrap();
+    let message = refused(temporary.path());
+    assert!(
+        message.contains("is not a data directory of Kew; it holds thesis.tex"),
+        "{message}"
+    );
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    let message = DataDir::inspect(temporary.path()).unwrap_err().to_string();
+    assert!(message.contains("it has no MANIFEST"), "{message}");
+    let message = refused(&temporary.path().join("thesis.tex"));
+    assert!(message.starts_with("cannot create"), "{message}");
+}
+
+#[test]
+fn a_newer_format_and_a_damaged_manifest_are_refused() {
+    let temporary = temporary();
+    drop(DataDir::open(temporary.path()).unwrap());
+    let manifest = temporary.path().join(MANIFEST);
+    let with = |text: &str| {
+        fs::write(&manifest, text).unwrap();
+        refused(temporary.path())
+    };
+    let message = with("format = 4\nshards = [1, 2]\n");
+    assert!(
+        message.ends_with("has format 4, and this version of Kew reads formats up to 1"),
+        "{message}"
+    );
+    for damaged in [
+        "",
+        "format = 1\n",
+        "format = 0\nid = \"00000000000000000000000000000000\"\n",
+        "format = 1\nid = \"short\"\n",
+        "format = 1\nid = \"00000000000000000000000000000000\"\nmore = 1\n",
+        "format",
+        "\u{0}\u{0}\u{0}\u{0}",
+    ] {
+        let message = with(damaged);
+        assert!(message.contains("MANIFEST is damaged: "), "{message}");
+    }
+    fs::write(&manifest, [0xff, 0xfe]).unwrap();
+    assert!(refused(temporary.path()).ends_with("it is not text"));
+}

@@ -18,7 +18,9 @@ pub(crate) const SEGMENT_HEADER_SIZE: usize = 68;
 pub(crate) const RECORD_HEADER_SIZE: usize = 24;
 /// Records begin at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: u64 = 8;
-/// A mark in full: a header and nothing more.
+/// What a disk loses at once when it loses something.
+pub(crate) const PAGE_SIZE: u64 = 4096;
+/// The smallest mark: a header and nothing more.
 pub(crate) const MARK_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64;
 /// A roll in full: a header and the number of the next segment.
 pub(crate) const ROLL_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64 + 8;

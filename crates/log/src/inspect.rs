@@ -370,7 +370,3 @@ fn scan(
     }
     Ok(scan)
 }
-
-#[cfg(test)]
-#[path = "inspect_tests.rs"]
-mod tests;

@@ -316,7 +316,3 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         .map(|name| format!("{name} is not a file of the log and was ignored"));
     damaged.chain(foreign).collect()
 }
-
-#[cfg(test)]
-#[path = "recovery_tests.rs"]
-mod tests;

@@ -1,1 +1,109 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::BoxError;
+use crate::storage::FaultyStorage;
+
+#[derive(Default)]
+struct Parts(Vec<Vec<u8>>);
+
+impl Replay for Parts {
+    fn begin(&mut self) {
+        self.0.clear();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        self.0.push(part.to_vec());
+        Ok(())
+    }
+
+    fn event(&mut self, _: LogPosition, _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+const POSITION: LogPosition = LogPosition::new(4096);
+
+fn written(parts: &[Vec<u8>]) -> FaultyStorage {
+    let storage = FaultyStorage::new();
+    let parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
+    let size = write(&storage, POSITION, 0x0102_0304, &parts).ok().unwrap();
+    assert_eq!(storage.files(), [(names::snapshot(4096), size)]);
+    storage
+}
+
+fn read_back(storage: &FaultyStorage) -> Option<(SnapshotHeader, Vec<Vec<u8>>)> {
+    let mut parts = Parts::default();
+    let header = read(storage, POSITION, &mut parts).ok()?;
+    Some((header, parts.0))
+}
+
+#[test]
+fn golden_snapshot() {
+    let storage = written(&[b"part".to_vec(), Vec::new()]);
+    let content = storage.content(&names::snapshot(4096)).unwrap();
+    let hex: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = "4b455753 4e415000 01000000 00000000 00100000 00000000 04030201 02000000 \
+                    00000000 1b9ee173 \
+                    00100000 00000000 04000000 5fe3d0e4 70617274 \
+                    00100000 00000000 00000000 540b3209 \
+                    444f4e45 5c000000 00000000 2bb65c96";
+    assert_eq!(hex, expected.replace(' ', ""));
+}
+
+#[test]
+fn every_flipped_bit_and_every_truncation_is_noticed() {
+    let storage = written(&[b"one".to_vec(), b"another".to_vec()]);
+    let name = names::snapshot(4096);
+    let size = storage.content(&name).unwrap().len() as u64;
+    for bit in 0..size * 8 {
+        let disk = storage.kill();
+        disk.flip(&name, bit / 8, 1 << (bit % 8));
+        assert!(read_back(&disk).is_none(), "bit {bit}");
+    }
+    for length in 0..size {
+        let disk = storage.kill();
+        disk.truncate(&name, length);
+        assert!(read_back(&disk).is_none(), "{length} bytes");
+    }
+    storage.corrupt(&name, size, b"x");
+    assert!(read_back(&storage).is_none(), "one byte more");
+}
+
+#[test]
+fn a_snapshot_under_another_ones_name_is_refused() {
+    let storage = written(&[b"part".to_vec()]);
+    let content = storage.content(&names::snapshot(4096)).unwrap();
+    storage.put(&names::snapshot(8192), &content);
+    let other = read(&storage, LogPosition::new(8192), &mut Parts::default());
+    assert!(other.is_err());
+}
+
+#[test]
+fn large_parts_are_written_whole() {
+    let parts = vec![
+        vec![1; 10],
+        vec![2; WRITE_SIZE + 1],
+        vec![3; WRITE_SIZE],
+        vec![4; 5],
+    ];
+    assert_eq!(read_back(&written(&parts)).unwrap().1, parts);
+}
+
+proptest! {
+    #[test]
+    fn snapshots_round_trip(parts: Vec<Vec<u8>>) {
+        let (header, read) = read_back(&written(&parts)).unwrap();
+        prop_assert_eq!(header.position, POSITION);
+        prop_assert_eq!(header.chain, 0x0102_0304);
+        prop_assert_eq!(header.part_count as usize, parts.len());
+        prop_assert_eq!(read, parts);
+    }
+
+    #[test]
+    fn random_bytes_are_no_snapshot(bytes: Vec<u8>) {
+        let storage = FaultyStorage::new();
+        storage.put(&names::snapshot(4096), &bytes);
+        prop_assert!(read_back(&storage).is_none());
+    }
+}

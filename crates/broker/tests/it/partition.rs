@@ -102,7 +102,10 @@ fn an_answer_waits_for_its_commit() {
     driver
         .partition
         .turn(driver.now, &mut commands, &mut replies);
-    assert!(replies.is_empty(), "all of them show what a crash could take back");
+    assert!(
+        replies.is_empty(),
+        "all of them show what a crash could take back"
+    );
     driver.jobs(&mut replies);
     let tickets: Vec<u32> = replies.iter().map(|(ticket, _)| *ticket).collect();
     assert_eq!(tickets, [1, 2, 3]);

@@ -22,7 +22,7 @@ fn messages_survive_a_restart_with_their_bodies() {
     assert_eq!(node.recovery.epoch, Epoch::new(2));
     assert_eq!(node.recovery.events_replayed, 40);
     assert_eq!(node.recovery.snapshot, None);
-    assert_eq!(node.recovery.warnings, [String::new(); 0]);
+    assert!(node.recovery.warnings.is_empty());
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod damage;
 mod faults;
 mod golden;
 mod life;
+mod looking;
 mod node;
 mod random;
 mod recycle;

@@ -95,15 +95,17 @@ fn decode(bytes: &[u8]) -> (u64, BodyLocation) {
 
 /// What a message says: of its own length, and never zeros.
 pub(crate) fn body_of(id: u64) -> Vec<u8> {
-    let length = usize::try_from(id * 229 % 701).unwrap();
+    let length = id * 229 % 701;
     (0..length)
-        .map(|at| u8::try_from((id as usize * 31 + at) % 251).unwrap() + 1)
+        .map(|at| u8::try_from((id * 31 + at) % 251).unwrap() + 1)
         .collect()
 }
 
 /// What the test's client was told, over all runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
+    /// Which of the many runs of a test this is, for when it fails.
+    pub(crate) story: String,
     /// The first `acknowledged` messages must be there for ever.
     pub(crate) acknowledged: u64,
     /// Counts at which a batch ended: any of them from `acknowledged` on may be what is there.
@@ -114,13 +116,15 @@ impl Told {
     pub(crate) fn check(&self, messages: &Messages) {
         assert!(
             messages.count >= self.acknowledged,
-            "acknowledged messages are lost: {} of {}",
+            "{}: acknowledged messages are lost: {} of {}",
+            self.story,
             messages.count,
             self.acknowledged
         );
         assert!(
             messages.count == 0 || self.batch_ends.contains(&messages.count),
-            "half a batch is shown: {} messages, batches end at {:?}",
+            "{}: half a batch is shown: {} messages, batches end at {:?}",
+            self.story,
             messages.count,
             self.batch_ends
         );
@@ -135,6 +139,7 @@ impl Told {
 
 /// Why a run ended early.
 #[derive(Debug)]
+#[expect(dead_code, reason = "shown when a test fails")]
 pub(crate) enum Stop {
     Failed(LogFailed),
     Open(OpenError),

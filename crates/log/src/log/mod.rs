@@ -5,24 +5,27 @@
 //! can say what was durable before it was written. After a commit fails the log has stopped for
 //! good: what the disk then holds only a recovery can tell.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod error;
+mod reclaim;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use thiserror::Error;
 
-use crate::format::{RECORD_HEADER_SIZE, RecordKind, SegmentHeader, seal_record};
-use crate::job::{Commit, Job, JobOutcome, Outcome, Prepare, Retire, Task, Write, WriteSnapshot};
+use crate::format::{
+    MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, RecordKind, SegmentHeader, seal_record,
+};
+use crate::job::{Commit, Job, JobOutcome, Outcome, Prepare, Task, Write};
 use crate::options::room_bytes;
 use crate::reader::body::{Body, RecentBatches};
 use crate::recovery::{self, OpenError, Recovered, Recovery};
-use crate::segment::{MakeError, Recycled, Salts, Segment, Source};
-use crate::snapshot::SnapshotError;
+use crate::segment::{MakeError, Recycled, Salts, Segment, Source, memory_size};
 use crate::storage::{IoFailure, Storage};
 use crate::{BatchBuilder, BodyLocation, Epoch, LogOptions, LogPosition, Replay};
 
-/// Two snapshots are kept, so that a damaged one does not cost the log.
-const SNAPSHOTS_KEPT: usize = 2;
+pub use error::{AppendError, BeginSnapshotError, LogFailed, ReserveError};
+use reclaim::Reclaim;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {
@@ -49,15 +52,7 @@ pub struct Log {
     successor: Successor,
     recycled: Vec<Recycled>,
 
-    /// Valid snapshots, oldest first.
-    snapshots: Vec<LogPosition>,
-    /// Snapshot files that are damaged; they go when two newer ones are there.
-    snapshots_damaged: Vec<LogPosition>,
-    snapshot: Option<PendingSnapshot>,
-    snapshot_error: Option<IoFailure>,
-    snapshot_size_bytes: u64,
-    bytes_since_snapshot: u64,
-    retired: Retired,
+    reclaim: Reclaim,
 }
 
 /// The segment after the active one.
@@ -70,23 +65,6 @@ enum Successor {
     NoSpace,
 }
 
-struct PendingSnapshot {
-    position: LogPosition,
-    /// Bases of segments that are needed for their bodies.
-    live: BTreeSet<LogPosition>,
-    /// What was counted when it was begun; counted again if it cannot be written.
-    bytes_before: u64,
-    /// `None` when the job is on its way.
-    job: Option<WriteSnapshot>,
-}
-
-#[derive(Default)]
-struct Retired {
-    snapshots: Vec<LogPosition>,
-    segments: Vec<Arc<Segment>>,
-    running: bool,
-}
-
 /// Permission to append one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
@@ -96,77 +74,6 @@ pub struct Reservation {
     pub position: LogPosition,
     /// Bounds the batch's [`len_bytes`](BatchBuilder::len_bytes).
     pub room_bytes: u64,
-}
-
-/// Why there is no room for a batch.
-#[derive(Clone, Debug, Error)]
-pub enum ReserveError {
-    /// The disk is full. Settlements may still find room.
-    #[error("there is no space for another segment")]
-    NoSpace,
-    /// The next segment is still being prepared: run the pending job and ask again.
-    #[error("the next segment is not prepared yet")]
-    NotPrepared,
-    /// The log has stopped.
-    #[error(transparent)]
-    Failed(#[from] LogFailed),
-}
-
-/// Why a batch was not staged. Nothing changed.
-#[derive(Clone, Debug, Error)]
-pub enum AppendError {
-    /// Another owner has begun a newer epoch, or the reservation is of an older one.
-    #[error("epoch {given} is not the current epoch {current}")]
-    StaleEpoch {
-        /// The epoch of the append.
-        given: Epoch,
-        /// The log's.
-        current: Epoch,
-    },
-    /// Something else was appended since the reservation.
-    #[error("position {given} is not the end of the log, {end}")]
-    StalePosition {
-        /// The position of the append or of its batch.
-        given: LogPosition,
-        /// The log's end.
-        end: LogPosition,
-    },
-    /// The batch exceeds its reservation.
-    #[error("a batch of {size_bytes} bytes is above the room of {room_bytes} bytes")]
-    TooLarge {
-        /// Size of the batch's payload.
-        size_bytes: u64,
-        /// What there is room for.
-        room_bytes: u64,
-    },
-    /// The log has stopped.
-    #[error(transparent)]
-    Failed(#[from] LogFailed),
-}
-
-/// The log has stopped for good because the storage failed. Only a new open can tell what is
-/// durable beyond the last position that was reported.
-#[derive(Clone, Debug, Error)]
-#[error("the log has stopped: {0}")]
-pub struct LogFailed(#[source] pub IoFailure);
-
-/// Why no snapshot was begun.
-#[derive(Clone, Debug, Error)]
-pub enum BeginSnapshotError {
-    /// The state to be copied could be taken back by a crash.
-    #[error("the log is durable up to {durable} only, and ends at {end}")]
-    NotDurable {
-        /// Durable up to here.
-        durable: LogPosition,
-        /// The log's end.
-        end: LogPosition,
-    },
-    /// One is being written.
-    #[error("another snapshot is being written")]
-    Busy,
-    /// The log has stopped.
-    #[error(transparent)]
-    Failed(#[from] LogFailed),
 }
 
 /// A segment and the positions that it answers for.
@@ -195,8 +102,10 @@ pub struct LogSpace {
     pub is_full: bool,
     /// Retired segments kept to be used again.
     pub recycled: usize,
-    /// Size of all these files and of the snapshots.
+    /// Size of all these files.
     pub size_bytes: u64,
+    /// Size of the last snapshot that was written since the open.
+    pub snapshot_size_bytes: Option<u64>,
     /// What the active segment has room for.
     pub active_room_bytes: u64,
     /// Memory held for readers of recent bodies.
@@ -251,16 +160,12 @@ impl Log {
             recent: RecentBatches::new(options.recent_bytes_max),
             successor: Successor::Wanted,
             recycled: Vec::new(),
-            snapshots,
-            snapshots_damaged,
-            snapshot: None,
-            snapshot_error: None,
-            snapshot_size_bytes: 0,
-            bytes_since_snapshot,
-            retired: Retired {
-                segments: superseded,
-                ..Retired::default()
-            },
+            reclaim: Reclaim::resume(
+                snapshots,
+                snapshots_damaged,
+                superseded,
+                bytes_since_snapshot,
+            ),
         };
         (log, recovery)
     }
@@ -364,10 +269,24 @@ impl Log {
     pub fn mark(&mut self) -> bool {
         let is_due = self.failed.is_none() && self.unmarked && self.durable == self.end;
         if is_due {
-            self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
+            self.stage_marks();
             self.unmarked = false;
         }
         is_due
+    }
+
+    /// Stages a mark, and if there is room a second one in the next page of the disk: the loss of
+    /// any one page then never takes the last batch and all that proves it.
+    fn stage_marks(&mut self) {
+        let end = self.active.offset_of(self.end) + MARK_RECORD_SIZE;
+        let padding = end.next_multiple_of(PAGE_SIZE) - end;
+        if padding + MARK_RECORD_SIZE <= self.active_room_bytes() {
+            self.stage(
+                RecordKind::Mark,
+                vec![0; RECORD_HEADER_SIZE + memory_size(padding)],
+            );
+        }
+        self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
     }
 
     /// Goes on in the prepared segment.
@@ -398,7 +317,7 @@ impl Log {
             self.end <= self.active.header.limit(),
             "a record fits its segment"
         );
-        self.bytes_since_snapshot += size_bytes;
+        self.reclaim.bytes_since_snapshot += size_bytes;
         let record = Bytes::from(buffer);
         self.staged.push(Write {
             segment: Arc::clone(&self.active),
@@ -465,44 +384,6 @@ impl Log {
         }
     }
 
-    /// Begins a snapshot of the state as it is at the log's end, and says whether there is
-    /// anything to write: not if nothing was appended since the last one.
-    ///
-    /// `live` are the bases of those segments that hold bodies still needed; a segment that is
-    /// not among them goes once two snapshots lie behind it. The parts are written by a job.
-    pub fn snapshot(
-        &mut self,
-        parts: Vec<Bytes>,
-        live: BTreeSet<LogPosition>,
-    ) -> Result<bool, BeginSnapshotError> {
-        self.check_failed()?;
-        if self.durable != self.end {
-            return Err(BeginSnapshotError::NotDurable {
-                durable: self.durable,
-                end: self.end,
-            });
-        }
-        if self.snapshot.is_some() {
-            return Err(BeginSnapshotError::Busy);
-        }
-        let position = self.end;
-        if self.snapshots.last() == Some(&position) {
-            self.retire_before_snapshots(&live);
-            return Ok(false);
-        }
-        self.snapshot = Some(PendingSnapshot {
-            position,
-            live,
-            bytes_before: std::mem::take(&mut self.bytes_since_snapshot),
-            job: Some(WriteSnapshot {
-                position,
-                chain: self.chain,
-                parts,
-            }),
-        });
-        Ok(true)
-    }
-
     /// A body, wherever it is; `None` if no segment holds its position any more. Does no I/O.
     ///
     /// Works from the append on. What is shown to anybody must wait until it is durable.
@@ -553,26 +434,6 @@ impl Log {
         self.segment_at(record).map(|segment| self.span(segment))
     }
 
-    /// How much was appended since the last snapshot was begun.
-    pub fn bytes_since_snapshot(&self) -> u64 {
-        self.bytes_since_snapshot
-    }
-
-    /// Position of the newest snapshot that is durable.
-    pub fn last_snapshot(&self) -> Option<LogPosition> {
-        self.snapshots.last().copied()
-    }
-
-    /// Whether a snapshot was begun and is not durable yet.
-    pub fn is_snapshotting(&self) -> bool {
-        self.snapshot.is_some()
-    }
-
-    /// Why the last snapshot was not written: the disk was full.
-    pub fn snapshot_error(&self) -> Option<&IoFailure> {
-        self.snapshot_error.as_ref()
-    }
-
     /// What the log takes, for metrics.
     pub fn space(&self) -> LogSpace {
         let successor = match &self.successor {
@@ -583,7 +444,6 @@ impl Log {
         let recycled = self.recycled.iter();
         let size_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>()
             + recycled.map(|r| r.capacity_bytes).sum::<u64>()
-            + self.snapshot_size_bytes
             + successor;
         LogSpace {
             segments: self.segments.len(),
@@ -591,13 +451,14 @@ impl Log {
             is_full: matches!(self.successor, Successor::NoSpace),
             recycled: self.recycled.len(),
             size_bytes,
+            snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),
             recent_bytes: self.recent.held_bytes(),
         }
     }
 }
 
-/// What becomes of jobs, and the choice of what to retire.
+/// Commits and the preparation of segments.
 impl Log {
     fn check_failed(&self) -> Result<(), LogFailed> {
         self.failed.clone().map_or(Ok(()), Err)
@@ -674,114 +535,6 @@ impl Log {
         None
     }
 
-    fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
-        self.snapshot
-            .as_mut()
-            .and_then(|pending| pending.job.take())
-    }
-
-    fn snapshot_done(&mut self, size_bytes: u64) {
-        let Some(pending) = self.snapshot.take() else {
-            return;
-        };
-        self.snapshot_error = None;
-        self.snapshot_size_bytes = size_bytes;
-        self.snapshots.push(pending.position);
-        // A damaged file at the same position has just been replaced.
-        self.snapshots_damaged
-            .retain(|damaged| *damaged != pending.position);
-        self.retire_before_snapshots(&pending.live);
-    }
-
-    fn snapshot_failed(&mut self, error: SnapshotError) -> Option<IoFailure> {
-        if let Some(pending) = self.snapshot.take() {
-            self.bytes_since_snapshot += pending.bytes_before;
-        }
-        match error {
-            SnapshotError::Unfinished(failure) if failure.is_no_space() => {
-                self.snapshot_error = Some(failure);
-                None
-            }
-            SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure) => Some(failure),
-        }
-    }
-
-    /// Retires what neither of the two newest snapshots needs.
-    fn retire_before_snapshots(&mut self, live: &BTreeSet<LogPosition>) {
-        let Some(surplus) = self.snapshots.len().checked_sub(SNAPSHOTS_KEPT) else {
-            // A single snapshot has nothing to fall back on but the log from its beginning.
-            return;
-        };
-        self.retired
-            .snapshots
-            .extend(self.snapshots.drain(..surplus));
-        let older = self.snapshots[0];
-        let damaged = &mut self.snapshots_damaged;
-        self.retired
-            .snapshots
-            .extend(damaged.extract_if(.., |position| *position < older));
-        self.retired.snapshots.sort_unstable();
-        for base in self.unneeded(older, live) {
-            self.retired.segments.extend(self.segments.remove(&base));
-        }
-    }
-
-    /// Bases of the segments that lie before a position and hold nothing live.
-    fn unneeded(&self, before: LogPosition, live: &BTreeSet<LogPosition>) -> Vec<LogPosition> {
-        let mut unneeded = Vec::new();
-        let mut kept: Option<&Segment> = None;
-        let mut segments = self.segments.values().peekable();
-        while let Some(segment) = segments.next() {
-            let next = segments.peek().map(|next| &***next);
-            // A segment that took over within another stays as long as that one, which would
-            // otherwise seem to answer for what lies behind the takeover.
-            let limits_kept = kept.is_some_and(|kept| segment.first() < kept.header.limit());
-            if next.is_some()
-                && segment.end_before(next) <= before
-                && !live.contains(&segment.base())
-                && !limits_kept
-            {
-                unneeded.push(segment.base());
-            } else {
-                kept = Some(segment);
-            }
-        }
-        unneeded
-    }
-
-    fn next_retire(&mut self) -> Option<Retire> {
-        let retired = &mut self.retired;
-        if retired.running || (retired.snapshots.is_empty() && retired.segments.is_empty()) {
-            return None;
-        }
-        retired.running = true;
-        let snapshots = std::mem::take(&mut retired.snapshots);
-        let segments = std::mem::take(&mut retired.segments);
-        Some(Retire {
-            snapshots,
-            segments,
-            recycled_max: self
-                .options
-                .recycled_segments_max
-                .saturating_sub(self.recycled.len()),
-            recycled_capacity_bytes_min: self.next_capacity_bytes(),
-        })
-    }
-
-    fn retire_done(&mut self, result: Result<Vec<Recycled>, IoFailure>) -> Option<IoFailure> {
-        self.retired.running = false;
-        match result {
-            Ok(recycled) => {
-                self.recycled.extend(recycled);
-                self.retry_prepare();
-                None
-            }
-            // Names that could not be changed are found again by the next open.
-            Err(failure) if failure.is_no_space() => None,
-            Err(failure) => Some(failure),
-        }
-    }
-
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
         let address = record.as_u64();
         let base = address.checked_sub(crate::format::SEGMENT_HEADER_BLOCK_SIZE)?;
@@ -806,7 +559,3 @@ impl Log {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "log_tests.rs"]
-mod tests;

@@ -1,0 +1,26 @@
+//! Makes the golden data directory of the current format.
+//!
+//! ```text
+//! cargo run -p kew-log --example golden -- crates/log/tests/golden/v1
+//! ```
+//!
+//! Run it once for a new format version, into a new directory, and keep those of all versions
+//! before: a test opens each of them. A directory that was released is never made again.
+
+use std::{env, fs, io, path::PathBuf};
+
+use kew_log::FileStorage;
+
+#[path = "../tests/golden/scenario.rs"]
+mod scenario;
+
+fn main() -> io::Result<()> {
+    let Some(path) = env::args_os().nth(1).map(PathBuf::from) else {
+        return Err(io::Error::other("say where the directory shall be"));
+    };
+    fs::create_dir(&path)?;
+    fs::write(path.join("MANIFEST"), scenario::MANIFEST)?;
+    let storage = FileStorage::open(path.join("partition-0"))?;
+    scenario::write(&storage);
+    Ok(())
+}

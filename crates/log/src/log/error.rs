@@ -1,0 +1,77 @@
+//! Why the log does not do what it is asked.
+
+use thiserror::Error;
+
+use crate::storage::IoFailure;
+use crate::{Epoch, LogPosition};
+
+/// Why there is no room for a batch.
+#[derive(Clone, Debug, Error)]
+pub enum ReserveError {
+    /// The disk is full. Settlements may still find room.
+    #[error("there is no space for another segment")]
+    NoSpace,
+    /// The next segment is still being prepared: run the pending job and ask again.
+    #[error("the next segment is not prepared yet")]
+    NotPrepared,
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// Why a batch was not staged. Nothing changed.
+#[derive(Clone, Debug, Error)]
+pub enum AppendError {
+    /// Another owner has begun a newer epoch, or the reservation is of an older one.
+    #[error("epoch {given} is not the current epoch {current}")]
+    StaleEpoch {
+        /// The epoch of the append.
+        given: Epoch,
+        /// The log's.
+        current: Epoch,
+    },
+    /// Something else was appended since the reservation.
+    #[error("position {given} is not the end of the log, {end}")]
+    StalePosition {
+        /// The position of the append or of its batch.
+        given: LogPosition,
+        /// The log's end.
+        end: LogPosition,
+    },
+    /// The batch exceeds its reservation.
+    #[error("a batch of {size_bytes} bytes is above the room of {room_bytes} bytes")]
+    TooLarge {
+        /// Size of the batch's payload.
+        size_bytes: u64,
+        /// What there is room for.
+        room_bytes: u64,
+    },
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+/// The log has stopped for good because the storage failed. Only a new open can tell what is
+/// durable beyond the last position that was reported.
+#[derive(Clone, Debug, Error)]
+#[error("the log has stopped: {0}")]
+pub struct LogFailed(#[source] pub IoFailure);
+
+/// Why no snapshot was begun.
+#[derive(Clone, Debug, Error)]
+pub enum BeginSnapshotError {
+    /// The state to be copied could be taken back by a crash.
+    #[error("the log is durable up to {durable} only, and ends at {end}")]
+    NotDurable {
+        /// Durable up to here.
+        durable: LogPosition,
+        /// The log's end.
+        end: LogPosition,
+    },
+    /// One is being written.
+    #[error("another snapshot is being written")]
+    Busy,
+    /// The log has stopped.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}

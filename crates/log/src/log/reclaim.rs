@@ -1,0 +1,241 @@
+//! Snapshots, and what they allow to retire.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{BeginSnapshotError, Log};
+use crate::LogPosition;
+use crate::job::{Retire, WriteSnapshot};
+use crate::segment::{Recycled, Segment};
+use crate::snapshot::SnapshotError;
+use crate::storage::IoFailure;
+
+/// Two snapshots are kept, so that a damaged one does not cost the log.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// What is known of snapshots, and what waits for its name to be taken away.
+pub(super) struct Reclaim {
+    /// Valid snapshots, oldest first.
+    snapshots: Vec<LogPosition>,
+    /// Snapshot files that are damaged; they go when two newer ones are there.
+    snapshots_damaged: Vec<LogPosition>,
+    pending: Option<PendingSnapshot>,
+    /// Why the last one was given up.
+    snapshot_error: Option<IoFailure>,
+    pub(super) snapshot_size_bytes: Option<u64>,
+    pub(super) bytes_since_snapshot: u64,
+    retired_snapshots: Vec<LogPosition>,
+    retired_segments: Vec<Arc<Segment>>,
+    is_retiring: bool,
+}
+
+struct PendingSnapshot {
+    position: LogPosition,
+    /// Bases of segments that are needed for their bodies.
+    live: BTreeSet<LogPosition>,
+    /// What was counted when it was begun; counted again if it cannot be written.
+    bytes_before: u64,
+    /// `None` when the job is on its way.
+    job: Option<WriteSnapshot>,
+}
+
+impl Reclaim {
+    pub(super) fn resume(
+        snapshots: Vec<LogPosition>,
+        snapshots_damaged: Vec<LogPosition>,
+        superseded: Vec<Arc<Segment>>,
+        bytes_since_snapshot: u64,
+    ) -> Self {
+        Self {
+            snapshots,
+            snapshots_damaged,
+            pending: None,
+            snapshot_error: None,
+            snapshot_size_bytes: None,
+            bytes_since_snapshot,
+            retired_snapshots: Vec::new(),
+            retired_segments: superseded,
+            is_retiring: false,
+        }
+    }
+}
+
+impl Log {
+    /// Begins a snapshot of the state as it is at the log's end, and says whether there is
+    /// anything to write: not if nothing was appended since the last one.
+    ///
+    /// `live` are the bases of those segments that hold bodies still needed; a segment that is
+    /// not among them goes once two snapshots lie behind it. The parts are written by a job.
+    pub fn snapshot(
+        &mut self,
+        parts: Vec<Bytes>,
+        live: BTreeSet<LogPosition>,
+    ) -> Result<bool, BeginSnapshotError> {
+        self.check_failed()?;
+        if self.durable != self.end {
+            return Err(BeginSnapshotError::NotDurable {
+                durable: self.durable,
+                end: self.end,
+            });
+        }
+        if self.reclaim.pending.is_some() {
+            return Err(BeginSnapshotError::Busy);
+        }
+        let position = self.end;
+        if self.reclaim.snapshots.last() == Some(&position) {
+            self.retire_before_snapshots(&live);
+            return Ok(false);
+        }
+        self.reclaim.pending = Some(PendingSnapshot {
+            position,
+            live,
+            bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),
+            job: Some(WriteSnapshot {
+                position,
+                chain: self.chain,
+                parts,
+            }),
+        });
+        Ok(true)
+    }
+
+    /// How much was appended since the last snapshot was begun.
+    pub fn bytes_since_snapshot(&self) -> u64 {
+        self.reclaim.bytes_since_snapshot
+    }
+
+    /// Position of the newest snapshot that is durable.
+    pub fn last_snapshot(&self) -> Option<LogPosition> {
+        self.reclaim.snapshots.last().copied()
+    }
+
+    /// Whether a snapshot was begun and is not durable yet.
+    pub fn is_snapshotting(&self) -> bool {
+        self.reclaim.pending.is_some()
+    }
+
+    /// Why the last snapshot was not written: the disk was full.
+    pub fn snapshot_error(&self) -> Option<&IoFailure> {
+        self.reclaim.snapshot_error.as_ref()
+    }
+}
+
+/// What becomes of jobs, and the choice of what to retire.
+impl Log {
+    pub(super) fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
+        self.reclaim
+            .pending
+            .as_mut()
+            .and_then(|pending| pending.job.take())
+    }
+
+    pub(super) fn snapshot_done(&mut self, size_bytes: u64) {
+        let Some(pending) = self.reclaim.pending.take() else {
+            return;
+        };
+        self.reclaim.snapshot_error = None;
+        self.reclaim.snapshot_size_bytes = Some(size_bytes);
+        self.reclaim.snapshots.push(pending.position);
+        // A damaged file at the same position has just been replaced.
+        self.reclaim
+            .snapshots_damaged
+            .retain(|damaged| *damaged != pending.position);
+        self.retire_before_snapshots(&pending.live);
+    }
+
+    pub(super) fn snapshot_failed(&mut self, error: SnapshotError) -> Option<IoFailure> {
+        if let Some(pending) = self.reclaim.pending.take() {
+            self.reclaim.bytes_since_snapshot += pending.bytes_before;
+        }
+        match error {
+            SnapshotError::Unfinished(failure) if failure.is_no_space() => {
+                self.reclaim.snapshot_error = Some(failure);
+                None
+            }
+            SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure) => Some(failure),
+        }
+    }
+
+    /// Retires what neither of the two newest snapshots needs.
+    fn retire_before_snapshots(&mut self, live: &BTreeSet<LogPosition>) {
+        let reclaim = &mut self.reclaim;
+        let Some(surplus) = reclaim.snapshots.len().checked_sub(SNAPSHOTS_KEPT) else {
+            // A single snapshot has nothing to fall back on but the log from its beginning.
+            return;
+        };
+        let retired = &mut reclaim.retired_snapshots;
+        retired.extend(reclaim.snapshots.drain(..surplus));
+        let older = reclaim.snapshots[0];
+        let damaged = &mut reclaim.snapshots_damaged;
+        retired.extend(damaged.extract_if(.., |position| *position < older));
+        retired.sort_unstable();
+        for base in self.unneeded(older, live) {
+            self.reclaim
+                .retired_segments
+                .extend(self.segments.remove(&base));
+        }
+    }
+
+    /// Bases of the segments that lie before a position and hold nothing live.
+    fn unneeded(&self, before: LogPosition, live: &BTreeSet<LogPosition>) -> Vec<LogPosition> {
+        let mut unneeded = Vec::new();
+        let mut kept_before: Option<&Segment> = None;
+        let mut segments = self.segments.values().peekable();
+        while let Some(segment) = segments.next() {
+            let next = segments.peek().map(|next| &***next);
+            // A segment that took over within another stays as long as that one, which would
+            // otherwise seem to answer for what lies behind the takeover.
+            let limits_kept = kept_before.is_some_and(|kept| segment.first() < kept.header.limit());
+            if next.is_some()
+                && segment.end_before(next) <= before
+                && !live.contains(&segment.base())
+                && !limits_kept
+            {
+                unneeded.push(segment.base());
+                kept_before = None;
+            } else {
+                kept_before = Some(segment);
+            }
+        }
+        unneeded
+    }
+
+    pub(super) fn next_retire(&mut self) -> Option<Retire> {
+        let reclaim = &mut self.reclaim;
+        let nothing = reclaim.retired_snapshots.is_empty() && reclaim.retired_segments.is_empty();
+        if reclaim.is_retiring || nothing {
+            return None;
+        }
+        reclaim.is_retiring = true;
+        let snapshots = std::mem::take(&mut reclaim.retired_snapshots);
+        let segments = std::mem::take(&mut reclaim.retired_segments);
+        Some(Retire {
+            snapshots,
+            segments,
+            recycled_max: self
+                .options
+                .recycled_segments_max
+                .saturating_sub(self.recycled.len()),
+            recycled_capacity_bytes_min: self.next_capacity_bytes(),
+        })
+    }
+
+    pub(super) fn retire_done(
+        &mut self,
+        result: Result<Vec<Recycled>, IoFailure>,
+    ) -> Option<IoFailure> {
+        self.reclaim.is_retiring = false;
+        match result {
+            Ok(recycled) => {
+                self.recycled.extend(recycled);
+                self.retry_prepare();
+                None
+            }
+            // Names that could not be changed are found again by the next open.
+            Err(failure) if failure.is_no_space() => None,
+            Err(failure) => Some(failure),
+        }
+    }
+}
