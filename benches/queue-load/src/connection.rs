@@ -98,7 +98,7 @@ impl Connection {
         body: &[u8],
     ) {
         let endpoint = &self.endpoint;
-        let date = self.date.now();
+        let date = self.date.at((endpoint.clock)());
         let (content_type, signed_length) = if body.is_empty() {
             ("", String::new())
         } else {
@@ -191,8 +191,7 @@ struct Date {
 }
 
 impl Date {
-    fn now(&mut self) -> &str {
-        let now = SystemTime::now();
+    fn at(&mut self, now: SystemTime) -> &str {
         let second = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());

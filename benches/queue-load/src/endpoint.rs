@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::SystemTime;
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -23,6 +24,7 @@ pub struct Endpoint {
     pub(crate) account: String,
     pub(crate) key: hmac::Key,
     pub(crate) version: String,
+    pub(crate) clock: fn() -> SystemTime,
 }
 
 impl Endpoint {
@@ -58,6 +60,7 @@ impl Endpoint {
             account: account.to_owned(),
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),
             version: Self::DEFAULT_VERSION.to_owned(),
+            clock: SystemTime::now,
         })
     }
 
@@ -91,6 +94,20 @@ impl Endpoint {
     #[must_use]
     pub fn with_version(mut self, version: &str) -> Self {
         version.clone_into(&mut self.version);
+        self
+    }
+
+    /// Dates requests by another clock than the system's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: fn() -> SystemTime) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sends requests elsewhere, to a proxy for example. What is signed stays the same.
+    #[must_use]
+    pub fn through(mut self, address: SocketAddr) -> Self {
+        self.address = address;
         self
     }
 

@@ -8,6 +8,7 @@ mod admission;
 mod broker;
 mod clock;
 mod partition;
+mod repair;
 mod runner;
 mod waiters;
 
@@ -17,3 +18,6 @@ pub use clock::{Clock, ClockReading};
 pub use partition::{
     Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
 };
+// The vocabulary of what a repair lists.
+pub use kew_engine::Timestamp;
+pub use repair::{Losses, LostMessage, Repair, RepairError};

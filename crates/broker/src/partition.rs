@@ -20,10 +20,11 @@ use kew_log::{
     AppendError, BatchBuilder, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions,
     LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, Storage,
 };
+use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
-use crate::Class;
 use crate::waiters::Waiters;
+use crate::{Class, body_size_bytes};
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
@@ -105,9 +106,30 @@ pub struct Partition<T> {
     catalogue_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
-    out_of_space: bool,
+    /// The time of the latest turn.
+    now: Timestamp,
+    /// When a command was last decided.
+    active_at: Timestamp,
+    /// Whether the log's end was marked since then.
+    is_marked: bool,
+    /// Set while the disk is full: when to try it again.
+    space_retry_at: Option<Timestamp>,
+    /// No snapshot is tried before: the disk was too full for the last one.
+    snapshot_retry_at: Timestamp,
     stopped: bool,
 }
+
+/// After this long without a command, the log's end is marked as durable.
+const IDLE_BEFORE_MARK_MS: u64 = 100;
+
+/// How often a full disk is tried again.
+const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
+
+/// How many due events a turn may add on a full disk.
+const SETTLEMENT_TICK_BUDGET: u32 = 16;
+
+/// The largest command that is let through on a full disk, with its events, in bytes of a batch.
+const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
 
 impl<T> Partition<T> {
     /// Opens the log, replays it, and makes a new partition of an empty one.
@@ -131,13 +153,36 @@ impl<T> Partition<T> {
             catalogue_record: None,
             options,
             last_snapshot_bytes: 0,
-            out_of_space: false,
+            now: Timestamp::ZERO,
+            active_at: Timestamp::ZERO,
+            is_marked: false,
+            space_retry_at: None,
+            snapshot_retry_at: Timestamp::ZERO,
             stopped: false,
         };
         if !partition.state.is_initialized() {
             partition.initialize(secret, wall)?;
         }
         Ok((partition, recovery))
+    }
+
+    /// Opens a partition whose log was repaired, and leaves it as an ordinary stop would: with a
+    /// second snapshot behind the one that the repair has made.
+    pub(crate) fn open_repaired(
+        storage: &dyn Storage,
+        options: PartitionOptions,
+        entropy: u64,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(), OpenPartitionError> {
+        let (mut partition, _) = Self::open(storage, options, entropy, secret, wall)?;
+        partition.log.force_mark();
+        partition.log.run_commit()?;
+        partition.snapshot();
+        while let Some(job) = partition.log.next_job() {
+            partition.log.complete(job.run(storage))?;
+        }
+        Ok(())
     }
 
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
@@ -171,25 +216,36 @@ impl<T> Partition<T> {
             );
             return TurnEnd::Done;
         }
-        let (reservation, space) = match self.reserve() {
+        self.now = now;
+        self.keep_up(now, commands.is_empty());
+        let (reservation, space) = match self.reserve(now) {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
         let mut batch = Batch::at(reservation.position);
-        let (room, largest) = (reservation.room_bytes, self.options.command_size_bytes_max);
-        // What takes no room can always be decided.
-        let has_room = |batch: &Batch| {
-            let left = room.saturating_sub(batch.builder.len_bytes() as u64);
-            space == Space::None || left >= largest
+        let room = reservation.room_bytes;
+        let largest = match space {
+            Space::Plenty => self.options.command_size_bytes_max,
+            Space::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
+            // What takes no room can always be decided.
+            Space::None => 0,
         };
-        if space == Space::Plenty {
-            Turn::new(&mut self.state, now, &mut batch).tick(self.options.tick_budget);
-        }
+        let has_room =
+            |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64) >= largest;
+        let mut turn = Turn::new(&mut self.state, now, &mut batch);
+        match space {
+            Space::Plenty => turn.tick(self.options.tick_budget),
+            // Expired messages go on a full disk, too, or nothing would ever make room for them.
+            Space::SettlementOnly => {
+                turn.tick(self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET))
+            }
+            Space::None => turn.tick(0),
+        };
         let mut decided = Vec::with_capacity(commands.len());
         while has_room(&batch)
             && let Some((ticket, command)) = commands.pop_front()
         {
-            if !space.admits(&command) {
+            if !space.admits(&self.state, &command) {
                 replies.push((ticket, Err(Rejection::Busy)));
                 continue;
             }
@@ -208,25 +264,57 @@ impl<T> Partition<T> {
         }
     }
 
-    fn reserve(&mut self) -> Result<(Reservation, Space), WaitForJob> {
-        let plenty = self.log.reserve();
-        self.out_of_space = matches!(plenty, Err(ReserveError::NoSpace));
-        match plenty {
-            Ok(reservation) => Ok((reservation, Space::Plenty)),
-            Err(ReserveError::NoSpace) => Ok(match self.log.reserve_for_settlement() {
-                Ok(reservation)
-                    if reservation.room_bytes >= self.options.command_size_bytes_max =>
-                {
-                    (reservation, Space::SettlementOnly)
-                }
-                _ => (self.nothing_reserved(), Space::None),
-            }),
-            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+    /// What is done at its time, whether or not anybody asks for something.
+    fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
+        if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
+            self.space_retry_at = Some(now.plus_ms(SPACE_RETRY_INTERVAL_MS));
+            self.log.retry_prepare();
+            self.make_space();
+        }
+        if !is_idle {
+            self.active_at = now;
+            self.is_marked = false;
+        } else if !self.is_marked && self.mark_at().has_passed(now) {
+            self.log.mark();
+            self.is_marked = true;
+        }
+    }
+
+    /// What was drained becomes space when two snapshots lie behind it. The mark makes the second
+    /// differ from the first.
+    fn make_space(&mut self) {
+        self.snapshot();
+        if self.log.can_free_segments(&self.live_segments()) {
+            self.log.force_mark();
+        }
+    }
+
+    fn mark_at(&self) -> Timestamp {
+        self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
+    }
+
+    fn reserve(&mut self, now: Timestamp) -> Result<(Reservation, Space), WaitForJob> {
+        match self.log.reserve() {
+            Ok(reservation) => {
+                self.space_retry_at = None;
+                return Ok((reservation, Space::Plenty));
+            }
+            // While a full disk is being tried again, consumers do not wait for the outcome.
+            Err(ReserveError::NotPrepared) if self.space_retry_at.is_none() => {
+                return Err(WaitForJob);
+            }
+            Err(ReserveError::NotPrepared | ReserveError::NoSpace) => {}
             Err(ReserveError::Failed(_)) => {
                 self.stopped = true;
-                Err(WaitForJob)
+                return Err(WaitForJob);
             }
         }
+        self.space_retry_at
+            .get_or_insert(now.plus_ms(SPACE_RETRY_INTERVAL_MS));
+        Ok(match self.log.reserve_for_settlement() {
+            Ok(reservation) => (reservation, Space::SettlementOnly),
+            Err(_) => (self.nothing_reserved(), Space::None),
+        })
     }
 
     /// What a turn works with that must not write anything.
@@ -268,7 +356,9 @@ impl<T> Partition<T> {
             Err(refusal) => Err(Rejection::Refused(refusal)),
         };
         match record {
-            Some(record) if record >= self.log.durable() => {
+            Some(record)
+                if record >= self.log.durable() && !is_planted(Bug::AnsweredBeforeDurable) =>
+            {
                 self.waiters.wait(record, (ticket, reply));
             }
             _ => replies.push((ticket, reply)),
@@ -302,9 +392,14 @@ impl<T> Partition<T> {
         outcome: JobOutcome,
         replies: &mut Vec<(T, Reply)>,
     ) -> Result<(), LogFailed> {
+        let durable_before = self.log.durable();
+        let was_snapshotting = self.log.is_snapshotting();
         let completed = self.log.complete(outcome);
+        if was_snapshotting && !self.log.is_snapshotting() && self.log.snapshot_error().is_some() {
+            self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);
+        }
         if completed.is_err() {
-            self.stopped = true;
+            self.stopped = !is_planted(Bug::FailureIgnored);
             let mut unknown = Vec::new();
             self.waiters.abandon(&mut unknown);
             replies.extend(
@@ -319,14 +414,33 @@ impl<T> Partition<T> {
             assert!(self.waiters.is_empty(), "an answer waits for nothing");
             self.last_record_of.clear();
             self.catalogue_record = None;
+            // Here and not when the partition rests: under load it never does.
+            if self.log.durable() != durable_before {
+                self.snapshot_if_due();
+            }
         }
         Ok(())
     }
 
-    /// Makes a snapshot if one is due and nothing is on its way to the disk.
+    /// Stops for good. Whether what waits was carried out is unknown.
+    pub fn stop(&mut self, replies: &mut Vec<(T, Reply)>) {
+        self.stopped = true;
+        let mut unknown = Vec::new();
+        self.waiters.abandon(&mut unknown);
+        replies.extend(
+            unknown
+                .into_iter()
+                .map(|(ticket, _)| (ticket, Err(Rejection::Stopped))),
+        );
+    }
+
+    /// Makes a snapshot if one is due and nothing is on its way to the disk. The partition does so by
+    /// itself when a commit is complete.
     pub fn snapshot_if_due(&mut self) {
         let after = self.last_snapshot_bytes.saturating_mul(4);
-        if self.log.bytes_since_snapshot() >= after.max(self.options.snapshot_after_bytes) {
+        if self.log.bytes_since_snapshot() >= after.max(self.options.snapshot_after_bytes)
+            && self.snapshot_retry_at.has_passed(self.now)
+        {
             self.snapshot();
         }
     }
@@ -351,6 +465,9 @@ impl<T> Partition<T> {
     fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments: Vec<_> = self.log.segments().collect();
         let mut is_live = vec![false; segments.len()];
+        if is_planted(Bug::LiveSegmentRetired) {
+            return BTreeSet::new();
+        }
         for body in self.state.bodies() {
             let record = LogPosition::new(body.record);
             let after = segments.partition_point(|segment| segment.first <= record);
@@ -372,19 +489,17 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Tries again to prepare space after the disk was full.
-    pub fn retry_space(&mut self) {
-        self.log.retry_prepare();
-    }
-
     /// When a turn is due though nobody asks for one.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.state.next_deadline()
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let mark = (!self.is_marked).then(|| self.mark_at());
+        // On a full disk what is due has to wait until there is space.
+        let due = self.space_retry_at.or_else(|| self.state.next_deadline());
+        [mark, due].into_iter().flatten().min()
     }
 
     /// Whether the disk was full at the last turn.
     pub fn is_out_of_space(&self) -> bool {
-        self.out_of_space
+        self.space_retry_at.is_some()
     }
 
     /// Whether the partition has stopped for good.
@@ -427,14 +542,20 @@ enum Space {
 }
 
 impl Space {
-    fn admits(self, command: &Command) -> bool {
-        let writes_nothing = matches!(
-            command,
-            Command::Peek { .. } | Command::ReadQueue { .. } | Command::ListQueues { .. }
-        );
+    fn admits(self, state: &State, command: &Command) -> bool {
+        let writes_nothing = match command {
+            Command::Peek { .. } | Command::ReadQueue { .. } | Command::ListQueues { .. } => true,
+            // Workers create their queue when they start, to be sure that it is there.
+            Command::CreateQueue { queue, .. } => state.has_entity(queue),
+            _ => false,
+        };
         match self {
             Self::Plenty => true,
-            Self::SettlementOnly => writes_nothing || Class::of(command) == Class::Consume,
+            // A body takes more than any settlement frees.
+            Self::SettlementOnly => {
+                let is_small = body_size_bytes(command) == 0;
+                writes_nothing || (Class::of(command) == Class::Consume && is_small)
+            }
             Self::None => writes_nothing,
         }
     }
@@ -478,7 +599,7 @@ impl Journal for Batch {
     }
 }
 
-fn to_log(body: BodyLocation) -> kew_log::BodyLocation {
+pub(crate) fn to_log(body: BodyLocation) -> kew_log::BodyLocation {
     kew_log::BodyLocation {
         record: LogPosition::new(body.record),
         offset: body.offset,

@@ -1,12 +1,13 @@
 //! The threads that drive a partition: wait, feed, drain, answer.
 //!
 //! One thread decides and commits, inline: with one request in flight that is one wake-up to the
-//! runner and one back. Requests that come in while it syncs make up the next batch. A second
-//! thread prepares segments and writes snapshots. Interesting branches belong into the partition.
+//! runner and one back. Requests that come in while it syncs make up the next batch. Two more
+//! threads do what takes long: one prepares segments, for which everybody may come to wait, the
+//! other writes snapshots. What is done when, and why, is the partition's to decide.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
@@ -19,12 +20,6 @@ use crate::{
     Admission, Admitted, BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply,
     StartError, TurnEnd,
 };
-
-/// After this long without a command, the log's end is marked as durable.
-const IDLE_BEFORE_MARK: Duration = Duration::from_millis(100);
-
-/// How often a full disk is tried again.
-const SPACE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a command's answer goes to, and what the command counts for until then.
 type Ticket = (oneshot::Sender<Reply>, Admitted);
@@ -42,6 +37,8 @@ struct Mailbox {
     admission: Admission,
     commands: VecDeque<(Ticket, Command)>,
     outcomes: Vec<JobOutcome>,
+    /// A thread that had jobs is gone: its outcomes will never come.
+    worker_is_gone: bool,
     /// The runner waits for mail: whoever brings some must wake it.
     runner_waits: bool,
     stop: bool,
@@ -67,7 +64,7 @@ impl Shared {
         Ok(())
     }
 
-    fn wake(&self, mut mailbox: std::sync::MutexGuard<'_, Mailbox>) {
+    fn wake(&self, mut mailbox: MutexGuard<'_, Mailbox>) {
         let runner_waits = std::mem::take(&mut mailbox.runner_waits);
         drop(mailbox);
         if runner_waits {
@@ -117,6 +114,7 @@ pub(crate) fn start(
             admission: Admission::new(options.admission),
             commands: VecDeque::new(),
             outcomes: Vec::new(),
+            worker_is_gone: false,
             runner_waits: false,
             stop: false,
             stopped: false,
@@ -124,26 +122,30 @@ pub(crate) fn start(
         mail: Condvar::new(),
         out_of_space: AtomicBool::new(false),
     });
-    let (jobs, background_jobs) = mpsc::channel();
+    let (segment_jobs, segment_work) = mpsc::channel();
+    let (snapshot_jobs, snapshot_work) = mpsc::channel();
     let runner = Runner {
         partition,
         clock,
         storage: storage.clone(),
         shared: shared.clone(),
-        jobs,
+        segment_jobs,
+        snapshot_jobs,
         background_jobs: 0,
         failed,
         waiting: VecDeque::new(),
         replies: Vec::new(),
-        idle: Idle::Busy,
+        was_out_of_space: false,
+        was_without_snapshot: false,
     };
-    let threads = vec![
-        spawn("kew-runner", move || runner.run())?,
-        spawn("kew-log-work", {
-            let shared = shared.clone();
-            move || work(&background_jobs, storage.as_ref(), &shared)
-        })?,
-    ];
+    let mut threads = vec![spawn("kew-runner", move || runner.run())?];
+    for (name, jobs) in [
+        ("kew-segments", segment_work),
+        ("kew-snapshots", snapshot_work),
+    ] {
+        let (shared, storage) = (shared.clone(), storage.clone());
+        threads.push(spawn(name, move || work(&jobs, storage.as_ref(), &shared))?);
+    }
     Ok(Started {
         shared,
         threads,
@@ -161,6 +163,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 
 /// Carries out slow jobs until the runner is gone.
 fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
+    let _gone = TellIfGone(shared);
     for job in jobs {
         let outcome = job.run(storage);
         let mut mailbox = lock(&shared.mailbox);
@@ -169,26 +172,36 @@ fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
     }
 }
 
+/// Sees to it that the runner does not wait for a thread that died in the middle of a job.
+struct TellIfGone<'a>(&'a Shared);
+
+impl Drop for TellIfGone<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut mailbox = lock(&self.0.mailbox);
+            mailbox.worker_is_gone = true;
+            self.0.wake(mailbox);
+        }
+    }
+}
+
 struct Runner {
     partition: Partition<Ticket>,
     clock: Clock,
     storage: Arc<dyn Storage>,
     shared: Arc<Shared>,
-    jobs: mpsc::Sender<Job>,
-    /// How many jobs the other thread has.
+    /// For the thread that prepares and retires segments.
+    segment_jobs: mpsc::Sender<Job>,
+    /// For the thread that writes snapshots.
+    snapshot_jobs: mpsc::Sender<Job>,
+    /// How many jobs those two have.
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
     /// Commands that are admitted and not yet decided.
     waiting: VecDeque<(Ticket, Command)>,
     replies: Vec<(Ticket, Reply)>,
-    idle: Idle,
-}
-
-/// How far the runner has come in having nothing to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Idle {
-    Busy,
-    Marked,
+    was_out_of_space: bool,
+    was_without_snapshot: bool,
 }
 
 impl Runner {
@@ -228,26 +241,65 @@ impl Runner {
                 break;
             }
         }
-        let out_of_space = self.partition.is_out_of_space();
-        self.shared
-            .out_of_space
-            .store(out_of_space, Ordering::Relaxed);
+        self.tell_space();
+    }
+
+    /// Tells readiness, and whoever reads the logs, when the disk becomes full and when it is not any
+    /// more.
+    fn tell_space(&mut self) {
+        let snapshot_error = self.partition.log().snapshot_error();
+        let is_without_snapshot = snapshot_error.is_some();
+        if let Some(error) = snapshot_error
+            && !self.was_without_snapshot
+        {
+            tracing::warn!(%error, "no snapshot can be written; the log grows until one can");
+        }
+        self.was_without_snapshot = is_without_snapshot;
+        let is_out = self.partition.is_out_of_space();
+        if is_out == self.was_out_of_space {
+            return;
+        }
+        self.was_out_of_space = is_out;
+        self.shared.out_of_space.store(is_out, Ordering::Relaxed);
+        if is_out {
+            tracing::error!(
+                "the disk is full: messages can be received and deleted, and none is taken in \
+                 until there is space"
+            );
+        } else {
+            tracing::info!("there is space on the disk again");
+        }
     }
 
     /// Commits here and now, and hands slow work to the other thread.
     fn carry_out_jobs(&mut self) {
-        self.partition.snapshot_if_due();
         while let Some(job) = self.partition.next_job() {
-            if job.kind() == JobKind::Commit {
-                let outcome = job.run(self.storage.as_ref());
-                self.complete(outcome);
-            } else if self.jobs.send(job).is_ok() {
-                self.background_jobs += 1;
+            let worker = match job.kind() {
+                JobKind::Commit => {
+                    let outcome = job.run(self.storage.as_ref());
+                    self.complete(outcome);
+                    continue;
+                }
+                JobKind::Prepare | JobKind::Retire | JobKind::Ballast => &self.segment_jobs,
+                JobKind::Snapshot => &self.snapshot_jobs,
+            };
+            match worker.send(job) {
+                Ok(()) => self.background_jobs += 1,
+                Err(_) => self.fail_for_want_of_a_worker(),
             }
         }
     }
 
+    fn fail_for_want_of_a_worker(&mut self) {
+        tracing::error!("a thread that works on the log has died; the partition stops");
+        self.partition.stop(&mut self.replies);
+        self.failed.send_replace(Some(Failure::of_a_bug()));
+    }
+
     fn complete(&mut self, outcome: JobOutcome) {
+        if self.partition.is_stopped() {
+            return;
+        }
         if let Err(failed) = self.partition.complete(outcome, &mut self.replies) {
             tracing::error!(error = %failed, "the log failed; the partition stops");
             self.failed.send_replace(Some(Failure::from(&failed)));
@@ -271,7 +323,7 @@ impl Runner {
         }
     }
 
-    /// Waits for commands, for the other thread, for a deadline, or for the end; true for the end.
+    /// Waits for commands, for the other threads, for a deadline, or for the end; true for the end.
     fn wait_for_mail(&mut self) -> bool {
         let timeout = self.timeout();
         let shared = self.shared.clone();
@@ -286,51 +338,33 @@ impl Runner {
         }
         let stop = mailbox.stop;
         self.waiting.append(&mut mailbox.commands);
+        self.take_outcomes(mailbox);
+        stop
+    }
+
+    fn take_outcomes(&mut self, mut mailbox: MutexGuard<'_, Mailbox>) {
         let outcomes = std::mem::take(&mut mailbox.outcomes);
+        let worker_is_gone = mailbox.worker_is_gone;
         drop(mailbox);
         for outcome in outcomes {
             self.background_jobs -= 1;
             self.complete(outcome);
         }
-        if self.waiting.is_empty() && !stop {
-            self.rest();
-        } else {
-            self.idle = Idle::Busy;
-        }
-        stop
-    }
-
-    /// What is done when nothing is asked for.
-    fn rest(&mut self) {
-        if self.partition.is_out_of_space() {
-            self.partition.retry_space();
-        }
-        if self.idle == Idle::Busy {
-            self.partition.mark();
-            self.idle = Idle::Marked;
+        if worker_is_gone && !self.partition.is_stopped() {
+            self.fail_for_want_of_a_worker();
         }
     }
 
     /// How long to wait for mail at most.
     fn timeout(&mut self) -> Duration {
-        if self.idle == Idle::Busy {
-            return IDLE_BEFORE_MARK;
-        }
-        let now = self.clock.now(read_clocks());
-        let deadline = self.partition.next_deadline();
-        let until_deadline = deadline.map(|deadline| {
-            // At least a little, so that a clock that is being slewed back cannot spin here.
-            Duration::from_millis(deadline.as_ms().saturating_sub(now.as_ms()).max(1))
-        });
-        let until_retry = self
-            .partition
-            .is_out_of_space()
-            .then_some(SPACE_RETRY_INTERVAL);
         let day = Duration::from_secs(86_400);
-        [until_deadline, until_retry]
-            .into_iter()
-            .flatten()
-            .fold(day, Duration::min)
+        let Some(wake) = self.partition.next_wake() else {
+            return day;
+        };
+        let now = self.clock.now(read_clocks());
+        // At least a little, so that a clock that is being slewed back cannot spin here.
+        let until = wake.as_ms().saturating_sub(now.as_ms()).max(1);
+        Duration::from_millis(until).min(day)
     }
 
     /// Answers whoever is left, leaves a snapshot, and ends.
@@ -358,30 +392,25 @@ impl Runner {
                 let outcome = job.run(self.storage.as_ref());
                 self.complete(outcome);
             }
-            if self.background_jobs == 0 {
+            if self.background_jobs == 0 || self.partition.is_stopped() {
                 break;
             }
             self.wait_for_worker();
         }
     }
 
-    /// Waits until the other thread has done something.
+    /// Waits until another thread has done something.
     fn wait_for_worker(&mut self) {
         let shared = self.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
-        while mailbox.outcomes.is_empty() {
+        while mailbox.outcomes.is_empty() && !mailbox.worker_is_gone {
             mailbox.runner_waits = true;
             mailbox = shared
                 .mail
                 .wait(mailbox)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let outcomes = std::mem::take(&mut mailbox.outcomes);
-        drop(mailbox);
-        for outcome in outcomes {
-            self.background_jobs -= 1;
-            self.complete(outcome);
-        }
+        self.take_outcomes(mailbox);
     }
 }
 

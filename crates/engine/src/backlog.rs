@@ -11,8 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kew_planted::{Bug, is_planted};
+
 use crate::message::{Message, Placement};
-use crate::{SequenceNumber, Timestamp};
+use crate::{LeaseGeneration, SequenceNumber, Timestamp};
 
 /// How many sequence numbers share a run.
 pub(crate) const RUN_LENGTH: u64 = 128;
@@ -34,6 +36,8 @@ struct Run {
     first: u64,
     slots: Vec<Option<Message>>,
     live: usize,
+    /// How many of the live ones are fresh: a run without one is passed over as a whole.
+    fresh: usize,
     /// A lower bound: the message that had it may be gone.
     expires_first: Timestamp,
     /// An upper bound, likewise.
@@ -48,11 +52,6 @@ impl Run {
 
     fn get(&self, sequence_number: SequenceNumber) -> Option<&Message> {
         self.slots.get(self.index(sequence_number)?)?.as_ref()
-    }
-
-    fn get_mut(&mut self, sequence_number: SequenceNumber) -> Option<&mut Message> {
-        let index = self.index(sequence_number)?;
-        self.slots.get_mut(index)?.as_mut()
     }
 
     fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
@@ -120,6 +119,7 @@ impl Backlog {
             first: sequence_number.as_u64(),
             slots: Vec::new(),
             live: 0,
+            fresh: 0,
             expires_first: Timestamp::NEVER,
             expires_last: Timestamp::ZERO,
         });
@@ -134,6 +134,7 @@ impl Backlog {
             self.expiries.insert((run.expires_first, number));
         }
         run.live += 1;
+        run.fresh += usize::from(message.placement == Placement::Fresh);
         run.slots.push(Some(message));
     }
 
@@ -150,11 +151,14 @@ impl Backlog {
             return;
         };
         run.live -= 1;
+        run.fresh -= usize::from(message.placement == Placement::Fresh);
         if run.live == 0 {
             self.expiries.remove(&(run.expires_first, number));
             self.runs.remove(&number);
         }
-        self.count -= 1;
+        if !is_planted(Bug::CountNotLowered) {
+            self.count -= 1;
+        }
         if message.placement == Placement::Timed {
             self.timed.remove(&(message.visible_at, sequence_number));
         }
@@ -168,12 +172,21 @@ impl Backlog {
         visible_at: Timestamp,
         change: impl FnOnce(&mut Message),
     ) {
-        let run = self.runs.get_mut(&(sequence_number.as_u64() / RUN_LENGTH));
-        let Some(message) = run.and_then(|run| run.get_mut(sequence_number)) else {
+        let number = sequence_number.as_u64() / RUN_LENGTH;
+        let Some(run) = self.runs.get_mut(&number) else {
             return;
         };
-        if message.placement == Placement::Timed {
-            self.timed.remove(&(message.visible_at, sequence_number));
+        let Some(message) = run
+            .index(sequence_number)
+            .and_then(|index| run.slots.get_mut(index)?.as_mut())
+        else {
+            return;
+        };
+        match message.placement {
+            Placement::Fresh => run.fresh -= 1,
+            Placement::Timed => {
+                self.timed.remove(&(message.visible_at, sequence_number));
+            }
         }
         message.placement = Placement::Timed;
         message.visible_at = visible_at;
@@ -191,6 +204,7 @@ impl Backlog {
         self.fresh_from = self
             .runs
             .range(from / RUN_LENGTH..)
+            .filter(|(_, run)| run.fresh > 0)
             .flat_map(|(_, run)| {
                 let skip = usize::try_from(from.saturating_sub(run.first)).unwrap_or(usize::MAX);
                 (run.first..).zip(&run.slots).skip(skip)
@@ -278,7 +292,7 @@ impl Backlog {
     fn fresh(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, &Message)> {
         self.runs
             .range(self.fresh_from.as_u64() / RUN_LENGTH..)
-            .filter(move |(_, run)| !run.expires_last.has_passed(now))
+            .filter(move |(_, run)| run.fresh > 0 && !run.expires_last.has_passed(now))
             .flat_map(|(_, run)| run.messages())
             .filter(move |(_, message)| {
                 message.placement == Placement::Fresh && !message.is_expired(now)
@@ -287,9 +301,14 @@ impl Backlog {
 
     /// Leased or delayed messages whose time has come.
     fn shown(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        let early_ms = if is_planted(Bug::LeaseEndsEarly) {
+            2000
+        } else {
+            0
+        };
         self.timed
             .iter()
-            .take_while(move |(visible_at, _)| visible_at.has_passed(now))
+            .take_while(move |(visible_at, _)| visible_at.has_passed(now.plus_ms(early_ms)))
             .filter_map(move |(_, sequence_number)| {
                 Some((*sequence_number, self.get(*sequence_number, now)?))
             })
@@ -319,6 +338,54 @@ impl Backlog {
     /// Every message, in the order of sequence numbers.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
         self.runs.values().flat_map(Run::messages)
+    }
+
+    /// Whether there is a message of that number, expired or not.
+    pub(crate) fn holds(&self, sequence_number: SequenceNumber) -> bool {
+        let run = self.runs.get(&(sequence_number.as_u64() / RUN_LENGTH));
+        run.is_some_and(|run| run.get(sequence_number).is_some())
+    }
+}
+
+/// What a repair does.
+impl Backlog {
+    /// Adds the messages of another that are missing here.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        let next = self.next.max(other.next);
+        let mut messages = other.take_messages();
+        messages.extend(std::mem::replace(self, Self::starting_at(next)).take_messages());
+        self.place_all(messages);
+    }
+
+    /// Leaves out the next `count` sequence numbers.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        let highest = (1 << SequenceNumber::BITS) - 1;
+        let next = SequenceNumber::new((self.next.as_u64() + count).min(highest));
+        let messages = std::mem::replace(self, Self::starting_at(next)).take_messages();
+        self.place_all(messages);
+    }
+
+    /// Leaves out the next `count` lease generations of every message.
+    pub(crate) fn skip_generations(&mut self, count: u32) {
+        let slots = self.runs.values_mut().flat_map(|run| &mut run.slots);
+        for message in slots.flatten() {
+            let generation = message.generation.as_u32().wrapping_add(count);
+            message.generation = LeaseGeneration::new(generation);
+        }
+    }
+
+    fn take_messages(self) -> BTreeMap<SequenceNumber, Message> {
+        let runs = self.runs.into_values();
+        let numbered = runs.flat_map(|run| (run.first..).zip(run.slots));
+        numbered
+            .filter_map(|(number, slot)| Some((SequenceNumber::new(number), slot?)))
+            .collect()
+    }
+
+    fn place_all(&mut self, messages: BTreeMap<SequenceNumber, Message>) {
+        for (sequence_number, message) in messages {
+            self.place(sequence_number, message);
+        }
     }
 }
 

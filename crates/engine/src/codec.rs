@@ -94,10 +94,10 @@ impl<'a> Reader<'a> {
         u32::try_from(value).map_err(|_| self.error("integer of more than 32 bits"))
     }
 
-    /// An integer below `1 << bits`.
+    /// An integer whose successor has at most `bits` bits, too.
     pub(crate) fn varint_bits(&mut self, bits: u32) -> Result<u64, DecodeError> {
         let value = self.varint()?;
-        if value >> bits == 0 {
+        if value < (1 << bits) - 1 {
             Ok(value)
         } else {
             Err(self.error("integer out of range"))

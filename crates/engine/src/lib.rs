@@ -19,6 +19,7 @@ mod metadata;
 mod name;
 mod outcome;
 mod profile;
+mod repair;
 mod snapshot;
 mod state;
 mod tick;
@@ -37,6 +38,7 @@ pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
     SentMessage,
 };
+pub use repair::StoredMessage;
 pub use state::State;
 pub use tick::Ticked;
 pub use time::{Timestamp, VisibilityTimeout};

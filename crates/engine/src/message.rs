@@ -1,5 +1,7 @@
 //! A message as the state holds it.
 
+use kew_planted::{Bug, is_planted};
+
 use crate::{BodyLocation, LeaseGeneration, Timestamp};
 
 /// How a message's body is to be understood when it is shown.
@@ -27,7 +29,12 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
-        self.expires_at.has_passed(now)
+        let early_ms = if is_planted(Bug::ExpiresEarly) {
+            1000
+        } else {
+            0
+        };
+        self.expires_at.has_passed(now.plus_ms(early_ms))
     }
 }
 

@@ -3,6 +3,8 @@
 //! A snapshot is the partition's own part, then each entity's, then the entity's messages in parts
 //! of bounded size. Nothing spans two parts, so that parts can later be written at different times.
 
+use kew_planted::{Bug, is_planted};
+
 use crate::codec::{DecodeError, Reader, put_varint};
 use crate::entity::Entity;
 use crate::event::{
@@ -32,7 +34,12 @@ impl State {
         if let Some(cipher) = &self.cipher {
             out.extend_from_slice(cipher.secret());
         }
-        put_varint(&mut out, self.next_incarnation.as_u64());
+        let mut next_incarnation = self.next_incarnation.as_u64();
+        if is_planted(Bug::IncarnationsReused) {
+            let last = self.entities.last_key_value();
+            next_incarnation = last.map_or(1, |(incarnation, _)| incarnation.as_u64() + 1);
+        }
+        put_varint(&mut out, next_incarnation);
         put_time(&mut out, self.last_event_at);
         part(&out);
         for (incarnation, entity) in &self.entities {
@@ -46,7 +53,18 @@ impl State {
             };
             start(&mut out);
             let empty = out.len();
+            let mut before = None;
             for (sequence_number, message) in entity.backlog.messages() {
+                if is_planted(Bug::BodyOfAnotherMessage)
+                    && let Some(body) = before.replace(message.body)
+                {
+                    let message = Message {
+                        body,
+                        ..message.clone()
+                    };
+                    put_message(&mut out, sequence_number, &message);
+                    continue;
+                }
                 put_message(&mut out, sequence_number, message);
                 if out.len() >= PART_SIZE_BYTES {
                     part(&out);
@@ -122,16 +140,33 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &Entity) {
     put_name(out, &entity.name);
     put_metadata(out, &entity.metadata);
     put_time(out, entity.created_at);
-    put_varint(out, entity.backlog.next().as_u64());
+    let mut next = entity.backlog.next().as_u64();
+    if is_planted(Bug::SequenceNumbersReused) {
+        let last = entity.backlog.messages().last();
+        next = last.map_or(1, |(sequence_number, _)| sequence_number.as_u64() + 1);
+    }
+    put_varint(out, next);
 }
 
 fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Message) {
     put_varint(out, sequence_number.as_u64());
     put_time(out, message.inserted_at);
     put_time(out, message.expires_at);
-    put_time(out, message.visible_at);
+    let is_forgotten = is_planted(Bug::LeasesForgotten);
+    let visible_at = if is_forgotten {
+        message.inserted_at
+    } else {
+        message.visible_at
+    };
+    put_time(out, visible_at);
     put_varint(out, u64::from(message.generation.as_u32()));
-    put_varint(out, u64::from(message.delivery_count));
+    let is_forgotten = is_planted(Bug::DeliveryCountsForgotten);
+    let delivery_count = if is_forgotten {
+        0
+    } else {
+        message.delivery_count
+    };
+    put_varint(out, u64::from(delivery_count));
     out.push(match message.placement {
         Placement::Fresh => 0,
         Placement::Timed => 1,

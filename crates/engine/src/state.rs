@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kew_planted::{Bug, is_planted};
+
 use crate::entity::Entity;
 use crate::message::{Message, Placement};
 use crate::token::TokenCipher;
@@ -117,8 +119,12 @@ impl State {
                     entity
                         .backlog
                         .lease(sequence_number, visible_at, |message| {
-                            message.generation = message.generation.next();
-                            if let Some((encoding, location)) = body {
+                            if !is_planted(Bug::ReceiptNotRenewed) {
+                                message.generation = message.generation.next();
+                            }
+                            if let Some((encoding, location)) = body
+                                && !is_planted(Bug::UpdatedBodyDropped)
+                            {
                                 message.encoding = encoding;
                                 message.body = location;
                             }
@@ -207,6 +213,11 @@ impl State {
             .values()
             .flat_map(|entity| entity.backlog.messages())
             .map(|(_, message)| message.body)
+    }
+
+    /// Whether there is an entity of that name.
+    pub fn has_entity(&self, name: &EntityName) -> bool {
+        self.catalogue.contains_key(name)
     }
 
     pub(crate) fn find(&self, name: &EntityName) -> Option<(Incarnation, &Entity)> {

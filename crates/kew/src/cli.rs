@@ -24,40 +24,39 @@ pub(crate) enum Command {
     /// Once every listener is open, standard output has one NAME=value line a fact, in the form
     /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
     Serve(ServeArgs),
-    /// Look at the log of a data directory that no server uses.
+    /// Look at the log of a data directory, and repair it if it is damaged.
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
     DiskTest(DiskTestArgs),
 }
 
-/// The settings of `kew serve`. A flag comes before its environment variable, that before the file.
+/// The settings of `kew serve`. A flag comes before its environment variable, and that before the
+/// file. The variables are read where the settings are completed, so that each place can be judged
+/// by itself.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// The directory that holds the messages; created if it is not there
-    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
-    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR")]
+    /// [env: KEW_DATA_DIR] [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// Keep everything in memory, and forget it at the end
-    #[arg(long, env = "KEW_EPHEMERAL")]
+    /// Keep everything in memory, and forget it at the end [env: KEW_EPHEMERAL=true|false]
+    #[arg(long)]
     pub(crate) ephemeral: bool,
 
     /// Where to serve Queue Storage; repeatable, and in the environment separated by commas;
-    /// port 0 picks a free one [default: 127.0.0.1:10001]
-    #[arg(
-        long,
-        env = "KEW_QUEUE_LISTEN",
-        value_name = "ADDR:PORT",
-        value_delimiter = ','
-    )]
+    /// port 0 picks a free one [env: KEW_QUEUE_LISTEN] [default: 127.0.0.1:10001]
+    #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
-    /// Serve the well-known account, whose key is public, on addresses other machines can reach
-    #[arg(long, env = "KEW_ALLOW_PUBLIC_KEY")]
+    /// Serve the well-known account, whose key is public, on addresses that other machines can
+    /// reach [env: KEW_ALLOW_PUBLIC_KEY=true|false]
+    #[arg(long)]
     pub(crate) allow_public_key: bool,
 
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key
-    #[arg(long, env = "KEW_CONFIG", value_name = "FILE")]
+    /// [env: KEW_CONFIG]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -73,6 +72,22 @@ pub(crate) enum LogCommand {
     Inspect(DataDirArgs),
     /// Read everything and check every checksum; fails if anything is damaged. Changes nothing.
     Verify(DataDirArgs),
+    /// List what a damaged log has lost; with --accept-loss, go on without it.
+    ///
+    /// For a data directory with which the server does not start, or with messages whose bodies are
+    /// damaged. No server may be running.
+    ///
+    /// First run it without --accept-loss: it changes nothing and lists every message that would be
+    /// lost, and every part of the history that cannot be read. Whatever matches its checksum is
+    /// kept, also behind damage; no message is altered. A message whose deletion cannot be read
+    /// comes back. A queue whose name cannot be read is kept as recovered-<number>.
+    ///
+    /// With --accept-loss it lists the same, and then makes a new log of the rest. Damaged files
+    /// stay in the data directory, under names that begin with damaged-. An interruption does no
+    /// harm: run it again.
+    ///
+    /// Exits with 0 if there is nothing to repair or it was repaired, and with 1 otherwise.
+    Repair(RepairArgs),
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +96,22 @@ pub(crate) struct DataDirArgs {
     /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
     #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// Give up what is listed, and make a new log of the rest
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+
+    /// Print JSON: one line that lists, and one that says what was done
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,7 @@
-//! `kew log inspect` and `kew log verify`: what is in a data directory that no server uses.
+//! `kew log`: what is in a data directory that no server uses, whether it is whole, and what to do
+//! if it is not.
+
+mod repair;
 
 use anyhow::{Context, Result, bail};
 use kew_log::{DataDir, Report, SegmentReport, SegmentState, SnapshotReport};
@@ -10,6 +13,7 @@ pub(crate) fn run(args: &LogArgs) -> Result<()> {
     match &args.command {
         LogCommand::Inspect(args) => inspect(args),
         LogCommand::Verify(args) => verify(args),
+        LogCommand::Repair(args) => repair::run(args),
     }
 }
 
@@ -61,6 +65,17 @@ fn print_report(report: &Report) {
     }
     for file in &report.temporaries {
         print_line(&format!("{file}: unfinished, or waiting to be used again"));
+    }
+    if let Some(size_bytes) = report.ballast_bytes {
+        print_line(&format!(
+            "ballast: {} KiB put aside for a full disk",
+            size_bytes / 1024
+        ));
+    }
+    for file in &report.set_aside {
+        print_line(&format!(
+            "{file}: set aside by a repair, and not read any more"
+        ));
     }
     for file in &report.foreign {
         print_line(&format!("{file}: not part of the log"));

@@ -1,6 +1,6 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,56 +9,91 @@ use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::{Accounts, QueueApi, QueueApiOptions};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::{ServeArgs, print_line};
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, Settings, SettingsError};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: ServeArgs) -> Result<()> {
     let settings = Settings::from_args(args)?;
-    init_logs();
+    init_logs()?;
+    let open_files_max = raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("kew-front")
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(serve(settings))
+    let result = runtime.block_on(serve(settings, open_files_max));
+    // A recovery that was interrupted by a signal need not be waited for: it changes nothing that
+    // the next one would not find.
+    runtime.shutdown_background();
+    result
+}
+
+/// Files that the server itself may have open, besides connections.
+const OWN_FILES_MAX: u64 = 512;
+
+/// Raises the limit of open files as far as the process may, and answers it: a connection that took
+/// the last one would leave none to the log.
+fn raise_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    current.unwrap_or(u64::MAX)
 }
 
 /// Logs go to standard error; `KEW_LOG` filters them (for example `warn` or `kew_broker=debug`).
-fn init_logs() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("KEW_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+fn init_logs() -> Result<()> {
+    let wanted = std::env::var("KEW_LOG").unwrap_or_else(|_| "info".into());
+    let filter = tracing_subscriber::EnvFilter::try_new(&wanted)
+        .map_err(|error| SettingsError::of_variable("KEW_LOG", &wanted, &error))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    Ok(())
 }
 
-async fn serve(settings: Settings) -> Result<()> {
+async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     // Signals that come while the log is being recovered stop the server right after.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
 
-    let (_data_dir, storage) = open_storage(&settings.place)?;
-    let (broker, recovery) = Broker::start(storage, BrokerOptions::default())
-        .with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
-    log_recovery(&settings.place, &recovery);
-    let served = serve_until_stopped(&settings, &broker, async {
+    let mut signalled = async move || {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
         }
-    })
-    .await;
+    };
+    // The ports are taken now, so that one in use is told at once, and opened when a put would
+    // succeed.
+    let sockets = bind(&settings.queue_listen)?;
+    let (_data_dir, storage) = open_storage(&settings.place)?;
+    let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
+    let started = tokio::select! {
+        started = starting => started.context("the recovery panicked")?,
+        () = signalled() => return Ok(()),
+    };
+    let (broker, recovery) =
+        started.with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
+    log_recovery(&settings.place, &recovery);
+    let served =
+        serve_until_stopped(&settings, open_files_max, sockets, &broker, &mut signalled).await;
     tokio::task::spawn_blocking(move || broker.stop())
         .await
         .context("the partition did not stop in order")?;
@@ -105,21 +140,58 @@ fn log_recovery(place: &Place, recovery: &Recovery) {
     }
 }
 
+/// Takes the ports without opening them.
+fn bind(addresses: &[SocketAddr]) -> Result<Vec<(SocketAddr, TcpSocket)>> {
+    let bind_one = |address: &SocketAddr| {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // A port whose last connections are still winding down can be taken again.
+        socket.set_reuseaddr(true)?;
+        socket.bind(*address)?;
+        Ok::<_, std::io::Error>((*address, socket))
+    };
+    addresses
+        .iter()
+        .map(|address| bind_one(address).with_context(|| cannot_listen(*address)))
+        .collect()
+}
+
+fn cannot_listen(address: SocketAddr) -> String {
+    format!("cannot listen on {address} (--queue-listen)")
+}
+
+/// How many connections the kernel keeps that were not accepted yet.
+const BACKLOG: u32 = 1024;
+
 async fn serve_until_stopped(
     settings: &Settings,
+    open_files_max: u64,
+    sockets: Vec<(SocketAddr, TcpSocket)>,
     broker: &Broker,
-    signalled: impl Future<Output = ()>,
+    signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
-    let options = QueueApiOptions {
+    let mut options = QueueApiOptions {
         accounts: Accounts::well_known(),
         ..QueueApiOptions::default()
     };
+    let for_connections = open_files_max
+        .saturating_sub(OWN_FILES_MAX)
+        .max(OWN_FILES_MAX / 2);
+    let for_connections = usize::try_from(for_connections).unwrap_or(usize::MAX);
+    if for_connections < options.limits.connections_max {
+        tracing::warn!(
+            "the limit of {open_files_max} open files leaves room for {for_connections} connections"
+        );
+        options.limits.connections_max = for_connections;
+    }
     let api = QueueApi::new(broker.clone(), options);
     let mut listeners = Vec::new();
-    for address in &settings.queue_listen {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address} (--queue-listen)"))?;
+    for (address, socket) in sockets {
+        let listener = socket
+            .listen(BACKLOG)
+            .with_context(|| cannot_listen(address))?;
         listeners.push(listener);
     }
     announce(&listeners, &settings.place)?;
@@ -135,15 +207,19 @@ async fn serve_until_stopped(
         tasks.spawn(acceptor.run());
     }
     let result = tokio::select! {
-        () = signalled => Ok(()),
+        () = signalled() => Ok(()),
         failure = broker.failed() => Err(anyhow!(failure).context(
             "the server stops so that nothing is answered that is not safe; start it again to recover",
         )),
     };
     stop.send_replace(true);
     let ended = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {
-        tracing::warn!("requests were cut off that took longer than {STOP_GRACE:?} to end");
+    tokio::select! {
+        () = ended => {}
+        () = tokio::time::sleep(STOP_GRACE) => {
+            tracing::warn!("requests were cut off that took longer than {STOP_GRACE:?} to end");
+        }
+        () = signalled() => tracing::warn!("a second signal: requests under way were cut off"),
     }
     result
 }
@@ -207,12 +283,18 @@ impl Acceptor {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 _ = self.stopping.wait_for(|stopping| *stopping) => break,
-                Some(_) = serving.join_next(), if !serving.is_empty() => continue,
+                Some(ended) = serving.join_next(), if !serving.is_empty() => {
+                    if ended.is_err() {
+                        tracing::error!("serving a connection panicked; it was closed");
+                    }
+                    continue;
+                }
             };
             match accepted {
                 Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely: others must end first.
+                    // Out of memory or file descriptors: others must end first.
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

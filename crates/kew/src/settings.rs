@@ -1,6 +1,7 @@
 //! The settings of a server, from flags, environment and file.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -13,6 +14,13 @@ const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 /// What the command line, the environment or the file say that cannot be meant.
 #[derive(Debug)]
 pub(crate) struct SettingsError(String);
+
+impl SettingsError {
+    /// A variable whose value cannot be meant.
+    pub(crate) fn of_variable(name: &str, value: &str, why: &dyn std::fmt::Display) -> Self {
+        Self(format!("{name} is {value:?}, which cannot be meant: {why}"))
+    }
+}
 
 impl std::fmt::Display for SettingsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -36,51 +44,53 @@ pub(crate) enum Place {
     Directory(PathBuf),
 }
 
-/// The file named by `--config`.
+/// What one place says: the command line, the environment or the file named by `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct Layer {
     data_dir: Option<PathBuf>,
     ephemeral: Option<bool>,
     queue_listen: Option<Vec<String>>,
     allow_public_key: Option<bool>,
 }
 
+/// Reads an environment variable.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 impl Settings {
-    /// Completes what flags and environment say from the file and the defaults.
+    /// Completes what the command line says from the environment, the file and the defaults.
     pub(crate) fn from_args(args: ServeArgs) -> Result<Self, SettingsError> {
-        let file = match &args.config {
-            Some(path) => read_file(path)?,
-            None => File::default(),
+        Self::from_layers(args, &|name| std::env::var_os(name))
+    }
+
+    fn from_layers(args: ServeArgs, variable: Variable<'_>) -> Result<Self, SettingsError> {
+        let config = args.config.clone();
+        let flags = Layer::of_flags(args);
+        let environment = Layer::of_environment(variable)?;
+        let file = match config.or_else(|| variable("KEW_CONFIG").map(PathBuf::from)) {
+            Some(path) => read_file(&path)?,
+            None => Layer::default(),
         };
-        let given_here = args.data_dir.is_some();
-        if args.ephemeral && given_here {
-            return Err(SettingsError(
-                "--ephemeral keeps nothing, so it does not go with --data-dir".into(),
-            ));
-        }
-        let ephemeral = args.ephemeral || (file.ephemeral.unwrap_or(false) && !given_here);
-        let place = if ephemeral {
-            Place::Memory
-        } else {
-            let chosen = args.data_dir.or(file.data_dir);
-            Place::Directory(data_dir_or_default(chosen)?)
-        };
-        let listen = if args.queue_listen.is_empty() {
-            file.queue_listen
-                .unwrap_or_else(|| vec![QUEUE_LISTEN_DEFAULT.into()])
-        } else {
-            args.queue_listen
-        };
+        let layers = [
+            (&flags, "the command line"),
+            (&environment, "the environment"),
+            (&file, "the configuration file"),
+        ];
+        let place = place(&layers)?;
+        let layers = [flags, environment, file];
+        let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
+        let listen = layers
+            .into_iter()
+            .find_map(|layer| layer.queue_listen)
+            .unwrap_or_else(|| vec![QUEUE_LISTEN_DEFAULT.into()]);
         if listen.is_empty() {
             return Err(SettingsError(
                 "queue_listen is an empty list: at least one address is needed".into(),
             ));
         }
-        let allow_public_key = args.allow_public_key || file.allow_public_key.unwrap_or(false);
         let queue_listen = listen
             .iter()
-            .map(|address| resolve(address, allow_public_key))
+            .map(|address| resolve(address, allow_public_key.unwrap_or(false)))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             place,
@@ -89,7 +99,70 @@ impl Settings {
     }
 }
 
-fn read_file(path: &Path) -> Result<File, SettingsError> {
+impl Layer {
+    fn of_flags(args: ServeArgs) -> Self {
+        Self {
+            data_dir: args.data_dir,
+            ephemeral: args.ephemeral.then_some(true),
+            queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
+            allow_public_key: args.allow_public_key.then_some(true),
+        }
+    }
+
+    fn of_environment(variable: Variable<'_>) -> Result<Self, SettingsError> {
+        let switch = |name: &str| {
+            let Some(value) = variable(name) else {
+                return Ok(None);
+            };
+            match value.to_str() {
+                Some("1" | "true" | "yes" | "on") => Ok(Some(true)),
+                Some("" | "0" | "false" | "no" | "off") => Ok(Some(false)),
+                _ => Err(SettingsError(format!(
+                    "{name} is {value:?}, and must be true or false"
+                ))),
+            }
+        };
+        let listen = match variable("KEW_QUEUE_LISTEN") {
+            Some(list) => {
+                let list = list.into_string().map_err(|list| {
+                    SettingsError(format!("KEW_QUEUE_LISTEN is {list:?}, which is not text"))
+                })?;
+                Some(
+                    list.split(',')
+                        .map(|address| address.trim().to_owned())
+                        .collect(),
+                )
+            }
+            None => None,
+        };
+        Ok(Self {
+            data_dir: variable("KEW_DATA_DIR").map(PathBuf::from),
+            ephemeral: switch("KEW_EPHEMERAL")?,
+            queue_listen: listen,
+            allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
+        })
+    }
+}
+
+/// Where the first place that says anything about it wants the messages.
+fn place(layers: &[(&Layer, &str)]) -> Result<Place, SettingsError> {
+    for (layer, name) in layers {
+        match (&layer.data_dir, layer.ephemeral) {
+            (Some(_), Some(true)) => {
+                return Err(SettingsError(format!(
+                    "{name} asks for a data directory (--data-dir) and to keep nothing \
+                     (--ephemeral): only one of them can be meant"
+                )));
+            }
+            (_, Some(true)) => return Ok(Place::Memory),
+            (Some(path), _) => return Ok(Place::Directory(path.clone())),
+            (None, _) => {}
+        }
+    }
+    Ok(Place::Directory(data_dir_or_default(None)?))
+}
+
+fn read_file(path: &Path) -> Result<Layer, SettingsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| SettingsError(format!("cannot read {}: {error}", path.display())))?;
     toml::from_str(&text)
@@ -124,11 +197,7 @@ fn resolve(address: &str, allow_public_key: bool) -> Result<SocketAddr, Settings
     let resolved = match address.strip_prefix("localhost:") {
         Some(port) => {
             let port: u16 = port.parse().map_err(|_| wrong())?;
-            ("127.0.0.1", port)
-                .to_socket_addrs()
-                .map_err(|_| wrong())?
-                .next()
-                .ok_or_else(wrong)?
+            SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port))
         }
         None => address.parse().map_err(|_| wrong())?,
     };
@@ -157,13 +226,28 @@ mod tests {
         }
     }
 
-    fn error(args: ServeArgs) -> String {
-        Settings::from_args(args).unwrap_err().to_string()
+    fn with(args: ServeArgs, variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        Settings::from_layers(args, &|name| {
+            let mut variables = variables.iter();
+            let (_, value) = variables.find(|(other, _)| *other == name)?;
+            Some(OsString::from(value))
+        })
+    }
+
+    fn error(args: ServeArgs, variables: &[(&str, &str)]) -> String {
+        with(args, variables).unwrap_err().to_string()
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kew.toml");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
     }
 
     #[test]
     fn the_default_is_what_development_storage_means() {
-        let settings = Settings::from_args(listen(&[])).unwrap();
+        let settings = with(listen(&[]), &[]).unwrap();
         assert_eq!(settings.queue_listen, ["127.0.0.1:10001".parse().unwrap()]);
         assert_eq!(settings.place, Place::Directory("d".into()));
     }
@@ -172,12 +256,14 @@ mod tests {
     fn other_machines_are_kept_out_unless_let_in() {
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
             assert!(
-                error(listen(&[address])).contains("--allow-public-key"),
+                error(listen(&[address]), &[]).contains("--allow-public-key"),
                 "{address}"
             );
             let mut args = listen(&[address]);
             args.allow_public_key = true;
-            assert!(Settings::from_args(args).is_ok());
+            assert!(with(args, &[]).is_ok());
+            let allowed = [("KEW_ALLOW_PUBLIC_KEY", "true")];
+            assert!(with(listen(&[address]), &allowed).is_ok());
         }
         let loopback = [
             "127.0.0.2:1",
@@ -185,58 +271,85 @@ mod tests {
             "localhost:1",
             "[::ffff:127.0.0.1]:1",
         ];
-        assert!(Settings::from_args(listen(&loopback)).is_ok());
+        assert!(with(listen(&loopback), &[]).is_ok());
     }
 
     #[test]
     fn a_wrong_address_is_named() {
         for address in ["10001", "localhost", "localhost:x", "127.0.0.1:70000", ""] {
-            assert!(error(listen(&[address])).contains(&format!("{address:?}")));
+            assert!(error(listen(&[address]), &[]).contains(&format!("{address:?}")));
         }
     }
 
     #[test]
-    fn a_flag_comes_before_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("kew.toml");
-        std::fs::write(
-            &path,
-            "data_dir = \"f\"\nqueue_listen = [\"127.0.0.1:5\"]\n",
-        )
-        .unwrap();
-        let with_file = |mut args: ServeArgs| {
+    fn a_flag_comes_before_the_environment_and_that_before_the_file() {
+        let (_dir, path) = file("data_dir = \"f\"\nqueue_listen = [\"127.0.0.1:5\"]\n");
+        let check = |mut args: ServeArgs, variables: &[(&str, &str)], place, port: u16| {
             args.config = Some(path.clone());
-            Settings::from_args(args).unwrap()
+            let settings = with(args, variables).unwrap();
+            assert_eq!(settings.place, place);
+            let address: SocketAddr = ([127, 0, 0, 1], port).into();
+            assert_eq!(settings.queue_listen, [address]);
         };
-        let settings = with_file(ServeArgs::default());
-        assert_eq!(settings.place, Place::Directory("f".into()));
-        assert_eq!(settings.queue_listen, ["127.0.0.1:5".parse().unwrap()]);
-        let settings = with_file(listen(&["127.0.0.1:6"]));
-        assert_eq!(settings.place, Place::Directory("d".into()));
-        assert_eq!(settings.queue_listen, ["127.0.0.1:6".parse().unwrap()]);
-        let settings = with_file(ServeArgs {
+        let directory = |name: &str| Place::Directory(name.into());
+        let variables = [("KEW_DATA_DIR", "e"), ("KEW_QUEUE_LISTEN", "127.0.0.1:6")];
+        check(ServeArgs::default(), &[], directory("f"), 5);
+        check(ServeArgs::default(), &variables, directory("e"), 6);
+        check(listen(&["127.0.0.1:7"]), &variables, directory("d"), 7);
+        let ephemeral = || ServeArgs {
             ephemeral: true,
             ..ServeArgs::default()
-        });
+        };
+        check(ephemeral(), &variables, Place::Memory, 6);
+        check(
+            ServeArgs::default(),
+            &[("KEW_EPHEMERAL", "1")],
+            Place::Memory,
+            5,
+        );
+        check(listen(&[]), &[("KEW_EPHEMERAL", "1")], directory("d"), 5);
+    }
+
+    #[test]
+    fn the_environment_names_several_addresses_and_the_file() {
+        let (_dir, path) = file("ephemeral = true\n");
+        let variables = [
+            ("KEW_QUEUE_LISTEN", "127.0.0.1:6, [::1]:7"),
+            ("KEW_CONFIG", path.to_str().unwrap()),
+        ];
+        let settings = with(ServeArgs::default(), &variables).unwrap();
+        assert_eq!(settings.queue_listen.len(), 2);
         assert_eq!(settings.place, Place::Memory);
     }
 
     #[test]
     fn an_unknown_setting_in_the_file_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("kew.toml");
-        std::fs::write(&path, "data_dri = \"f\"\n").unwrap();
+        let (_dir, path) = file("data_dri = \"f\"\n");
         let args = ServeArgs {
             config: Some(path),
             ..ServeArgs::default()
         };
-        assert!(error(args).contains("data_dri"));
+        assert!(error(args, &[]).contains("data_dri"));
     }
 
     #[test]
-    fn keeping_nothing_does_not_go_with_a_directory() {
+    fn keeping_nothing_does_not_go_with_a_directory_in_one_place() {
         let mut args = listen(&[]);
         args.ephemeral = true;
-        assert!(error(args).contains("--data-dir"));
+        assert!(error(args, &[]).contains("the command line"));
+        let variables = [("KEW_EPHEMERAL", "true"), ("KEW_DATA_DIR", "e")];
+        assert!(error(ServeArgs::default(), &variables).contains("the environment"));
+        let (_dir, path) = file("ephemeral = true\ndata_dir = \"f\"\n");
+        let args = ServeArgs {
+            config: Some(path),
+            ..ServeArgs::default()
+        };
+        assert!(error(args, &[]).contains("the configuration file"));
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off() {
+        let on = [("KEW_EPHEMERAL", "maybe")];
+        assert!(error(ServeArgs::default(), &on).contains("\"maybe\""));
     }
 }

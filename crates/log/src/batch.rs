@@ -150,6 +150,11 @@ impl<'a> Entries<'a> {
         Self { payload, offset: 0 }
     }
 
+    /// Whether nothing follows.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.offset == self.payload.len()
+    }
+
     fn read(&mut self) -> Result<Entry<'a>, &'static str> {
         let tag = self.take(1)?[0];
         let length = self.take_varint()?;
@@ -191,7 +196,7 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, MalformedEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.offset == self.payload.len() {
+        if self.is_at_end() {
             return None;
         }
         let begin = self.offset;

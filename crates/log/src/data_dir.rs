@@ -112,6 +112,21 @@ impl DataDir {
         })
     }
 
+    /// Likewise, but makes none.
+    pub fn open_existing(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
+        let path = path.into();
+        match read_manifest(&path)? {
+            Some(_) => Self::open(path),
+            None => Err(DataDirError::Missing { path }),
+        }
+    }
+
+    /// The storage of the partition's log, to look at: what would change it fails.
+    pub fn read_only_storage(&self) -> Result<FileStorage, DataDirError> {
+        let path = self.path.join(PARTITION);
+        FileStorage::read_only(&path).map_err(failed("open", &path))
+    }
+
     /// The storage of the partition's log.
     pub fn storage(&self) -> Result<FileStorage, DataDirError> {
         let path = self.path.join(PARTITION);

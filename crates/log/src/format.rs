@@ -3,6 +3,7 @@
 //! `FORMAT.md` says what every byte means; it changes together with this file. Decoding never
 //! panics and believes no length before the header's own check has passed.
 
+use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 use crate::{Epoch, LogPosition};
@@ -143,7 +144,7 @@ impl SegmentHeader {
     }
 
     /// Refuses what no Kew writes, so that the arithmetic on positions cannot overflow.
-    fn check(&self) -> Result<(), FormatError> {
+    pub(crate) fn check(&self) -> Result<(), FormatError> {
         let highest = 1 << 62;
         let sane = self.base.as_u64() < highest
             && self.base.as_u64().is_multiple_of(RECORD_ALIGNMENT)
@@ -177,6 +178,9 @@ pub(crate) struct Seal(u32);
 
 impl Seal {
     fn at(self, position: LogPosition) -> u32 {
+        if is_planted(Bug::OldRecordsTrusted) {
+            return 0;
+        }
         crc32c::crc32c_append(self.0, &position.as_u64().to_le_bytes())
     }
 }
@@ -319,6 +323,10 @@ pub(crate) mod names {
         Snapshot(u64),
         /// Something unfinished, or waiting to be used again: nothing depends on it.
         Temporary,
+        /// Space for a full disk.
+        Ballast,
+        /// What a repair put aside.
+        SetAside,
         Foreign,
     }
 
@@ -342,9 +350,28 @@ pub(crate) mod names {
         format!("prepare-snapshot-{position:020}")
     }
 
+    /// The name under which a file stays after the repair of that number.
+    pub(crate) fn set_aside(repair: u64, name: &str) -> String {
+        format!("damaged-{repair}-{name}")
+    }
+
+    /// The number of the repair that set a file aside.
+    pub(crate) fn set_aside_number(name: &str) -> Option<u64> {
+        let (number, name) = name.strip_prefix("damaged-")?.split_once('-')?;
+        let number = number.parse().ok()?;
+        let is_ours = name.starts_with("segment-") || name.starts_with("snapshot-");
+        is_ours.then_some(number)
+    }
+
     pub(crate) fn parse(name: &str) -> Name {
         if name.starts_with("prepare-") || name.starts_with("recycled-") {
             return Name::Temporary;
+        }
+        if name == crate::ballast::NAME {
+            return Name::Ballast;
+        }
+        if set_aside_number(name).is_some() {
+            return Name::SetAside;
         }
         let parsed = name.split_once('-').and_then(|(kind, digits)| {
             let number = digits.parse().ok()?;

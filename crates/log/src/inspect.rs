@@ -41,6 +41,10 @@ pub struct Report {
     pub temporaries: Vec<String>,
     /// Files that are not the log's.
     pub foreign: Vec<String>,
+    /// What repairs put aside: nobody reads it any more.
+    pub set_aside: Vec<String>,
+    /// Size of the space put aside for a full disk, if there is any.
+    pub ballast_bytes: Option<u64>,
     /// Everything that is damaged. A start is refused if a start needs it.
     pub damage: Vec<Damage>,
 }
@@ -148,6 +152,8 @@ fn examine(
     let mut report = Report {
         temporaries: survey.temporaries.clone(),
         foreign: survey.foreign.clone(),
+        set_aside: survey.set_aside.clone(),
+        ballast_bytes: survey.ballast_bytes,
         ..Report::default()
     };
     for position in &survey.snapshots {
@@ -237,8 +243,8 @@ impl Findings {
             OpenError::Io(failure) => return Err(failure.clone()),
             OpenError::Corrupt { file, offset, what } => (file.clone(), *offset, what.clone()),
             OpenError::NewerFormat { file, .. } => (file.clone(), 0, error.to_string()),
-            OpenError::Replay { .. } | OpenError::Options(_) => {
-                unreachable!("nothing is replayed and no options are given")
+            OpenError::NoSpace { .. } | OpenError::Replay { .. } | OpenError::Options(_) => {
+                unreachable!("nothing is made or replayed, and no options are given")
             }
         };
         if !self
@@ -369,4 +375,16 @@ fn scan(
         }
     }
     Ok(scan)
+}
+
+/// What is damaged in one segment, looked at by itself.
+pub(crate) fn damage_in(segment: &Segment) -> Result<Vec<Damage>, IoFailure> {
+    let mut findings = Findings::default();
+    scan(
+        segment,
+        segment.header.limit(),
+        Bodies::Check,
+        &mut findings,
+    )?;
+    Ok(findings.damage)
 }

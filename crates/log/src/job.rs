@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kew_planted::{Bug, is_planted};
 
 use crate::LogPosition;
+use crate::ballast;
 use crate::format::{SegmentHeader, names};
 use crate::segment::{self, MakeError, Recycled, Segment, Source};
 use crate::snapshot::{self, SnapshotError};
@@ -20,6 +22,7 @@ pub(crate) enum Task {
     Prepare(Prepare),
     Snapshot(WriteSnapshot),
     Retire(Retire),
+    Ballast(MakeBallast),
 }
 
 /// What kind of job it is, for those who run some here and others there.
@@ -33,6 +36,8 @@ pub enum JobKind {
     Snapshot,
     /// Removes or recycles what nobody needs any more.
     Retire,
+    /// Puts space aside for a full disk.
+    Ballast,
 }
 
 impl Job {
@@ -43,6 +48,7 @@ impl Job {
             Task::Prepare(_) => JobKind::Prepare,
             Task::Snapshot(_) => JobKind::Snapshot,
             Task::Retire(_) => JobKind::Retire,
+            Task::Ballast(_) => JobKind::Ballast,
         }
     }
 
@@ -53,6 +59,7 @@ impl Job {
             Task::Prepare(prepare) => Outcome::Prepare(prepare.run(storage)),
             Task::Snapshot(snapshot) => Outcome::Snapshot(snapshot.run(storage)),
             Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
+            Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
         })
     }
 }
@@ -70,8 +77,9 @@ pub struct JobOutcome(pub(crate) Outcome);
 pub(crate) enum Outcome {
     Commit(Result<LogPosition, IoFailure>),
     Prepare(Result<Arc<Segment>, MakeError>),
-    Snapshot(Result<u64, SnapshotError>),
+    Snapshot(WrittenSnapshot),
     Retire(Result<Vec<Recycled>, IoFailure>),
+    Ballast(Result<(), MakeError>),
 }
 
 impl fmt::Debug for JobOutcome {
@@ -81,6 +89,7 @@ impl fmt::Debug for JobOutcome {
             Outcome::Prepare(_) => "JobOutcome(Prepare)",
             Outcome::Snapshot(_) => "JobOutcome(Snapshot)",
             Outcome::Retire(_) => "JobOutcome(Retire)",
+            Outcome::Ballast(_) => "JobOutcome(Ballast)",
         })
     }
 }
@@ -113,7 +122,9 @@ impl Commit {
                 let offset = segment.offset_of(write.position);
                 storage::write_all_at(&*segment.file, &segment.name, &write.record, offset)?;
             }
-            storage::sync_data(&*segment.file, &segment.name)?;
+            if !is_planted(Bug::CommitNotSynced) {
+                storage::sync_data(&*segment.file, &segment.name)?;
+            }
         }
         Ok(self.end)
     }
@@ -137,10 +148,46 @@ pub(crate) struct WriteSnapshot {
     pub(crate) parts: Vec<Bytes>,
 }
 
+/// What became of a snapshot.
+pub(crate) struct WrittenSnapshot {
+    /// The file's size.
+    pub(crate) result: Result<u64, SnapshotError>,
+    /// Whether the ballast had to make room for it.
+    pub(crate) took_ballast: bool,
+}
+
 impl WriteSnapshot {
-    /// Returns the file's size.
-    fn run(self, storage: &dyn Storage) -> Result<u64, SnapshotError> {
-        snapshot::write(storage, self.position, self.chain, &self.parts)
+    fn run(self, storage: &dyn Storage) -> WrittenSnapshot {
+        let write = || snapshot::write(storage, self.position, self.chain, &self.parts);
+        let mut took_ballast = false;
+        let mut result = write();
+        if let Err(SnapshotError::Unfinished(failure)) = &result
+            && failure.is_no_space()
+        {
+            match ballast::release(storage) {
+                Ok(true) => {
+                    took_ballast = true;
+                    result = write();
+                }
+                Ok(false) => {}
+                Err(failure) => result = Err(SnapshotError::Unsure(failure)),
+            }
+        }
+        WrittenSnapshot {
+            result,
+            took_ballast,
+        }
+    }
+}
+
+/// Puts space aside.
+pub(crate) struct MakeBallast {
+    pub(crate) size_bytes: u64,
+}
+
+impl MakeBallast {
+    fn run(self, storage: &dyn Storage) -> Result<(), MakeError> {
+        ballast::make(storage, self.size_bytes)
     }
 }
 

@@ -8,6 +8,7 @@
 //! power; damage to it is noticed and named, never skipped; what was not durable is shown whole
 //! or not at all. `FORMAT.md` describes every byte and the rules of recovery.
 
+mod ballast;
 mod batch;
 mod data_dir;
 mod format;
@@ -19,6 +20,7 @@ mod position;
 mod reader;
 mod recovery;
 mod replay;
+mod salvage;
 mod segment;
 mod snapshot;
 mod storage;
@@ -38,6 +40,7 @@ pub use position::{BodyLocation, Epoch, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, Replay};
+pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile,

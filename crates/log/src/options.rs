@@ -26,6 +26,8 @@ pub struct LogOptions {
     pub settlement_reserve_bytes: u64,
     /// How many retired segments are kept to be used again.
     pub recycled_segments_max: usize,
+    /// Size of the file that keeps space for snapshots and recovery on a full disk; 0 for none.
+    pub ballast_size_bytes: u64,
     /// How much of what was written last stays in memory for readers.
     pub recent_bytes_max: usize,
 }
@@ -39,6 +41,7 @@ impl Default for LogOptions {
             turn_space_min_bytes: 192 << 10,
             settlement_reserve_bytes: 256 << 10,
             recycled_segments_max: 4,
+            ballast_size_bytes: 4 << 20,
             recent_bytes_max: 8 << 20,
         }
     }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 use crate::format::{
@@ -21,7 +22,7 @@ use crate::snapshot::{self, ReadError};
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::{self, End, Start};
-use crate::{Epoch, LogOptions, LogPosition};
+use crate::{Epoch, LogOptions, LogPosition, ballast};
 
 /// Why a log cannot be opened. Nothing in its directory was modified, unless the storage failed.
 #[derive(Debug, Error)]
@@ -58,6 +59,14 @@ pub enum OpenError {
         position: LogPosition,
         /// What the owner said.
         source: BoxError,
+    },
+    /// The disk is full, and there is no ballast that could make room.
+    #[error("the disk is full: a start needs {needed_bytes} free bytes")]
+    NoSpace {
+        /// What the new segment takes.
+        needed_bytes: u64,
+        /// What the storage said.
+        source: IoFailure,
     },
     /// The options contradict each other.
     #[error("{0}")]
@@ -115,6 +124,7 @@ pub(crate) struct Recovered {
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) snapshots_damaged: Vec<LogPosition>,
     pub(crate) bytes_since_snapshot: u64,
+    pub(crate) ballast: FoundBallast,
     pub(crate) recovery: Recovery,
 }
 
@@ -165,6 +175,7 @@ fn load_snapshot(
         position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
         chain: 0,
         durable: proven_by_names(survey),
+        begins_anew: false,
     };
     let mut found = FoundSnapshots {
         used: None,
@@ -178,6 +189,7 @@ fn load_snapshot(
                 found.used = Some(position);
                 start.position = position;
                 start.chain = header.chain;
+                start.begins_anew = header.begins_anew;
                 return Ok((found, start));
             }
             Err(ReadError::Format(offset, error @ FormatError::Damaged(_))) => {
@@ -235,6 +247,10 @@ fn adopt(
     for name in &survey.temporaries {
         storage::remove(storage, name)?;
     }
+    let mut end = end;
+    if is_planted(Bug::TailNotCopied) {
+        end.tail.clear();
+    }
     let epoch = survey.epoch_max().next();
     let number = survey.number_max() + 1;
     let first = end.tail.front().map_or(end.position, |(first, _)| *first);
@@ -249,8 +265,7 @@ fn adopt(
         durable: end.position,
     };
     let (records, chain) = copy_tail(&survey, &end, &header)?;
-    let new =
-        segment::make(storage, header, Source::Fresh, &records).map_err(MakeError::into_failure)?;
+    let (new, ballast) = make_segment(storage, options, header, &records, survey.ballast_bytes)?;
 
     let recovery = Recovery {
         epoch,
@@ -275,8 +290,61 @@ fn adopt(
         snapshots: found.valid,
         snapshots_damaged: found.damaged.iter().map(|(at, _)| *at).collect(),
         bytes_since_snapshot: end.counts.size_bytes,
+        ballast,
         recovery,
     })
+}
+
+/// What recovery found of the ballast, and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBallast {
+    Missing,
+    Kept,
+    /// It made room for the new segment.
+    Taken,
+}
+
+/// Makes the segment; on a full disk, in the place of the ballast.
+fn make_segment(
+    storage: &dyn Storage,
+    options: &LogOptions,
+    header: SegmentHeader,
+    records: &[u8],
+    ballast_bytes: Option<u64>,
+) -> Result<(Segment, FoundBallast), OpenError> {
+    let make = || segment::make(storage, header, Source::Fresh, records);
+    let mut found = match ballast_bytes {
+        // One of another size is of older options: it goes, and another is made.
+        Some(bytes) if bytes == options.ballast_size_bytes => FoundBallast::Kept,
+        Some(_) => {
+            ballast::release(storage)?;
+            FoundBallast::Missing
+        }
+        None => FoundBallast::Missing,
+    };
+    let mut made = make();
+    if let Err(MakeError::Unfinished(failure)) = &made
+        && failure.is_no_space()
+        && found == FoundBallast::Kept
+    {
+        ballast::release(storage)?;
+        found = FoundBallast::Taken;
+        made = make();
+    }
+    match made {
+        Ok(segment) => Ok((segment, found)),
+        Err(error) => {
+            let source = error.into_failure();
+            Err(if source.is_no_space() {
+                OpenError::NoSpace {
+                    needed_bytes: header.capacity_bytes,
+                    source,
+                }
+            } else {
+                OpenError::Io(source)
+            })
+        }
+    }
 }
 
 /// The records of the tail as they are in the new segment, and the checksum of the last one.
@@ -316,3 +384,7 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         .map(|name| format!("{name} is not a file of the log and was ignored"));
     damaged.chain(foreign).collect()
 }
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

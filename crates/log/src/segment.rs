@@ -86,6 +86,14 @@ pub(crate) fn make(
     Ok(Segment { header, name, file })
 }
 
+/// Writes a segment without records under its temporary name, and says which that is.
+pub(crate) fn prepare(storage: &dyn Storage, header: SegmentHeader) -> Result<String, IoFailure> {
+    let name = names::segment_in_preparation(header.number);
+    let file = create_anew(storage, &name)?;
+    fill(&*file, &name, &header, true, &[])?;
+    Ok(name)
+}
+
 /// Why there is no new segment.
 pub(crate) enum MakeError {
     /// Nothing but a temporary file was touched.
@@ -124,16 +132,7 @@ fn fill(
     records: &[u8],
 ) -> Result<(), IoFailure> {
     if fresh {
-        let zeros = vec![0; FILL_SIZE.min(memory_size(header.capacity_bytes))];
-        let mut done = 0;
-        while done < header.capacity_bytes {
-            let piece = zeros.len().min(memory_size(header.capacity_bytes - done));
-            storage::write_all_at(file, name, &zeros[..piece], done)?;
-            done += piece as u64;
-            if done.is_multiple_of(FILL_SYNC_EVERY_BYTES) {
-                storage::sync_data(file, name)?;
-            }
-        }
+        fill_with_zeros(file, name, header.capacity_bytes)?;
     }
     storage::write_all_at(file, name, records, SEGMENT_HEADER_BLOCK_SIZE)?;
     let mut block = vec![0; memory_size(SEGMENT_HEADER_BLOCK_SIZE)];
@@ -141,6 +140,24 @@ fn fill(
     block[..bytes.len()].copy_from_slice(&bytes);
     storage::write_all_at(file, name, &block, 0)?;
     storage::sync_data(file, name)
+}
+
+pub(crate) fn fill_with_zeros(
+    file: &dyn StorageFile,
+    name: &str,
+    size_bytes: u64,
+) -> Result<(), IoFailure> {
+    let zeros = vec![0; FILL_SIZE.min(memory_size(size_bytes))];
+    let mut done = 0;
+    while done < size_bytes {
+        let piece = zeros.len().min(memory_size(size_bytes - done));
+        storage::write_all_at(file, name, &zeros[..piece], done)?;
+        done += piece as u64;
+        if done.is_multiple_of(FILL_SYNC_EVERY_BYTES) {
+            storage::sync_data(file, name)?;
+        }
+    }
+    Ok(())
 }
 
 /// A size that is known to fit in memory, as the machine counts.

@@ -14,9 +14,11 @@ use crate::storage::{self, IoFailure, Storage, StorageFile};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
-const HEADER_SIZE: usize = 40;
-const PART_HEADER_SIZE: usize = 16;
-const TRAILER_SIZE: usize = 16;
+/// In the flags of the header.
+const FLAG_BEGINS_ANEW: u32 = 1;
+pub(crate) const HEADER_SIZE: usize = 40;
+pub(crate) const PART_HEADER_SIZE: usize = 16;
+pub(crate) const TRAILER_SIZE: usize = 16;
 const WRITE_SIZE: usize = 256 * 1024;
 
 /// What a snapshot says about itself.
@@ -28,6 +30,8 @@ pub(crate) struct SnapshotHeader {
     /// Checksum of the record before that position.
     pub(crate) chain: u32,
     pub(crate) part_count: u32,
+    /// A repair made it: the log goes on at its position, which no segment need hold yet.
+    pub(crate) begins_anew: bool,
 }
 
 impl SnapshotHeader {
@@ -39,6 +43,12 @@ impl SnapshotHeader {
         bytes[16..24].copy_from_slice(&self.position.as_u64().to_le_bytes());
         bytes[24..28].copy_from_slice(&self.chain.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
+        let flags = if self.begins_anew {
+            FLAG_BEGINS_ANEW
+        } else {
+            0
+        };
+        bytes[32..36].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -59,6 +69,7 @@ impl SnapshotHeader {
             position: LogPosition::new(read_u64(bytes, 16)),
             chain: read_u32(bytes, 24),
             part_count: read_u32(bytes, 28),
+            begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
         })
     }
 }
@@ -70,12 +81,27 @@ pub(crate) fn write(
     chain: u32,
     parts: &[Bytes],
 ) -> Result<u64, SnapshotError> {
-    let temporary = names::snapshot_in_preparation(position.as_u64());
     let header = SnapshotHeader {
         partition: 0,
         position,
         chain,
+        part_count: 0,
+        begins_anew: false,
+    };
+    write_as(storage, header, parts)
+}
+
+/// Likewise, with all that its header says but the number of parts.
+pub(crate) fn write_as(
+    storage: &dyn Storage,
+    header: SnapshotHeader,
+    parts: &[Bytes],
+) -> Result<u64, SnapshotError> {
+    let position = header.position;
+    let temporary = names::snapshot_in_preparation(position.as_u64());
+    let header = SnapshotHeader {
         part_count: u32::try_from(parts.len()).expect("a snapshot has far fewer than 2^32 parts"),
+        ..header
     };
     let written = create_anew(storage, &temporary)
         .and_then(|file| write_file(&*file, &temporary, header, parts))
@@ -141,7 +167,7 @@ fn part_header(position: LogPosition, part: &[u8]) -> [u8; PART_HEADER_SIZE] {
     bytes
 }
 
-fn part_crc(previous: u32, header: &[u8; PART_HEADER_SIZE], part: &[u8]) -> u32 {
+pub(crate) fn part_crc(previous: u32, header: &[u8; PART_HEADER_SIZE], part: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(previous, &header[..12]);
     crc32c::crc32c_append(crc, part)
 }

@@ -20,6 +20,10 @@ pub(crate) struct Survey {
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) temporaries: Vec<String>,
     pub(crate) foreign: Vec<String>,
+    /// What repairs put aside.
+    pub(crate) set_aside: Vec<String>,
+    /// Size of the ballast, if there is one.
+    pub(crate) ballast_bytes: Option<u64>,
     /// Why some segments are not among those above.
     pub(crate) damage: Vec<OpenError>,
 }
@@ -32,6 +36,8 @@ impl Survey {
         let mut snapshots = Vec::new();
         let mut temporaries = Vec::new();
         let mut foreign = Vec::new();
+        let mut set_aside = Vec::new();
+        let mut ballast_bytes = None;
         for name in storage::list(storage)? {
             match names::parse(&name) {
                 Name::Segment(number) => match open_segment(storage, name, number) {
@@ -41,6 +47,8 @@ impl Survey {
                 Name::Snapshot(position) => snapshots.push(LogPosition::new(position)),
                 Name::Temporary => temporaries.push(name),
                 Name::Foreign => foreign.push(name),
+                Name::SetAside => set_aside.push(name),
+                Name::Ballast => ballast_bytes = size_of(storage, &name)?,
             }
         }
         let (chain, superseded) = link(segments, &mut damage);
@@ -50,6 +58,8 @@ impl Survey {
             snapshots,
             temporaries,
             foreign,
+            set_aside,
+            ballast_bytes,
             damage,
         })
     }
@@ -69,7 +79,16 @@ impl Survey {
     }
 }
 
-fn open_segment(
+/// A file's size; `None` if a running server has removed it since it was listed.
+fn size_of(storage: &dyn Storage, name: &str) -> Result<Option<u64>, IoFailure> {
+    match storage::open(storage, name) {
+        Ok(file) => storage::len(&*file, name).map(Some),
+        Err(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(crate) fn open_segment(
     storage: &dyn Storage,
     name: String,
     number: u64,
@@ -105,11 +124,11 @@ pub(crate) fn format_error(file: &str, offset: u64, error: FormatError) -> OpenE
     }
 }
 
-type Segments = Vec<Arc<Segment>>;
+pub(crate) type Segments = Vec<Arc<Segment>>;
 
 /// Finds out who answers for what: where two segments overlap, the one with the higher number,
 /// which a recovery made, has taken over from its first record on.
-fn link(mut segments: Segments, damage: &mut Vec<OpenError>) -> (Segments, Segments) {
+pub(crate) fn link(mut segments: Segments, damage: &mut Vec<OpenError>) -> (Segments, Segments) {
     segments.sort_unstable_by_key(|segment| segment.header.number);
     let mut chain: Segments = Vec::new();
     let mut superseded = Vec::new();

@@ -13,6 +13,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use kew_planted::{Bug, is_planted};
+
 use crate::LogPosition;
 use crate::batch::{Entries, Entry, MalformedEntry};
 use crate::format::{FormatError, RECORD_HEADER_SIZE, RecordKind, names, read_u64};
@@ -30,6 +32,8 @@ pub(crate) struct Start {
     pub(crate) chain: u32,
     /// Proven by the names of snapshots and the headers of segments.
     pub(crate) durable: LogPosition,
+    /// No segment need hold the position yet: a repair was cut off after its snapshot.
+    pub(crate) begins_anew: bool,
 }
 
 /// What a walk found.
@@ -106,6 +110,12 @@ pub(crate) fn walk(
         .rposition(|segment| segment.first() <= start.position)
         .filter(|index| start.position < chain[*index].header.limit())
     else {
+        let is_last = chain
+            .last()
+            .is_none_or(|last| last.first() < start.position);
+        if start.begins_anew && is_last && start.durable <= start.position {
+            return Ok(End::of_new_log(start));
+        }
         return Err(missing_start(chain, start));
     };
     let mut walker = Walker {
@@ -231,8 +241,13 @@ impl Walker<'_> {
     }
 
     fn pass_entries(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
-        for entry in Entries::new(record.payload) {
+        let mut entries = Entries::new(record.payload);
+        while let Some(entry) = entries.next() {
             match entry {
+                Ok(Entry::Event(_))
+                    if is_planted(Bug::LastEventOfBatchDropped)
+                        && self.counts.events > 0
+                        && entries.is_at_end() => {}
                 Ok(Entry::Event(event)) => {
                     self.counts.events += 1;
                     self.replay

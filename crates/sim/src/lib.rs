@@ -9,7 +9,10 @@
 //! It holds no expectation about how the broker works inside: only about what clients may see.
 
 mod checker;
+pub mod disk;
+mod faults;
 mod random;
+mod rare;
 mod script;
 mod swarm;
 mod trace;
@@ -17,5 +20,6 @@ mod workload;
 mod world;
 
 pub use checker::Violation;
+pub use rare::{Rare, RareStates};
 pub use script::{Step, crash_at_every_call};
-pub use world::{Report, run};
+pub use world::{Moment, Report, Watch, replay, run};

@@ -1,9 +1,10 @@
 //! `kew-sim`: runs seeds of the simulation, or replays one.
 
-use std::io::Write as _;
+use std::io::{self, BufRead as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
+use kew_sim::{Moment, Report};
 
 /// Runs the deterministic simulation. A seed that breaks a promise is printed, and ends the run.
 #[derive(Debug, Parser)]
@@ -15,36 +16,89 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// How many operations each seed has at least, before it drains
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 1000)]
     operations: u64,
     /// Print what happened, step by step
     #[arg(long)]
     trace: bool,
+    /// Wait for a line after each step: an empty one goes on, `s` shows the state, `q` ends
+    #[arg(long)]
+    step: bool,
+    /// Print what happened until this step, and the state then, and end
+    #[arg(long, value_name = "STEP")]
+    until: Option<u64>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut out = std::io::stdout().lock();
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
-        let report = kew_sim::run(seed, args.operations, args.trace);
-        for line in &report.trace {
-            let _ = writeln!(out, "{line}");
+        let report = if args.step || args.until.is_some() {
+            let (step, until) = (args.step, args.until);
+            let watch = Box::new(move |moment: &Moment<'_>| watch(moment, step, until));
+            kew_sim::replay(seed, args.operations, watch)
+        } else {
+            kew_sim::run(seed, args.operations, args.trace)
+        };
+        let mut out = io::stdout().lock();
+        if args.trace && !args.step && args.until.is_none() {
+            for line in &report.trace {
+                let _ = writeln!(out, "{line}");
+            }
         }
-        let _ = writeln!(
-            out,
-            "seed {seed}: {} operations, {} unknown, {} kills, {} power cuts, {} clock jumps, {} snapshots, trace {:016x}",
-            report.operations,
-            report.unknown,
-            report.kills,
-            report.power_cuts,
-            report.clock_jumps,
-            report.snapshots,
-            report.trace_hash
-        );
+        let _ = writeln!(out, "seed {seed}: {}", summary(&report));
         if let Some(violation) = report.violation {
             let _ = writeln!(out, "VIOLATION {violation}");
+            let _ = writeln!(
+                out,
+                "replay: kew-sim --seed {seed} --operations {} --until {}",
+                args.operations, report.steps
+            );
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+fn summary(report: &Report) -> String {
+    format!(
+        "{} operations in {} steps, {} unknown, {} busy, {} kills, {} power cuts, {} failed calls, {} clock jumps, {} snapshots, trace {:016x}",
+        report.operations,
+        report.steps,
+        report.unknown,
+        report.busy,
+        report.kills,
+        report.power_cuts,
+        report.failed_calls,
+        report.clock_jumps,
+        report.snapshots,
+        report.trace_hash
+    )
+}
+
+/// Shows a step, and stops where somebody wants to look.
+fn watch(moment: &Moment<'_>, step: bool, until: Option<u64>) {
+    let mut out = io::stdout().lock();
+    for line in moment.lines {
+        let _ = writeln!(out, "{}: {line}", moment.step);
+    }
+    if until.is_some_and(|until| moment.step >= until) {
+        let _ = writeln!(out, "{}", moment.state());
+        std::process::exit(0);
+    }
+    if !step || moment.lines.is_empty() {
+        return;
+    }
+    loop {
+        let mut line = String::new();
+        match io::stdin().lock().read_line(&mut line) {
+            Ok(1..) => match line.trim() {
+                "s" => {
+                    let _ = writeln!(out, "{}", moment.state());
+                }
+                "q" => std::process::exit(0),
+                _ => return,
+            },
+            _ => std::process::exit(0),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What a seed's world is like: features and fault rates are drawn anew for each, some switched
 //! off, so that rare combinations get their turn.
 
-use kew_broker::PartitionOptions;
+use kew_broker::{AdmissionLimits, PartitionOptions};
 use kew_log::LogOptions;
 
 use crate::random::Stream;
@@ -15,12 +15,13 @@ pub(crate) struct Swarm {
     pub(crate) body_size_max: u64,
     pub(crate) time_to_live_per_mille: u32,
     pub(crate) stale_receipt_per_mille: u32,
-    pub(crate) kill_per_mille: u32,
-    pub(crate) power_cut_per_mille: u32,
-    pub(crate) clock_jump_per_mille: u32,
+    pub(crate) faults: FaultRates,
+    pub(crate) commands_max: usize,
     /// How often a waiting job is carried out rather than something else done.
     pub(crate) disk_speed_per_mille: u32,
     pub(crate) segment_size_first_bytes: u64,
+    pub(crate) batch_size_max_bytes: u64,
+    pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
 }
 
@@ -33,39 +34,52 @@ pub(crate) struct Weights {
     pub(crate) update: u64,
     pub(crate) delete: u64,
     pub(crate) read: u64,
+    pub(crate) list: u64,
     pub(crate) set_metadata: u64,
     pub(crate) clear: u64,
     pub(crate) delete_queue: u64,
     pub(crate) create_queue: u64,
 }
 
+/// How often each fault strikes: per mille of steps, 0 where it is switched off.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FaultRates {
+    pub(crate) kill: u32,
+    pub(crate) power_cut: u32,
+    /// Per mille of recoveries.
+    pub(crate) crash_in_recovery: u32,
+    pub(crate) failed_call: u32,
+    pub(crate) full_disk: u32,
+    pub(crate) slow_disk: u32,
+    pub(crate) damaged_snapshot: u32,
+    pub(crate) clock_jump: u32,
+    pub(crate) suspension: u32,
+    pub(crate) give_up: u32,
+}
+
 impl Swarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "swarm");
+        let clients = [1, 3, 8, 12, 40][r.index(5)];
         Self {
-            clients: 1 + r.index(12),
+            clients,
             queues: 1 + r.index(3),
-            weights: Weights {
-                send: 4 + r.below(12),
-                receive: 2 + r.below(10),
-                peek: maybe(&mut r, 4),
-                update: maybe(&mut r, 8),
-                delete: maybe(&mut r, 10),
-                read: maybe(&mut r, 4),
-                set_metadata: maybe(&mut r, 2),
-                clear: u64::from(r.happens(300)),
-                delete_queue: u64::from(r.happens(300)),
-                create_queue: 1,
-            },
+            weights: Weights::draw(&mut r),
             body_size_max: [16, 200, 1500][r.index(3)],
             time_to_live_per_mille: [0, 100, 600][r.index(3)],
             stale_receipt_per_mille: [0, 100, 300][r.index(3)],
-            kill_per_mille: [0, 2, 10][r.index(3)],
-            power_cut_per_mille: [0, 2, 10, 20][r.index(4)],
-            clock_jump_per_mille: [0, 5][r.index(2)],
+            faults: FaultRates::draw(seed),
+            // In one world out of three the door is too narrow for all clients.
+            commands_max: if r.happens(330) {
+                4 + clients / 2
+            } else {
+                1000
+            },
             disk_speed_per_mille: [100, 400, 800][r.index(3)],
-            segment_size_first_bytes: [32 * 1024, 64 * 1024, 256 * 1024][r.index(3)],
-            snapshot_after_bytes: [4 * 1024, 20 * 1024, 100 * 1024][r.index(3)],
+            segment_size_first_bytes: [16 * 1024, 32 * 1024, 64 * 1024][r.index(3)],
+            batch_size_max_bytes: [6 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
+            snapshot_after_bytes: [4 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
+            ballast_size_bytes: [0, 16 * 1024, 64 * 1024][r.index(3)],
         }
     }
 
@@ -74,10 +88,10 @@ impl Swarm {
         Self {
             clients: 1,
             queues: 1,
-            kill_per_mille: 0,
-            power_cut_per_mille: 0,
-            clock_jump_per_mille: 0,
+            faults: FaultRates::default(),
+            commands_max: 1000,
             segment_size_first_bytes: 32 * 1024,
+            batch_size_max_bytes: 16 * 1024,
             snapshot_after_bytes: u64::MAX,
             ..Self::draw(0)
         }
@@ -88,15 +102,69 @@ impl Swarm {
             log: LogOptions {
                 segment_size_first_bytes: self.segment_size_first_bytes,
                 segment_size_max_bytes: self.segment_size_first_bytes * 2,
-                batch_size_max_bytes: 16 * 1024,
+                batch_size_max_bytes: self.batch_size_max_bytes,
                 turn_space_min_bytes: 6 * 1024,
                 settlement_reserve_bytes: 4 * 1024,
                 recent_bytes_max: 8 * 1024,
+                ballast_size_bytes: self.ballast_size_bytes,
                 ..LogOptions::default()
             },
             command_size_bytes_max: 3 * 1024,
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 8,
+        }
+    }
+
+    pub(crate) fn admission_limits(&self) -> AdmissionLimits {
+        AdmissionLimits {
+            commands_max: self.commands_max,
+            ..AdmissionLimits::default()
+        }
+    }
+}
+
+impl Weights {
+    fn draw(r: &mut Stream) -> Self {
+        // In one world out of five queues come and go all the time.
+        let queues_come_and_go = r.happens(200);
+        Self {
+            send: 4 + r.below(12),
+            receive: 2 + r.below(10),
+            peek: maybe(r, 4),
+            update: maybe(r, 8),
+            delete: maybe(r, 10),
+            read: maybe(r, 4),
+            list: maybe(r, 2),
+            set_metadata: maybe(r, 2),
+            clear: u64::from(r.happens(300)),
+            delete_queue: if queues_come_and_go {
+                2
+            } else {
+                u64::from(r.happens(150))
+            },
+            create_queue: if queues_come_and_go { 4 } else { 1 },
+        }
+    }
+}
+
+impl FaultRates {
+    fn draw(seed: u64) -> Self {
+        let mut r = Stream::new(seed, "fault rates");
+        // One world out of ten is healthy: some bugs need no fault, and show best without one.
+        if r.happens(100) {
+            return Self::default();
+        }
+        Self {
+            kill: [0, 1, 4][r.index(3)],
+            power_cut: [0, 1, 4, 8][r.index(4)],
+            crash_in_recovery: [0, 200, 500][r.index(3)],
+            failed_call: [0, 0, 3][r.index(3)],
+            full_disk: [0, 0, 4][r.index(3)],
+            slow_disk: [0, 2][r.index(2)],
+            damaged_snapshot: [0, 300][r.index(2)],
+            clock_jump: [0, 5][r.index(2)],
+            suspension: [0, 2][r.index(2)],
+            give_up: [0, 10, 50][r.index(3)],
         }
     }
 }

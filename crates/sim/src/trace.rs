@@ -2,12 +2,21 @@
 
 use std::fmt::{Debug, Write};
 
+use kew_broker::Rejection;
+use kew_engine::{Command, Outcome, Timestamp, Token};
+
+use crate::checker::Seen;
+
 /// A running hash of everything that the simulation did, and its text if somebody reads it.
+///
+/// Numbers go into the hash as they are; text is made only for a reader, because a run of many
+/// seeds would spend a third of its time on it.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
     lines: Option<Vec<String>>,
-    line: String,
+    /// How many of the lines somebody has seen.
+    seen: usize,
 }
 
 impl Trace {
@@ -15,19 +24,188 @@ impl Trace {
         Self {
             hash: 0xcbf2_9ce4_8422_2325,
             lines: keep_lines.then(Vec::new),
-            line: String::new(),
+            seen: 0,
         }
     }
 
-    pub(crate) fn add(&mut self, what: &str, detail: &dyn Debug) {
-        self.line.clear();
-        write!(self.line, "{what} {detail:?}").expect("a string takes all that is written");
-        for byte in self.line.bytes() {
-            // FNV-1a: stable across versions of everything.
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+    /// Adds something that a few numbers tell completely.
+    pub(crate) fn add(&mut self, what: &str, numbers: &[u64], detail: &dyn Debug) {
+        self.feed_text(what);
+        numbers.iter().for_each(|number| self.feed(*number));
         if let Some(lines) = &mut self.lines {
-            lines.push(self.line.clone());
+            let mut line = String::new();
+            write!(line, "{what} {detail:?}").expect("a string takes all that is written");
+            lines.push(line);
+        }
+    }
+
+    /// Adds a command.
+    pub(crate) fn ask(&mut self, id: u64, command: &Command) {
+        self.feed_command(command);
+        self.add("ask", &[id], &(id, command));
+    }
+
+    /// Adds an answer.
+    pub(crate) fn answer(&mut self, id: u64, seen: &Seen) {
+        match seen {
+            Seen::Answered(Ok((outcome, bodies))) => {
+                self.feed_outcome(outcome);
+                bodies.iter().for_each(|body| self.feed_bytes(body));
+            }
+            Seen::Answered(Err(Rejection::Refused(refusal))) => {
+                self.feed_text(&refusal.to_string());
+            }
+            Seen::Answered(Err(Rejection::Busy)) => self.feed(1),
+            Seen::Answered(Err(Rejection::Stopped)) => self.feed(2),
+            Seen::Unknown => self.feed(3),
+        }
+        self.add("answer", &[id], &(id, seen));
+    }
+
+    fn feed(&mut self, number: u64) {
+        // FNV-1a by words, with the high bits folded back: stable across versions of everything.
+        let hash = (self.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash = hash ^ (hash >> 29);
+    }
+
+    fn feed_text(&mut self, text: &str) {
+        self.feed_bytes(text.as_bytes());
+    }
+
+    fn feed_bytes(&mut self, bytes: &[u8]) {
+        self.feed(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut()
+                .zip(chunk)
+                .for_each(|(to, from)| *to = *from);
+            self.feed(u64::from_le_bytes(word));
+        }
+    }
+
+    fn feed_token(&mut self, token: Token) {
+        self.feed_bytes(token.as_bytes());
+    }
+
+    fn feed_time(&mut self, time: Timestamp) {
+        self.feed(time.as_ms());
+    }
+
+    fn feed_command(&mut self, command: &Command) {
+        match command {
+            Command::Initialize { secret } => self.feed_bytes(secret),
+            Command::CreateQueue { queue, metadata }
+            | Command::SetQueueMetadata { queue, metadata } => {
+                self.feed_text(&queue.name);
+                for (name, value) in metadata.iter() {
+                    self.feed_text(name);
+                    self.feed_text(value);
+                }
+            }
+            Command::DeleteQueue { queue }
+            | Command::ReadQueue { queue }
+            | Command::Clear { queue } => self.feed_text(&queue.name),
+            Command::ListQueues { prefix, .. } => self.feed_text(prefix),
+            Command::Send {
+                queue,
+                body,
+                time_to_live_seconds,
+                visibility_timeout,
+                ..
+            } => {
+                self.feed_text(&queue.name);
+                self.feed_bytes(body);
+                self.feed(time_to_live_seconds.map_or(0, |seconds| u64::from(seconds) + 1));
+                self.feed(u64::from(visibility_timeout.as_seconds()));
+            }
+            Command::Receive {
+                queue,
+                count,
+                visibility_timeout,
+            } => {
+                self.feed_text(&queue.name);
+                self.feed(u64::from(*count));
+                self.feed(u64::from(visibility_timeout.as_seconds()));
+            }
+            Command::Peek { queue, count } => {
+                self.feed_text(&queue.name);
+                self.feed(u64::from(*count));
+            }
+            Command::Update {
+                queue,
+                message,
+                receipt,
+                visibility_timeout,
+                body,
+            } => {
+                self.feed_text(&queue.name);
+                self.feed_token(*message);
+                self.feed_token(*receipt);
+                self.feed(u64::from(visibility_timeout.as_seconds()));
+                if let Some((_, body)) = body {
+                    self.feed_bytes(body);
+                }
+            }
+            Command::Delete {
+                queue,
+                message,
+                receipt,
+            } => {
+                self.feed_text(&queue.name);
+                self.feed_token(*message);
+                self.feed_token(*receipt);
+            }
+        }
+    }
+
+    fn feed_outcome(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Queue(view) => {
+                self.feed(view.approximate_message_count);
+                for (_, value) in view.metadata.iter() {
+                    self.feed_text(value);
+                }
+            }
+            Outcome::Queues(page) => {
+                page.queues
+                    .iter()
+                    .for_each(|queue| self.feed_text(&queue.name));
+            }
+            Outcome::Sent(sent) => {
+                self.feed_token(sent.message);
+                self.feed_token(sent.receipt);
+                self.feed_time(sent.inserted_at);
+                self.feed_time(sent.expires_at);
+                self.feed_time(sent.visible_at);
+            }
+            Outcome::Received(messages) => {
+                for message in messages {
+                    self.feed_token(message.message);
+                    self.feed_token(message.receipt);
+                    self.feed_time(message.visible_at);
+                    self.feed(u64::from(message.delivery_count));
+                }
+            }
+            Outcome::Peeked(messages) => {
+                for message in messages {
+                    self.feed_token(message.message);
+                    self.feed(u64::from(message.delivery_count));
+                }
+            }
+            Outcome::Updated {
+                receipt,
+                visible_at,
+            } => {
+                self.feed_token(*receipt);
+                self.feed_time(*visible_at);
+            }
+            Outcome::Initialized => self.feed(1),
+            Outcome::QueueCreated => self.feed(2),
+            Outcome::QueueUnchanged => self.feed(3),
+            Outcome::QueueDeleted => self.feed(4),
+            Outcome::QueueMetadataSet => self.feed(5),
+            Outcome::Deleted => self.feed(6),
+            Outcome::Cleared => self.feed(7),
         }
     }
 
@@ -35,7 +213,18 @@ impl Trace {
         self.hash
     }
 
-    pub(crate) fn into_lines(self) -> Vec<String> {
-        self.lines.unwrap_or_default()
+    /// The lines so far, if they are kept.
+    pub(crate) fn lines(&self) -> &[String] {
+        self.lines.as_deref().unwrap_or_default()
+    }
+
+    /// Says from which line on nobody has seen them, and takes them for seen.
+    pub(crate) fn take_seen(&mut self) -> usize {
+        let all = self.lines().len();
+        std::mem::replace(&mut self.seen, all)
+    }
+
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
+        self.lines.take().unwrap_or_default()
     }
 }

@@ -1,7 +1,9 @@
 //! What clients ask: commands, and what they remember to ask them with.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
-use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Token, VisibilityTimeout};
+use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Service, Token, VisibilityTimeout};
 
 use crate::random::Stream;
 use crate::swarm::{Swarm, Weights};
@@ -21,6 +23,9 @@ pub(crate) struct Workload {
     held: Vec<Held>,
     stale: Vec<Held>,
     bodies: u64,
+    /// How often each queue was created, and in which of its lives each message was seen.
+    lives: HashMap<usize, u64>,
+    life_of: HashMap<Token, u64>,
 }
 
 /// How many receipts are remembered.
@@ -37,6 +42,8 @@ impl Workload {
             held: Vec::new(),
             stale: Vec::new(),
             bodies: 0,
+            lives: HashMap::new(),
+            life_of: HashMap::new(),
         }
     }
 
@@ -52,6 +59,7 @@ impl Workload {
             update,
             delete,
             read,
+            list,
             ..
         } = w;
         let kinds = [
@@ -65,6 +73,7 @@ impl Workload {
             w.clear,
             w.delete_queue,
             w.create_queue,
+            *list,
         ];
         let command = match self.choose(&kinds) {
             0 => self.send(queue, swarm),
@@ -106,7 +115,12 @@ impl Workload {
             }
             7 => Command::Clear { queue },
             8 => Command::DeleteQueue { queue },
-            _ => create_queue(index),
+            // Sometimes with other metadata than a queue of that name may have.
+            9 => match self.random.below(4) {
+                0 => create_queue_with(index, "7"),
+                _ => create_queue(index),
+            },
+            _ => list_queues(),
         };
         (index, command)
     }
@@ -145,8 +159,10 @@ impl Workload {
         let mut body = format!("{}:", self.bodies).into_bytes();
         let mut filling = Stream::new(self.bodies, "body");
         let size = self.random.below(swarm.body_size_max);
-        for _ in 0..size {
-            body.push(b'a' + u8::try_from(filling.below(26)).expect("below 26"));
+        for _ in 0..size.div_ceil(8) {
+            // Letters: the low four bits of each byte choose one.
+            let letters = filling.next() & 0x0f0f_0f0f_0f0f_0f0f;
+            body.extend(letters.to_le_bytes().map(|letter| b'a' + letter));
         }
         body.into()
     }
@@ -181,6 +197,12 @@ impl Workload {
         Some((held.queue, held))
     }
 
+    /// Whether a message belongs to an earlier life of its queue.
+    pub(crate) fn is_of_earlier_life(&self, queue: usize, message: Token) -> bool {
+        let life = self.life_of.get(&message);
+        life.is_some_and(|life| self.lives.get(&queue).is_some_and(|now| now > life))
+    }
+
     /// The id and receipt learned last.
     pub(crate) fn last_held(&self) -> Option<(Token, Token)> {
         let held = self.held.last()?;
@@ -189,7 +211,12 @@ impl Workload {
 
     /// Learns from an answer what can be asked next.
     pub(crate) fn learn(&mut self, queue: usize, command: &Command, outcome: &Outcome) {
+        if let (_, Outcome::QueueCreated) = (command, outcome) {
+            *self.lives.entry(queue).or_default() += 1;
+        }
+        let life = self.lives.get(&queue).copied().unwrap_or_default();
         let mut hold = |message, receipt| {
+            self.life_of.insert(message, life);
             let held = Held {
                 queue,
                 message,
@@ -218,9 +245,23 @@ fn remember(list: &mut Vec<Held>, held: Held) {
 }
 
 pub(crate) fn create_queue(index: usize) -> Command {
+    create_queue_with(index, "0")
+}
+
+fn create_queue_with(index: usize, round: &str) -> Command {
     Command::CreateQueue {
         queue: queue_name(index),
-        metadata: [("round", "0")].into_iter().collect(),
+        metadata: [("round", round)].into_iter().collect(),
+    }
+}
+
+fn list_queues() -> Command {
+    Command::ListQueues {
+        service: Service::QueueStorage,
+        account: "sim".into(),
+        prefix: "".into(),
+        from: "".into(),
+        limit: 100,
     }
 }
 

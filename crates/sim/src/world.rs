@@ -1,34 +1,61 @@
 //! A world: clients, a partition, a disk and the clocks, moved one step at a time.
 
+mod drain;
+mod recovery;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kew_broker::{Answered, Clock, ClockReading, Partition, PartitionOptions, Reply, TurnEnd};
-use kew_engine::{Command, Outcome, Timestamp, Token, VisibilityTimeout};
-use kew_log::{FaultyStorage, Job, JobKind};
+use kew_broker::{
+    Admission, Admitted, Answered, Clock, ClockReading, Partition, PartitionOptions, Rejection,
+    Reply, TurnEnd,
+};
+use kew_engine::{Command, Outcome, Refusal, Timestamp, Token};
+use kew_log::{BodyError, FaultyStorage, Job, JobKind};
 
-use crate::checker::{Checker, Operation, Seen, Violation};
+use crate::checker::{Checker, Operation, Seen, Timekeeping, Violation, promise};
+use crate::faults::{Crash, Faults, Strike};
 use crate::random::Stream;
+use crate::rare::{Rare, RareStates};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
-use crate::workload::{Workload, create_queue, queue_name};
+use crate::workload::{Workload, create_queue};
 
 /// What a run of one seed came to.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Operations that clients asked for.
+    /// Operations that clients asked for and that were let in.
     pub operations: u64,
     /// Of these, how many had an outcome that the client never learned.
     pub unknown: u64,
+    /// Clients that gave up waiting.
+    pub given_up: u64,
+    /// Operations refused at the door because too much was under way, or by a full disk.
+    pub busy: u64,
     /// Processes killed, with what they had written kept.
     pub kills: u64,
     /// Power cuts, with any of what was not synced lost.
     pub power_cuts: u64,
+    /// Calls of the disk that were made to fail.
+    pub failed_calls: u64,
+    /// Times that the disk became full.
+    pub full_disks: u64,
+    /// Times that the disk did nothing for long.
+    pub slow_disks: u64,
+    /// Snapshots damaged while the process was down.
+    pub damaged_snapshots: u64,
     /// Jumps of the wall clock.
     pub clock_jumps: u64,
+    /// Times that the machine was suspended.
+    pub suspensions: u64,
     /// Snapshots that were written.
     pub snapshots: u64,
+    /// Steps of the simulation.
+    pub steps: u64,
+    /// How often each rare state occurred.
+    pub rare: RareStates,
     /// A number that is the same if and only if the same happened.
     pub trace_hash: u64,
     /// What happened, step by step, if it was asked for.
@@ -37,28 +64,76 @@ pub struct Report {
     pub violation: Option<Violation>,
 }
 
-/// Runs one seed: at least `operations` under faults, then until everything is drained.
-pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
-    let mut world = World::new(seed, keep_trace);
-    let violation = world.live(operations).err();
-    world.report(violation)
+/// Where a replay has got to.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// Steps since the beginning.
+    pub step: u64,
+    /// What this step did.
+    pub lines: &'a [String],
+    world: &'a World,
 }
 
-/// More steps than any drain needs: past it something waits for ever.
-const DRAIN_STEPS_MAX: u32 = 20_000;
+impl Moment<'_> {
+    /// What the world looks like, for a reader.
+    pub fn state(&self) -> String {
+        self.world.describe()
+    }
+}
+
+/// Runs one seed: at least `operations` under faults, then until everything is drained.
+pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    run_world(World::new(seed, keep_trace), operations)
+}
+
+/// Runs one seed as [`run`] does, and shows every step to `watch`.
+pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
+    let mut world = World::new(seed, true);
+    world.watch = Some(watch);
+    run_world(world, operations)
+}
+
+/// Looks at each moment of a replay.
+pub type Watch = Box<dyn FnMut(&Moment<'_>)>;
+
+fn run_world(mut world: World, operations: u64) -> Report {
+    let lived = catch_unwind(AssertUnwindSafe(|| world.live(operations)));
+    let violation = match lived {
+        Ok(lived) => lived.err(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+            Some(Violation {
+                promise: promise::NO_PANIC,
+                seen: text.unwrap_or_default(),
+            })
+        }
+    };
+    world.report(violation)
+}
 
 pub(crate) struct World {
     swarm: Swarm,
     options: PartitionOptions,
     schedule: Stream,
-    faults: Stream,
     disk: Stream,
+    faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
-    /// The power goes off, or is off, when the storage has been called more often than this.
-    off_after: Option<u64>,
+    /// The process or the machine dies, or is dead, when the storage has been called more often.
+    dies_after: Option<(u64, Crash)>,
+    /// A call was made to fail, and may have failed.
+    call_may_fail: bool,
+    /// The disk has a limit now.
+    is_full: bool,
+    /// The disk does nothing before this step.
+    slow_until: u64,
+    /// Snapshots that were damaged on purpose.
+    damaged_snapshots: Vec<String>,
     partition: Partition<u64>,
+    admission: Admission,
     clock: Clock,
+    timekeeping: Timekeeping,
     reading: ClockReading,
     now: Timestamp,
     /// Admitted, not decided.
@@ -66,12 +141,26 @@ pub(crate) struct World {
     /// Handed out by the partition, not carried out.
     jobs: VecDeque<Job>,
     /// Asked and not yet looked at by the checker, in the order of asking.
-    history: BTreeMap<u64, (Operation, bool)>,
+    history: BTreeMap<u64, Asked>,
     next_operation: u64,
+    refused_at_the_door: u64,
     in_flight: usize,
+    recycled_segments: usize,
+    was_out_of_space: bool,
     checker: Checker,
     trace: Trace,
     report: Report,
+    watch: Option<Watch>,
+}
+
+/// An operation under way.
+struct Asked {
+    operation: Operation,
+    admitted: Option<Admitted>,
+    /// The client does not wait any more.
+    given_up: bool,
+    /// Its outcome is settled: the checker may look at it.
+    done: bool,
 }
 
 impl World {
@@ -86,28 +175,40 @@ impl World {
             wall_us: 1_700_000_000_000_000,
             boot_us: 0,
         };
-        let now = Timestamp::from_ms(reading.wall_us / 1000);
-        let (partition, _) = Partition::open(&*storage, options.clone(), seed, secret(seed), now)
+        let wall = Timestamp::from_ms(reading.wall_us / 1000);
+        let (partition, _) = Partition::open(&*storage, options.clone(), seed, secret(seed), wall)
             .expect("an empty disk without faults can be opened");
+        let mut clock = Clock::start(reading, wall);
+        let now = clock.now(reading);
         Self {
-            clock: Clock::start(reading, now),
+            clock,
+            timekeeping: Timekeeping::start(reading, now),
             schedule: Stream::new(seed, "schedule"),
-            faults: Stream::new(seed, "faults"),
             disk: Stream::new(seed, "disk"),
+            faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
             storage,
-            off_after: None,
+            dies_after: None,
+            call_may_fail: false,
+            is_full: false,
+            slow_until: 0,
+            damaged_snapshots: Vec::new(),
             partition,
+            admission: Admission::new(swarm.admission_limits()),
             reading,
             now,
             commands: VecDeque::new(),
             jobs: VecDeque::new(),
             history: BTreeMap::new(),
             next_operation: 0,
+            refused_at_the_door: 0,
             in_flight: 0,
+            recycled_segments: 0,
+            was_out_of_space: false,
             checker: Checker::new(),
             trace: Trace::new(keep_trace),
             report: Report::default(),
+            watch: None,
             options,
             swarm,
         }
@@ -117,21 +218,29 @@ impl World {
         for queue in 0..self.swarm.queues {
             self.ask(queue, create_queue(queue));
         }
-        while self.next_operation < operations {
+        while self.next_operation - self.refused_at_the_door < operations {
             self.step()?;
-            self.strike()?;
+            for strike in self.faults.strike() {
+                self.strike(strike)?;
+            }
+            self.end_step();
         }
         self.drain()
     }
 
     /// One thing that can happen next.
     fn step(&mut self) -> Result<(), Violation> {
-        if self.is_off() {
-            return self.crash(Crash::PowerCut);
+        if let Some(crash) = self.death() {
+            return self.crash(crash);
         }
-        self.pass_time();
-        let disk = self.schedule.happens(self.swarm.disk_speed_per_mille);
-        if !self.jobs.is_empty() && disk {
+        self.pass_time(|schedule| match schedule.below(100) {
+            0 => schedule.below(20_000_000),
+            1..10 => schedule.below(1_000_000),
+            _ => schedule.below(1_000),
+        })?;
+        let is_slow = self.report.steps < self.slow_until;
+        let has_job = !self.jobs.is_empty() && !is_slow;
+        if has_job && self.schedule.happens(self.swarm.disk_speed_per_mille) {
             return self.carry_out_job();
         }
         if self.in_flight < self.swarm.clients && self.schedule.happens(600) {
@@ -139,58 +248,118 @@ impl World {
             self.ask(queue, command);
             return Ok(());
         }
+        if self.commands.is_empty() && has_job && self.schedule.happens(900) {
+            return self.carry_out_job();
+        }
         self.turn()
     }
 
-    fn pass_time(&mut self) {
-        let us = match self.schedule.below(100) {
-            0 => self.schedule.below(20_000_000),
-            1..10 => self.schedule.below(1_000_000),
-            _ => self.schedule.below(1_000),
-        };
+    fn end_step(&mut self) {
+        self.report.steps += 1;
+        if let Some(mut watch) = self.watch.take() {
+            let from = self.trace.take_seen();
+            watch(&Moment {
+                step: self.report.steps,
+                lines: self.trace.lines().get(from..).unwrap_or_default(),
+                world: self,
+            });
+            self.watch = Some(watch);
+        }
+    }
+
+    fn pass_time(&mut self, us: impl FnOnce(&mut Stream) -> u64) -> Result<(), Violation> {
+        let us = us(&mut self.schedule);
         self.reading.boot_us += us;
         self.reading.wall_us += us;
+        self.read_clock()
+    }
+
+    fn read_clock(&mut self) -> Result<(), Violation> {
         self.now = self.clock.now(self.reading);
+        self.timekeeping.check(self.reading, self.now)?;
+        let ahead = self.now.as_ms() > self.reading.wall_us / 1000 + 1;
+        self.report.rare.note_if(ahead, Rare::ClockSlewedBack);
+        Ok(())
     }
 
     pub(crate) fn ask(&mut self, queue: usize, command: Command) {
         let id = self.next_operation;
         self.next_operation += 1;
-        self.in_flight += 1;
-        self.trace.add("ask", &(id, &command));
-        let operation = Operation {
-            queue,
-            command: command.clone(),
-            from: self.now,
-            until: Timestamp::NEVER,
-            seen: Seen::Unknown,
+        self.trace.ask(id, &command);
+        let mut asked = Asked {
+            operation: Operation {
+                queue,
+                command: command.clone(),
+                from: self.now,
+                until: Timestamp::NEVER,
+                seen: Seen::Unknown,
+            },
+            admitted: None,
+            given_up: false,
+            done: false,
         };
-        self.history.insert(id, (operation, false));
-        self.commands.push_back((id, command));
+        match self.admission.admit(&command) {
+            Ok(admitted) => {
+                asked.admitted = Some(admitted);
+                self.in_flight += 1;
+                self.commands.push_back((id, command));
+            }
+            Err(_) => {
+                asked.operation.until = self.now;
+                asked.operation.seen = Seen::Answered(Err(Rejection::Busy));
+                asked.done = true;
+                self.refused_at_the_door += 1;
+                self.report.busy += 1;
+                self.report.rare.note(Rare::RefusedAtTheDoor);
+            }
+        }
+        self.history.insert(id, asked);
     }
 
     fn turn(&mut self) -> Result<(), Violation> {
-        let waiting: Vec<u64> = self.commands.iter().map(|(id, _)| *id).collect();
         let mut replies = Vec::new();
-        let end = self
-            .partition
-            .turn(self.now, &mut self.commands, &mut replies);
-        let decided = waiting.len() - self.commands.len();
-        for id in waiting.iter().take(decided) {
-            if let Some((operation, _)) = self.history.get_mut(id) {
-                (operation.from, operation.until) = (self.now, self.now);
-            }
-        }
-        self.trace.add("turn", &(self.now, decided, end));
+        let end = self.decide(&mut replies);
         if end == TurnEnd::Done && self.schedule.happens(100) {
             self.partition.mark();
         }
-        self.partition.snapshot_if_due();
+        self.take_jobs();
+        self.take_in(replies)
+    }
+
+    /// Lets the partition decide what waits, and notes when that was.
+    fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> TurnEnd {
+        let waiting: Vec<u64> = self.commands.iter().map(|(id, _)| *id).collect();
+        let end = self.partition.turn(self.now, &mut self.commands, replies);
+        let decided = waiting.len() - self.commands.len();
+        for id in waiting.iter().take(decided) {
+            if let Some(asked) = self.history.get_mut(id) {
+                let operation = &mut asked.operation;
+                (operation.from, operation.until) = (self.now, self.now);
+            }
+        }
+        let rare = &mut self.report.rare;
+        rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
+        rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
+        let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
+        rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
+        self.was_out_of_space |= self.partition.is_out_of_space();
+        let numbers = [self.now.as_ms(), decided as u64, end as u64];
+        self.trace.add("turn", &numbers, &(self.now, decided, end));
+        end
+    }
+
+    /// Takes over what the partition wants done.
+    fn take_jobs(&mut self) {
         while let Some(job) = self.partition.next_job() {
             self.report.snapshots += u64::from(job.kind() == JobKind::Snapshot);
+            if job.kind() == JobKind::Prepare {
+                let recycled = self.partition.log().space().recycled;
+                let taken = recycled < self.recycled_segments;
+                self.report.rare.note_if(taken, Rare::SegmentRecycled);
+                self.recycled_segments = recycled;
+            }
             self.jobs.push_back(job);
         }
-        self.take_in(replies)
     }
 
     fn carry_out_job(&mut self) -> Result<(), Violation> {
@@ -198,270 +367,182 @@ impl World {
         let Some(job) = self.jobs.remove(index) else {
             return Ok(());
         };
-        let outcome = job.run(self.storage.as_ref());
+        let (kind, outcome) = (job.kind(), job.run(self.storage.as_ref()));
         let mut replies = Vec::new();
         let completed = self.partition.complete(outcome, &mut replies);
-        self.trace
-            .add("job", &(index, completed.is_ok(), replies.len()));
-        while let Some(job) = self.partition.next_job() {
-            self.jobs.push_back(job);
-        }
+        self.trace.add(
+            "job",
+            &[
+                index as u64,
+                u64::from(completed.is_ok()),
+                replies.len() as u64,
+            ],
+            &(kind, completed.is_ok(), replies.len()),
+        );
+        let recycled = self.partition.log().space().recycled;
+        let retired = kind == JobKind::Retire && recycled > self.recycled_segments;
+        self.report.rare.note_if(retired, Rare::SegmentRetired);
+        self.recycled_segments = recycled;
+        self.take_jobs();
         self.take_in(replies)?;
-        if completed.is_err() {
-            // The power went off in the middle of it.
-            self.crash(Crash::PowerCut)?;
+        match completed {
+            Ok(()) => Ok(()),
+            Err(failed) => self.log_failed(&failed),
         }
-        Ok(())
     }
 
     fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {
         for (id, reply) in replies {
-            let answered = reply.map(|answered| read(&answered));
-            if self.is_off() {
-                // The power went off before the answer was sent: nobody ever sees it.
+            let happened = reply.is_ok();
+            let seen = match reply {
+                Ok(answered) => self.read(&answered),
+                Err(rejection) => Seen::Answered(Err(rejection)),
+            };
+            if self.death().is_some() {
+                // It died before the answer was sent: nobody ever sees it.
+                continue;
+            }
+            let Some(asked) = self.history.get_mut(&id) else {
+                continue;
+            };
+            if let Some(admitted) = asked.admitted.take() {
+                self.admission.release(admitted);
+            }
+            self.trace.answer(id, &seen);
+            let operation = &mut asked.operation;
+            operation.until = operation.until.min(self.now);
+            asked.done = true;
+            if asked.given_up {
+                self.report.rare.note_if(happened, Rare::GivenUpAndHappened);
                 continue;
             }
             self.in_flight -= 1;
-            let Some((operation, done)) = self.history.get_mut(&id) else {
-                continue;
-            };
-            self.trace.add("answer", &(id, &answered));
-            if let Ok((outcome, _)) = &answered {
+            operation.seen = seen;
+            if let Seen::Answered(Ok((outcome, _))) = &operation.seen {
                 self.workload
                     .learn(operation.queue, &operation.command, outcome);
             }
-            operation.until = operation.until.min(self.now);
-            operation.seen = Seen::Answered(answered);
-            *done = true;
+            note_answer(
+                operation,
+                self.partition.is_out_of_space(),
+                self.was_out_of_space,
+                &self.workload,
+                &mut self.report,
+            );
         }
         self.check()
+    }
+
+    /// What the client reads of an answer.
+    fn read(&mut self, answered: &Answered) -> Seen {
+        let mut bodies = Vec::with_capacity(answered.bodies.len());
+        for body in &answered.bodies {
+            let from_file = body.in_memory().is_none();
+            self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
+            match body.read() {
+                Ok(body) => bodies.push(body),
+                // The front end cannot answer, and the client does not learn what happened.
+                Err(BodyError::Io(_)) if self.call_may_fail || self.death().is_some() => {
+                    return Seen::Unknown;
+                }
+                // No body that was ever sent, so the checker will tell.
+                Err(error) => bodies.push(Bytes::from(error.to_string())),
+            }
+        }
+        Seen::Answered(Ok((answered.outcome.clone(), bodies)))
     }
 
     /// Looks at the history as far as its outcome is settled.
     fn check(&mut self) -> Result<(), Violation> {
         while let Some(entry) = self.history.first_entry() {
-            if !entry.get().1 {
+            if !entry.get().done {
                 break;
             }
-            let (operation, _) = entry.remove();
-            self.checker.check(&operation)?;
+            let asked = entry.remove();
+            self.checker.check(&asked.operation)?;
         }
         Ok(())
     }
 
-    /// Lets a fault happen, or not.
-    fn strike(&mut self) -> Result<(), Violation> {
-        if self.faults.happens(self.swarm.clock_jump_per_mille) {
-            let hour = 3_600_000_000;
-            let ahead = self.faults.happens(500);
-            let wall = self.reading.wall_us;
-            self.reading.wall_us = if ahead { wall + hour } else { wall - hour };
-            self.report.clock_jumps += 1;
-            self.trace.add("clock jump", &ahead);
-        }
-        if self.faults.happens(self.swarm.kill_per_mille) {
-            return self.crash(Crash::Kill);
-        }
-        if self.faults.happens(self.swarm.power_cut_per_mille) {
-            if self.faults.happens(300) {
-                return self.crash(Crash::PowerCut);
+    /// Lets something go wrong.
+    fn strike(&mut self, strike: Strike) -> Result<(), Violation> {
+        self.trace.add("strike", &[], &strike);
+        match strike {
+            Strike::ClockJump { ahead } => {
+                let hour = 3_600_000_000;
+                let wall = self.reading.wall_us;
+                self.reading.wall_us = if ahead { wall + hour } else { wall - hour };
+                self.report.clock_jumps += 1;
             }
-            // Some storage calls from now, in the middle of whatever that is.
-            let calls = self.faults.below(12);
-            self.arm(calls);
+            Strike::Suspension { seconds } => {
+                self.report.suspensions += 1;
+                self.report.rare.note_if(seconds > 60, Rare::LongSuspension);
+                self.pass_time(|_| seconds * 1_000_000)?;
+            }
+            Strike::GiveUp { which } => self.give_up(which),
+            Strike::SlowDisk { steps } => {
+                self.slow_until = self.report.steps + steps;
+                self.report.slow_disks += 1;
+            }
+            Strike::FillDisk { room_bytes } => {
+                let used = self.storage.used_bytes();
+                self.storage.set_capacity_bytes(Some(used + room_bytes));
+                self.is_full = true;
+                self.report.full_disks += 1;
+            }
+            Strike::FreeDisk => self.free_disk(),
+            Strike::FailCall(failed) => {
+                self.report.failed_calls += 1;
+                self.call_may_fail = true;
+                self.storage
+                    .fail_after(failed.after, failed.fault, failed.repeat);
+            }
+            Strike::Crash(crash) => return self.crash(crash),
+            Strike::CrashAfter { crash, calls } => self.die_after(calls, crash),
         }
         Ok(())
+    }
+
+    /// One of the clients that wait gives up. What it asked for goes its way.
+    fn give_up(&mut self, which: u64) {
+        let waiting = || self.history.iter().filter(|(_, asked)| asked.waits());
+        let Some(nth) = which.checked_rem(waiting().count() as u64) else {
+            return;
+        };
+        let nth = usize::try_from(nth).expect("below a count of what is in memory");
+        let id = waiting().nth(nth).map(|(id, _)| *id);
+        if let Some(asked) = id.and_then(|id| self.history.get_mut(&id)) {
+            asked.given_up = true;
+            self.in_flight -= 1;
+            self.report.given_up += 1;
+        }
+    }
+
+    fn free_disk(&mut self) {
+        self.storage.set_capacity_bytes(None);
+        self.faults.disk_is_free();
+        self.is_full = false;
+    }
+
+    /// Lets the process or the machine die after some more storage calls.
+    pub(crate) fn die_after(&mut self, calls: u64, crash: Crash) {
+        self.storage.crash_after(calls);
+        self.dies_after = Some((self.storage.calls() + calls, crash));
     }
 
     /// Lets the power go off after some more storage calls.
     pub(crate) fn arm(&mut self, calls: u64) {
-        self.storage.crash_after(calls);
-        self.off_after = Some(self.storage.calls() + calls);
+        self.die_after(calls, Crash::PowerCut);
+    }
+
+    /// How it died, if it has.
+    fn death(&self) -> Option<Crash> {
+        let (calls, crash) = self.dies_after?;
+        (self.storage.calls() > calls).then_some(crash)
     }
 
     pub(crate) fn is_off(&self) -> bool {
-        self.off_after
-            .is_some_and(|calls| self.storage.calls() > calls)
-    }
-
-    fn crash(&mut self, crash: Crash) -> Result<(), Violation> {
-        self.trace.add("crash", &crash);
-        let disk = &mut self.disk;
-        let next = match crash {
-            Crash::Kill => self.storage.kill(),
-            Crash::PowerCut => self.storage.crash(&mut |end| disk.below_u32(end.max(1))),
-        };
-        match crash {
-            Crash::Kill => self.report.kills += 1,
-            Crash::PowerCut => self.report.power_cuts += 1,
-        }
-        self.storage = Arc::new(next);
-        self.off_after = None;
-        self.jobs.clear();
-        self.commands.clear();
-        self.in_flight = 0;
-        for (operation, done) in self.history.values_mut() {
-            operation.until = operation.until.min(self.now);
-            *done = true;
-        }
-        self.check()?;
-        self.reopen()
-    }
-
-    /// Opens what is on the disk, sometimes with another power cut in the middle of that.
-    fn reopen(&mut self) -> Result<(), Violation> {
-        let wall = Timestamp::from_ms(self.reading.wall_us / 1000);
-        loop {
-            let again = self.faults.happens(200);
-            if again {
-                let calls = self.faults.below(40);
-                self.arm(calls);
-            }
-            let salt = self.disk.next();
-            let opened = Partition::open(
-                &*self.storage,
-                self.options.clone(),
-                salt,
-                secret(salt),
-                wall,
-            );
-            match opened {
-                Ok((partition, recovery)) => {
-                    self.trace.add("reopened", &recovery.events_replayed);
-                    self.partition = partition;
-                    self.clock = Clock::start(self.reading, self.partition.state().last_event_at());
-                    self.now = self.clock.now(self.reading);
-                    return Ok(());
-                }
-                Err(_) if again && self.is_off() => {
-                    let disk = &mut self.disk;
-                    let next = self.storage.crash(&mut |end| disk.below_u32(end.max(1)));
-                    self.storage = Arc::new(next);
-                    self.off_after = None;
-                    self.report.power_cuts += 1;
-                }
-                Err(error) => {
-                    return Err(Violation {
-                        promise: "recovery",
-                        seen: format!("{error} ({error:?})"),
-                    });
-                }
-            }
-        }
-    }
-
-    /// No more faults: receives and deletes until every queue is empty for good.
-    pub(crate) fn drain(&mut self) -> Result<(), Violation> {
-        self.trace.add("drain", &());
-        self.settle_down()?;
-        for queue in 0..self.swarm.queues {
-            self.drain_queue(queue)?;
-        }
-        self.checker.check_drained(self.now)
-    }
-
-    fn drain_queue(&mut self, queue: usize) -> Result<(), Violation> {
-        let mut empty_rounds = 0;
-        for _ in 0..DRAIN_STEPS_MAX {
-            let receive = Command::Receive {
-                queue: queue_name(queue),
-                count: 32,
-                visibility_timeout: VisibilityTimeout::from_seconds(30)
-                    .expect("30 s is below seven days"),
-            };
-            let Some(Outcome::Received(messages)) = self.ask_and_wait(queue, receive)? else {
-                return Ok(());
-            };
-            if messages.is_empty() {
-                // Leases last at most half a minute here.
-                self.reading.boot_us += 31_000_000;
-                self.reading.wall_us += 31_000_000;
-                self.now = self.clock.now(self.reading);
-                empty_rounds += 1;
-                if empty_rounds == 3 {
-                    return self
-                        .ask_and_wait(
-                            queue,
-                            Command::ReadQueue {
-                                queue: queue_name(queue),
-                            },
-                        )
-                        .map(|_| ());
-                }
-            } else {
-                empty_rounds = 0;
-            }
-            for message in messages {
-                let delete = Command::Delete {
-                    queue: queue_name(queue),
-                    message: message.message,
-                    receipt: message.receipt,
-                };
-                self.ask_and_wait(queue, delete)?;
-            }
-        }
-        Err(Violation {
-            promise: "liveness",
-            seen: format!("queue {queue} is not empty after {DRAIN_STEPS_MAX} receives"),
-        })
-    }
-
-    pub(crate) fn ask_and_wait(
-        &mut self,
-        queue: usize,
-        command: Command,
-    ) -> Result<Option<Outcome>, Violation> {
-        let id = self.next_operation;
-        self.ask(queue, command);
-        self.now = self.clock.now(self.reading);
-        let mut outcome = None;
-        for _ in 0..DRAIN_STEPS_MAX {
-            if let Some((operation, true)) = self.history.get(&id) {
-                outcome = Some(operation.seen.clone());
-            }
-            if !self.history.contains_key(&id) || outcome.is_some() {
-                break;
-            }
-            self.turn_and_note(id, &mut outcome)?;
-        }
-        match outcome {
-            Some(Seen::Answered(Ok((outcome, _)))) => Ok(Some(outcome)),
-            Some(_) => Ok(None),
-            None => Err(Violation {
-                promise: "liveness",
-                seen: format!("operation {id} was never answered"),
-            }),
-        }
-    }
-
-    /// One turn and its jobs, and what became of one operation in it.
-    fn turn_and_note(&mut self, id: u64, outcome: &mut Option<Seen>) -> Result<(), Violation> {
-        let waiting: Vec<u64> = self.commands.iter().map(|(id, _)| *id).collect();
-        let mut replies = Vec::new();
-        self.partition
-            .turn(self.now, &mut self.commands, &mut replies);
-        for id in waiting {
-            if let Some((operation, _)) = self.history.get_mut(&id) {
-                (operation.from, operation.until) = (self.now, self.now);
-            }
-        }
-        while let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job()) {
-            let done = job.run(self.storage.as_ref());
-            if let Err(error) = self.partition.complete(done, &mut replies) {
-                return Err(Violation {
-                    promise: "liveness",
-                    seen: format!("the log failed without a fault: {error}"),
-                });
-            }
-        }
-        if let Some((_, reply)) = replies.iter().find(|(ticket, _)| *ticket == id) {
-            let answered = match reply {
-                Ok(answered) => Ok(read(answered)),
-                Err(rejection) => Err(rejection.clone()),
-            };
-            *outcome = Some(Seen::Answered(answered));
-        }
-        self.take_in(replies)
+        self.death().is_some()
     }
 
     /// The id and receipt that a client learned last.
@@ -506,44 +587,97 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything that is under way come to its end.
-    fn settle_down(&mut self) -> Result<(), Violation> {
-        if self.off_after.is_some() {
-            self.crash(Crash::PowerCut)?;
-            self.off_after = None;
-            self.storage.clear_faults();
+    fn describe(&self) -> String {
+        let (queues, messages) = self.partition.state().counts();
+        let files = self.storage.files();
+        let mut lines = vec![
+            format!("swarm: {:?}", self.swarm),
+            format!("time: {} by {:?}", self.now, self.reading),
+            format!("state: {queues} queues, {messages} messages"),
+            format!(
+                "log: durable {}, end {}, {:?}",
+                self.partition.log().durable(),
+                self.partition.log().end(),
+                self.partition.log().space()
+            ),
+            format!("jobs: {:?}", self.jobs),
+            format!(
+                "disk: dies after {:?}, call may fail {}, full {}, slow until step {}",
+                self.dies_after, self.call_may_fail, self.is_full, self.slow_until
+            ),
+        ];
+        for (name, size_bytes) in files {
+            lines.push(format!("  {name}, {size_bytes} bytes"));
         }
-        let mut nothing = None;
-        for _ in 0..DRAIN_STEPS_MAX {
-            if self.commands.is_empty() && self.jobs.is_empty() && self.history.is_empty() {
-                return Ok(());
-            }
-            self.turn_and_note(u64::MAX, &mut nothing)?;
+        for (id, asked) in &self.history {
+            let how = match (asked.done, asked.given_up) {
+                (true, _) => "done",
+                (false, true) => "given up",
+                (false, false) => "waits",
+            };
+            lines.push(format!("  operation {id} {how}: {:?}", asked.operation));
         }
-        Err(Violation {
-            promise: "liveness",
-            seen: format!("{} operations were never answered", self.history.len()),
-        })
+        lines.join("\n")
     }
 
-    fn report(self, violation: Option<Violation>) -> Report {
+    fn report(mut self, violation: Option<Violation>) -> Report {
+        self.report.rare.add(&self.checker.rare);
         Report {
-            operations: self.checker.operations,
+            operations: self
+                .checker
+                .operations
+                .saturating_sub(self.refused_at_the_door),
             unknown: self.checker.unknown,
             trace_hash: self.trace.hash(),
-            trace: self.trace.into_lines(),
+            trace: self.trace.take_lines(),
             violation,
             ..self.report
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Crash {
-    /// The process dies; the operating system keeps what was written.
-    Kill,
-    /// The machine dies; what was not synced may be lost, in part or in another order.
-    PowerCut,
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl Asked {
+    fn waits(&self) -> bool {
+        !self.done && !self.given_up
+    }
+}
+
+/// Counts what is rare about an answer.
+fn note_answer(
+    operation: &Operation,
+    is_out_of_space: bool,
+    was_out_of_space: bool,
+    workload: &Workload,
+    report: &mut Report,
+) {
+    let rare = &mut report.rare;
+    match (&operation.command, &operation.seen) {
+        (_, Seen::Answered(Err(Rejection::Busy))) => {
+            report.busy += 1;
+            rare.note(Rare::RefusedByFullDisk);
+        }
+        (Command::Delete { .. }, Seen::Answered(Ok((Outcome::Deleted, _)))) => {
+            rare.note_if(is_out_of_space, Rare::DrainedOnFullDisk);
+        }
+        (Command::Send { .. }, Seen::Answered(Ok((Outcome::Sent(_), _)))) => {
+            let again = was_out_of_space && !is_out_of_space;
+            rare.note_if(again, Rare::SentAfterFullDisk);
+        }
+        (
+            Command::Update { message, .. } | Command::Delete { message, .. },
+            Seen::Answered(Err(Rejection::Refused(Refusal::MessageNotFound))),
+        ) => {
+            let earlier = workload.is_of_earlier_life(operation.queue, *message);
+            rare.note_if(earlier, Rare::ReceiptOfEarlierLifeRefused);
+        }
+        _ => {}
+    }
 }
 
 /// A new partition's secret, which must not be used when there is one on the disk.
@@ -553,13 +687,4 @@ fn secret(seed: u64) -> [u8; 16] {
         *byte = of;
     }
     secret
-}
-
-fn read(answered: &Answered) -> (Outcome, Vec<Bytes>) {
-    let bodies = answered.bodies.iter().map(|body| {
-        // A damaged body is no body that was ever sent, so the checker will tell.
-        body.read()
-            .unwrap_or_else(|error| Bytes::from(error.to_string()))
-    });
-    (answered.outcome.clone(), bodies.collect())
 }

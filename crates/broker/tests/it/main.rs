@@ -4,4 +4,5 @@
 
 mod broker;
 mod partition;
+mod repair;
 mod support;

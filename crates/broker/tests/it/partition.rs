@@ -22,6 +22,7 @@ fn options() -> PartitionOptions {
             batch_size_max_bytes: 16 * 1024,
             turn_space_min_bytes: 8 * 1024,
             settlement_reserve_bytes: 16 * 1024,
+            ballast_size_bytes: 64 * 1024,
             recent_bytes_max: 4 * 1024,
             ..LogOptions::default()
         },
@@ -64,7 +65,6 @@ impl Driver {
     }
 
     fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
-        self.partition.snapshot_if_due();
         while let Some(job) = self.partition.next_job() {
             let outcome = job.run(&self.storage);
             // A failure shows in the answers.
@@ -74,6 +74,15 @@ impl Driver {
 
     fn reopened(self) -> Self {
         Self::on(self.storage.kill())
+    }
+
+    /// A turn in which nobody asks for anything.
+    fn rest(&mut self) {
+        let mut replies = Vec::new();
+        self.partition
+            .turn(self.now, &mut VecDeque::new(), &mut replies);
+        self.jobs(&mut replies);
+        assert!(replies.is_empty());
     }
 
     fn receive_all(&mut self) -> Vec<Outcome> {
@@ -175,15 +184,122 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
     }
     assert_eq!(drained, sent, "every acknowledged message is there");
 
-    // What is drained becomes space again: two snapshots behind it, its segments go.
-    driver.storage.set_capacity_bytes(Some(600 * 1024));
-    for _ in 0..20 {
-        driver.partition.retry_space();
+    // What was drained becomes space again by itself, within seconds.
+    for _ in 0..10 {
+        driver.now = driver.now.plus_seconds(1);
         if driver.ask(send(body.clone())).is_ok() {
+            assert!(!driver.partition.is_out_of_space());
             return;
         }
     }
     panic!("a drained disk takes no messages");
+}
+
+/// Nothing is free but what snapshots of nothing take, and after the drain nobody asks for anything: no batch moves the log's end.
+#[test]
+fn a_disk_that_was_drained_makes_space_while_nobody_asks() {
+    let mut driver = Driver::new();
+    driver.rest();
+    while !driver.partition.log().space().has_ballast {
+        driver.rest();
+    }
+    driver
+        .storage
+        .set_capacity_bytes(Some(driver.storage.used_bytes() + 4096));
+    let body = "x".repeat(2000);
+    while driver.ask(send(body.clone())).is_ok() {}
+    for outcome in driver.receive_all() {
+        let Outcome::Received(messages) = outcome else {
+            panic!("a receive receives");
+        };
+        for message in &messages {
+            driver.ask(delete(message)).unwrap();
+        }
+    }
+    for _ in 0..10 {
+        driver.now = driver.now.plus_seconds(1);
+        driver.rest();
+    }
+    assert!(!driver.partition.is_out_of_space());
+    assert!(driver.partition.log().space().has_ballast, "for next time");
+    driver.ask(send(body)).unwrap();
+    // With nothing to free, snapshots are not repeated for ever.
+    let end = driver.partition.log().end();
+    for _ in 0..5 {
+        driver.now = driver.now.plus_seconds(1);
+        driver.rest();
+    }
+    assert!(driver.partition.log().end().as_u64() < end.as_u64() + 8192);
+    driver.reopened().ask(peek()).unwrap();
+}
+
+#[test]
+fn the_end_is_marked_once_it_rests() {
+    let mut driver = Driver::new();
+    driver.ask(send("a")).unwrap();
+    let end = driver.partition.log().end();
+    driver.rest();
+    assert_eq!(driver.partition.log().end(), end, "not at once");
+    let wake = driver.partition.next_wake().unwrap();
+    assert_eq!(wake, driver.now.plus_ms(100));
+    driver.now = wake;
+    driver.rest();
+    let marked = driver.partition.log().end();
+    assert!(marked > end);
+    assert_eq!(driver.partition.next_wake(), None, "nothing is due");
+    driver.now = driver.now.plus_seconds(1);
+    driver.rest();
+    assert_eq!(driver.partition.log().end(), marked, "once");
+}
+
+#[test]
+fn a_full_disk_is_not_tried_all_the_time() {
+    let mut driver = Driver::new();
+    let expiring = Command::Send {
+        queue: crate::support::queue(),
+        body: "x".into(),
+        encoding: kew_engine::BodyEncoding::Text,
+        time_to_live_seconds: Some(1),
+        visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
+    };
+    driver.ask(expiring).unwrap();
+    driver
+        .storage
+        .set_capacity_bytes(Some(driver.storage.used_bytes()));
+    while driver.ask(send("x".repeat(2000))).is_ok() {}
+    assert!(driver.partition.is_out_of_space());
+    driver.now = driver.now.plus_seconds(5);
+    driver.rest();
+    let wake = driver.partition.next_wake().unwrap();
+    assert!(
+        wake >= driver.now.plus_ms(100),
+        "an expired message must not make it spin"
+    );
+    assert!(
+        driver.ask(create()).is_ok(),
+        "a queue that is there takes no space"
+    );
+}
+
+#[test]
+fn a_partition_that_never_rests_makes_its_snapshots() {
+    let mut driver = Driver::new();
+    let first = driver.partition.log().segments().next().unwrap().number;
+    for _ in 0..200 {
+        driver.ask(send("x".repeat(2000))).unwrap();
+        let answer = driver.ask(receive(1)).unwrap();
+        let Outcome::Received(messages) = &answer.outcome else {
+            panic!("a receive receives");
+        };
+        driver.ask(delete(&messages[0])).unwrap();
+    }
+    let log = driver.partition.log();
+    assert!(log.last_snapshot().is_some());
+    assert!(
+        log.segments().next().unwrap().number > first,
+        "no segment was retired"
+    );
+    assert!(log.segments().count() <= 4);
 }
 
 #[test]
@@ -209,6 +325,7 @@ fn every_message_survives_segments_and_snapshots_coming_and_going() {
             driver = driver.reopened();
         }
     }
+    assert!(driver.partition.log().last_snapshot().is_some());
     assert!(driver.storage.used_bytes() < 1024 * 1024 + 64 * 1024 * 14);
     driver.now = driver.now.plus_seconds(600);
     let Ok(Answered { bodies, .. }) = driver.ask(receive(32)) else {

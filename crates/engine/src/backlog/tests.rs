@@ -61,6 +61,9 @@ impl Backlog {
             .collect();
         assert_eq!(self.timed, timed);
         for (number, run) in &self.runs {
+            let is_fresh = |message: &Message| message.placement == Placement::Fresh;
+            let fresh = run.messages().filter(|(_, message)| is_fresh(message));
+            assert_eq!(run.fresh, fresh.count());
             for (_, message) in run.messages() {
                 assert!(run.expires_first <= message.expires_at);
                 assert!(run.expires_last >= message.expires_at);

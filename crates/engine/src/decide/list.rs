@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use kew_planted::{Bug, is_planted};
+
 use super::{Decision, Scope, Turn};
 use crate::{EntityName, ListedQueue, Outcome, QueuePage, Service};
 
@@ -36,6 +38,9 @@ impl Turn<'_> {
                 name: name.name.clone(),
                 metadata: self.entity(*incarnation).metadata.clone(),
             });
+        }
+        if is_planted(Bug::QueueNotListed) {
+            queues.pop();
         }
         let next = matches.next().map(|(name, _)| name.name.clone());
         Decision {

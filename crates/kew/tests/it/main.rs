@@ -3,7 +3,16 @@
 //! Every wait has a limit, every port is chosen by the system, and every server that a test starts
 //! dies with the test.
 
+mod clock_jump;
 mod command_line;
+mod connections;
+mod frozen;
+mod full_disk;
 mod kill;
 mod lifecycle;
+mod load;
+mod memory_limit;
+mod power_cut;
+mod preload;
+mod repair;
 mod server;

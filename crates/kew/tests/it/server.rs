@@ -124,6 +124,16 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
     }
 
+    /// The most memory that the server has had resident, in KiB.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("it runs");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+        peak.and_then(|peak| peak.parse().ok())
+            .expect("a number of KiB")
+    }
+
     /// Kills the server as a crash would, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.signal(Signal::KILL);

@@ -13,19 +13,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::ballast::Ballast;
 use crate::format::{
-    MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, RecordKind, SegmentHeader, seal_record,
+    MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, SegmentHeader,
+    seal_record,
 };
-use crate::job::{Commit, Job, JobOutcome, Outcome, Prepare, Task, Write};
+use crate::job::{Commit, Job, JobOutcome, MakeBallast, Outcome, Prepare, Task, Write};
 use crate::options::room_bytes;
 use crate::reader::body::{Body, RecentBatches};
-use crate::recovery::{self, OpenError, Recovered, Recovery};
+use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
 use crate::segment::{MakeError, Recycled, Salts, Segment, Source, memory_size};
 use crate::storage::{IoFailure, Storage};
 use crate::{BatchBuilder, BodyLocation, Epoch, LogOptions, LogPosition, Replay};
 
 pub use error::{AppendError, BeginSnapshotError, LogFailed, ReserveError};
 use reclaim::Reclaim;
+
+/// What settlements leave of a full segment: room for some [forced marks](Log::force_mark).
+const SPARE_MARKS_BYTES: u64 = 4 * MARK_RECORD_SIZE;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {
@@ -51,6 +56,14 @@ pub struct Log {
 
     successor: Successor,
     recycled: Vec<Recycled>,
+    /// There was no space for one of the ordinary size.
+    prepare_smallest: bool,
+    ballast: Ballast,
+    /// The disk was found full, and the ballast fits on it: no segment is prepared before it is
+    /// there again.
+    ballast_comes_first: bool,
+    /// Whether the ballast was there since the open, so that it is known to fit.
+    ballast_fits: bool,
 
     reclaim: Reclaim,
 }
@@ -102,6 +115,8 @@ pub struct LogSpace {
     pub is_full: bool,
     /// Retired segments kept to be used again.
     pub recycled: usize,
+    /// Whether space is put aside for a full disk.
+    pub has_ballast: bool,
     /// Size of all these files.
     pub size_bytes: u64,
     /// Size of the last snapshot that was written since the open.
@@ -138,6 +153,7 @@ impl Log {
             snapshots,
             snapshots_damaged,
             bytes_since_snapshot,
+            ballast,
             recovery,
         } = recovered;
         let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
@@ -160,6 +176,14 @@ impl Log {
             recent: RecentBatches::new(options.recent_bytes_max),
             successor: Successor::Wanted,
             recycled: Vec::new(),
+            prepare_smallest: false,
+            ballast: match ballast {
+                _ if options.ballast_size_bytes == 0 => Ballast::Off,
+                FoundBallast::Kept => Ballast::Ready,
+                FoundBallast::Missing | FoundBallast::Taken => Ballast::Wanted,
+            },
+            ballast_comes_first: ballast == FoundBallast::Taken,
+            ballast_fits: ballast != FoundBallast::Missing,
             reclaim: Reclaim::resume(
                 snapshots,
                 snapshots_damaged,
@@ -181,7 +205,7 @@ impl Log {
     /// Asks for room for a batch that frees space or keeps promises: it may use what is left
     /// when the disk is full.
     pub fn reserve_for_settlement(&mut self) -> Result<Reservation, ReserveError> {
-        self.reserve_with(self.options.settlement_turn_bytes(), 0)
+        self.reserve_with(self.options.settlement_turn_bytes(), SPARE_MARKS_BYTES)
     }
 
     fn reserve_with(&mut self, least: u64, kept: u64) -> Result<Reservation, ReserveError> {
@@ -275,6 +299,23 @@ impl Log {
         is_due
     }
 
+    /// Stages a mark although nothing was appended, so that the log's end moves and a snapshot there
+    /// differs from the last one; says if it did. It does nothing where the segment has no room.
+    ///
+    /// For a full disk: a segment goes only when two snapshots lie behind it.
+    pub fn force_mark(&mut self) -> bool {
+        let free_bytes = self.active.header.limit().as_u64() - self.end.as_u64();
+        // Room for the mark of the last batch, if it has none yet, and for a roll stays.
+        let owed = if self.unmarked { MARK_RECORD_SIZE } else { 0 };
+        let has_room = free_bytes >= MARK_RECORD_SIZE + owed + ROLL_RECORD_SIZE;
+        let is_due = self.failed.is_none() && self.durable == self.end && has_room;
+        if is_due {
+            self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
+            self.unmarked = false;
+        }
+        is_due
+    }
+
     /// Stages a mark, and if there is room a second one in the next page of the disk: the loss of
     /// any one page then never takes the last batch and all that proves it.
     fn stage_marks(&mut self) {
@@ -293,6 +334,7 @@ impl Log {
     fn roll(&mut self) {
         match std::mem::replace(&mut self.successor, Successor::Wanted) {
             Successor::Ready(next) => {
+                self.retry_ballast();
                 let mut buffer = vec![0; RECORD_HEADER_SIZE];
                 buffer.extend_from_slice(&next.header.number.to_le_bytes());
                 self.stage(RecordKind::Roll, buffer);
@@ -347,6 +389,7 @@ impl Log {
         let task = self.next_prepare().map(Task::Prepare);
         let task = task.or_else(|| self.next_snapshot().map(Task::Snapshot));
         let task = task.or_else(|| self.next_retire().map(Task::Retire));
+        let task = task.or_else(|| self.next_ballast().map(Task::Ballast));
         task.map(Job)
     }
 
@@ -364,12 +407,20 @@ impl Log {
         let failure = match outcome.0 {
             Outcome::Commit(result) => self.commit_done(result),
             Outcome::Prepare(result) => self.prepare_done(result),
-            Outcome::Snapshot(Ok(size_bytes)) => {
-                self.snapshot_done(size_bytes);
-                None
+            Outcome::Snapshot(written) => {
+                if written.took_ballast {
+                    self.ballast_taken();
+                }
+                match written.result {
+                    Ok(size_bytes) => {
+                        self.snapshot_done(size_bytes);
+                        None
+                    }
+                    Err(error) => self.snapshot_failed(error),
+                }
             }
-            Outcome::Snapshot(Err(error)) => self.snapshot_failed(error),
             Outcome::Retire(result) => self.retire_done(result),
+            Outcome::Ballast(result) => self.ballast_done(result),
         };
         if let Some(failure) = failure {
             self.failed = Some(LogFailed(failure));
@@ -377,10 +428,17 @@ impl Log {
         self.check_failed()
     }
 
-    /// Makes the log try again to prepare a segment, after the disk was found full.
+    /// Makes the log try again to prepare a segment and its ballast, after the disk was found full.
     pub fn retry_prepare(&mut self) {
         if matches!(self.successor, Successor::NoSpace) {
             self.successor = Successor::Wanted;
+        }
+        self.retry_ballast();
+    }
+
+    fn retry_ballast(&mut self) {
+        if self.ballast == Ballast::NoSpace {
+            self.ballast = Ballast::Wanted;
         }
     }
 
@@ -450,6 +508,7 @@ impl Log {
             is_prepared: successor > 0,
             is_full: matches!(self.successor, Successor::NoSpace),
             recycled: self.recycled.len(),
+            has_ballast: self.ballast == Ballast::Ready,
             size_bytes,
             snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),
@@ -491,6 +550,9 @@ impl Log {
         if !matches!(self.successor, Successor::Wanted) {
             return None;
         }
+        if self.ballast_comes_first && self.ballast != Ballast::Ready && self.recycled.is_empty() {
+            return None;
+        }
         self.successor = Successor::Preparing;
         let source = match self.recycled.pop() {
             Some(recycled) => Source::Recycled(recycled),
@@ -517,6 +579,9 @@ impl Log {
     }
 
     fn next_capacity_bytes(&self) -> u64 {
+        if self.prepare_smallest {
+            return self.options.segment_size_first_bytes;
+        }
         let doubled = self.active.header.capacity_bytes.saturating_mul(2);
         doubled.clamp(
             self.options.segment_size_first_bytes,
@@ -526,13 +591,73 @@ impl Log {
 
     fn prepare_done(&mut self, result: Result<Arc<Segment>, MakeError>) -> Option<IoFailure> {
         match result {
-            Ok(segment) => self.successor = Successor::Ready(segment),
+            Ok(segment) => {
+                self.successor = Successor::Ready(segment);
+                self.ballast_comes_first = false;
+                self.prepare_smallest = false;
+            }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
-                self.successor = Successor::NoSpace;
+                // A smaller one may fit, and takes messages until there is more space.
+                let was_smallest =
+                    self.next_capacity_bytes() == self.options.segment_size_first_bytes;
+                self.successor = if was_smallest {
+                    Successor::NoSpace
+                } else {
+                    Successor::Wanted
+                };
+                self.prepare_smallest = true;
+                self.ballast_comes_first = self.ballast_fits;
+                if self.ballast == Ballast::NoSpace {
+                    self.give_up_prepare();
+                }
             }
             Err(error) => return Some(error.into_failure()),
         }
         None
+    }
+
+    fn next_ballast(&mut self) -> Option<MakeBallast> {
+        if self.ballast != Ballast::Wanted {
+            return None;
+        }
+        self.ballast = Ballast::Making;
+        Some(MakeBallast {
+            size_bytes: self.options.ballast_size_bytes,
+        })
+    }
+
+    fn ballast_done(&mut self, result: Result<(), MakeError>) -> Option<IoFailure> {
+        match result {
+            Ok(()) => {
+                self.ballast = Ballast::Ready;
+                self.ballast_fits = true;
+            }
+            Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
+                self.ballast = Ballast::NoSpace;
+                self.give_up_prepare();
+            }
+            Err(error) => return Some(error.into_failure()),
+        }
+        None
+    }
+
+    /// A snapshot needed its space. What is free now is for further snapshots first, then for the
+    /// next ballast, and only then for segments.
+    fn ballast_taken(&mut self) {
+        self.ballast_comes_first = true;
+        self.ballast_fits = true;
+        if self.ballast == Ballast::Ready {
+            self.ballast = Ballast::NoSpace;
+        }
+        self.give_up_prepare();
+    }
+
+    /// Nobody is to wait for a segment that has to wait for the ballast.
+    fn give_up_prepare(&mut self) {
+        let waits = self.ballast_comes_first && self.recycled.is_empty();
+        if waits && matches!(self.successor, Successor::Wanted) {
+            self.successor = Successor::NoSpace;
+        }
     }
 
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
+use crate::ballast::Ballast;
 use crate::job::{Retire, WriteSnapshot};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::SnapshotError;
@@ -104,6 +105,12 @@ impl Log {
     /// How much was appended since the last snapshot was begun.
     pub fn bytes_since_snapshot(&self) -> u64 {
         self.reclaim.bytes_since_snapshot
+    }
+
+    /// Whether two more snapshots would free segments, if `live` are the bases of those that hold
+    /// bodies still needed.
+    pub fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
+        !self.unneeded(self.end, live).is_empty()
     }
 
     /// Position of the newest snapshot that is durable.
@@ -214,12 +221,18 @@ impl Log {
         Some(Retire {
             snapshots,
             segments,
-            recycled_max: self
-                .options
-                .recycled_segments_max
-                .saturating_sub(self.recycled.len()),
+            recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
             recycled_capacity_bytes_min: self.next_capacity_bytes(),
         })
+    }
+
+    /// How many segments are worth keeping: on a full disk the space is.
+    fn recycled_max(&self) -> usize {
+        if self.ballast_comes_first {
+            usize::from(self.ballast == Ballast::Ready).min(self.options.recycled_segments_max)
+        } else {
+            self.options.recycled_segments_max
+        }
     }
 
     pub(super) fn retire_done(

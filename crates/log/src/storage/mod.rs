@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 pub use faulty::{Fault, FaultyStorage, Repeat};
@@ -163,11 +164,15 @@ pub(crate) fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), 
 
 /// Removes a file; that it is gone already is fine.
 pub(crate) fn remove(storage: &dyn Storage, name: &str) -> Result<(), IoFailure> {
+    remove_if_there(storage, name).map(|_| ())
+}
+
+/// Removes a file, and says whether there was one.
+pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> Result<bool, IoFailure> {
     match uninterrupted(|| storage.remove(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(IoFailure::new(Action::Remove, name, error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(IoFailure::new(Action::Remove, name, error)),
     }
 }
 
@@ -180,6 +185,9 @@ pub(crate) fn list(storage: &dyn Storage) -> Result<Vec<String>, IoFailure> {
 }
 
 pub(crate) fn sync_dir(storage: &dyn Storage) -> Result<(), IoFailure> {
+    if is_planted(Bug::DirectoryNotSynced) {
+        return Ok(());
+    }
     storage
         .sync_dir()
         .map_err(|error| IoFailure::new(Action::SyncDirectory, "the directory", error))
@@ -223,6 +231,12 @@ pub(crate) fn write_all_at(
             Ok(0) => return failed(io::ErrorKind::WriteZero.into()),
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::StorageFull
+                    && is_planted(Bug::FullDiskIgnored) =>
+            {
+                return Ok(());
+            }
             Err(error) => return failed(error),
         }
     }
@@ -233,6 +247,10 @@ pub(crate) fn write_all_at(
 /// second sync would report success.
 pub(crate) fn sync_data(file: &dyn StorageFile, name: &str) -> Result<(), IoFailure> {
     file.sync_data()
+        .or_else(|error| match is_planted(Bug::SyncTriedAgain) {
+            true => file.sync_data(),
+            false => Err(error),
+        })
         .map_err(|error| IoFailure::new(Action::Sync, name, error))
 }
 

@@ -22,6 +22,7 @@ pub(crate) fn options() -> LogOptions {
         turn_space_min_bytes: 1 << 10,
         settlement_reserve_bytes: 1 << 10,
         recycled_segments_max: 0,
+        ballast_size_bytes: 0,
         recent_bytes_max: 1 << 10,
     }
 }

@@ -75,7 +75,9 @@ fn an_error_of_the_disk_stops_the_log_and_loses_nothing() {
 fn a_full_disk_loses_nothing() {
     for repeat in [Repeat::Once, Repeat::Sticky] {
         at_every_call(Fault::Enospc, repeat, |_, result| match result {
-            Ok(()) | Err(Stop::NoSpace | Stop::Failed(_) | Stop::Open(OpenError::Io(_))) => {}
+            Ok(())
+            | Err(Stop::NoSpace | Stop::Failed(_))
+            | Err(Stop::Open(OpenError::Io(_) | OpenError::NoSpace { .. })) => {}
             Err(other) => panic!("{other:?}"),
         });
     }

@@ -13,5 +13,6 @@ mod looking;
 mod node;
 mod random;
 mod recycle;
+mod search;
 mod space;
 mod storage;

@@ -24,6 +24,7 @@ pub(crate) fn small() -> LogOptions {
         turn_space_min_bytes: 1 << 10,
         settlement_reserve_bytes: 1 << 10,
         recycled_segments_max: 2,
+        ballast_size_bytes: 8 << 10,
         recent_bytes_max: 4 << 10,
     }
 }

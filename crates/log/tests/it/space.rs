@@ -2,15 +2,23 @@
 
 use kew_log::{BatchBuilder, FaultyStorage, JobKind, LogOptions, ReserveError};
 
-use crate::node::{Node, Stop, Told, small};
+use crate::node::{Node, Stop, Told, check_whole, small};
+use crate::random::Random;
+
+fn without_ballast() -> LogOptions {
+    LogOptions {
+        ballast_size_bytes: 0,
+        ..small()
+    }
+}
 
 #[test]
 fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     let storage = FaultyStorage::new();
     // Room for the first segment and not for the second.
-    storage.set_capacity_bytes(Some(20 << 10));
+    storage.set_capacity_bytes(Some(15 << 10));
     let mut told = Told::default();
-    let mut node = Node::open(&storage).unwrap();
+    let mut node = Node::open_with(&storage, without_ballast(), 7).unwrap();
     assert!(!node.log.space().is_full);
     let stop = loop {
         if let Err(stop) = node.send(1, &mut told) {
@@ -50,7 +58,7 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
 fn a_snapshot_that_finds_no_space_is_given_up_and_can_be_repeated() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
-    let mut node = Node::open(&storage).unwrap();
+    let mut node = Node::open_with(&storage, without_ballast(), 7).unwrap();
     node.background().unwrap();
     node.send(2, &mut told).unwrap();
     storage.set_capacity_bytes(Some(storage.used_bytes()));
@@ -75,7 +83,7 @@ fn a_snapshot_that_finds_no_space_is_given_up_and_can_be_repeated() {
 fn the_log_waits_for_a_segment_that_is_being_prepared() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
-    let mut node = Node::open(&storage).unwrap();
+    let mut node = Node::open_with(&storage, without_ballast(), 7).unwrap();
     let job = node.log.next_job().unwrap();
     assert_eq!(job.kind(), JobKind::Prepare);
     assert!(node.log.next_job().is_none(), "one at a time");
@@ -152,4 +160,203 @@ fn options_that_contradict_each_other_are_refused() {
         ..small()
     };
     assert!(refused(long).contains("above the batch size"));
+}
+
+/// A log whose disk has no byte left; the ballast is there.
+fn full() -> (FaultyStorage, Node, Told) {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    assert!(node.log.space().has_ballast);
+    storage.set_capacity_bytes(Some(storage.used_bytes()));
+    let stop = loop {
+        if let Err(stop) = node.send(1, &mut told) {
+            break stop;
+        }
+        node.commit(&mut told).unwrap();
+    };
+    assert!(matches!(stop, Stop::NoSpace));
+    (storage, node, told)
+}
+
+fn has_ballast(storage: &FaultyStorage) -> bool {
+    storage.content("ballast").is_some()
+}
+
+#[test]
+fn a_snapshot_takes_the_ballast_and_new_messages_do_not() {
+    let (storage, mut node, mut told) = full();
+    assert!(has_ballast(&storage));
+    node.snapshot(&mut told).unwrap();
+    node.background().unwrap();
+    assert!(node.log.snapshot_error().is_none());
+    assert_eq!(node.log.last_snapshot(), Some(node.log.end()));
+    assert!(!has_ballast(&storage) && !node.log.space().has_ballast);
+    // There is room for a segment now, and it is kept for the next ballast.
+    node.log.retry_prepare();
+    assert!(matches!(node.send(1, &mut told), Err(Stop::NoSpace)));
+    assert!(
+        !storage
+            .files()
+            .iter()
+            .any(|(name, _)| name.starts_with("prepare"))
+    );
+
+    storage.set_capacity_bytes(Some(storage.used_bytes() + (40 << 10)));
+    node.log.retry_prepare();
+    node.send(30, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    assert!(has_ballast(&storage) && node.log.space().has_ballast);
+    Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
+}
+
+#[test]
+fn a_full_disk_is_recovered_in_the_place_of_the_ballast() {
+    let (storage, node, mut told) = full();
+    drop(node);
+    let mut node = Node::open_checked(&storage, &mut told);
+    assert!(!has_ballast(&storage));
+    // What is left is not taken by segments before the ballast is there again.
+    node.background().unwrap();
+    assert!(node.log.space().is_full && !has_ballast(&storage));
+    storage.set_capacity_bytes(None);
+    node.log.retry_prepare();
+    node.background().unwrap();
+    assert!(!node.log.space().is_full && has_ballast(&storage));
+}
+
+#[test]
+fn a_full_disk_without_ballast_is_named_with_what_is_needed() {
+    let (storage, node, _) = full();
+    drop(node);
+    storage.lose_file("ballast");
+    storage.set_capacity_bytes(Some(storage.used_bytes()));
+    let error = Node::open(&storage).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .starts_with("the disk is full: a start needs 8192 free bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
+    // The ballast is made, taken by a snapshot, made again, and taken by a recovery.
+    let story = |storage: &FaultyStorage, told: &mut Told| -> Result<(), Stop> {
+        let mut node = Node::open(storage).map_err(Stop::Open)?;
+        node.background()?;
+        node.send(2, told)?;
+        node.commit(told)?;
+        storage.set_capacity_bytes(Some(storage.used_bytes()));
+        node.snapshot(told)?;
+        node.background()?;
+        storage.set_capacity_bytes(None);
+        node.log.retry_prepare();
+        node.background()?;
+        node.send(1, told)?;
+        node.commit(told)?;
+        storage.set_capacity_bytes(Some(storage.used_bytes()));
+        drop(node);
+        let mut node = Node::open(storage).map_err(Stop::Open)?;
+        told.seen(&node.messages);
+        node.send(1, told)?;
+        node.commit(told)
+    };
+    let whole = FaultyStorage::new();
+    story(&whole, &mut Told::default()).unwrap();
+    assert!(!has_ballast(&whole), "it was taken at last");
+    for calls in 0..whole.calls() {
+        let storage = FaultyStorage::new();
+        let mut told = Told::default();
+        storage.crash_after(calls);
+        assert!(story(&storage, &mut told).is_err());
+        for seed in 0..8 {
+            let mut random = Random::new(seed * 1000 + calls);
+            let disk = storage.crash(&mut random.choice());
+            disk.set_capacity_bytes(None);
+            check_whole(&disk);
+            let mut told = told.clone();
+            let mut node = Node::open_checked(&disk, &mut told);
+            node.background().unwrap();
+            assert!(has_ballast(&disk));
+            node.send(2, &mut told).unwrap();
+            Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
+        }
+    }
+}
+
+#[test]
+fn a_ballast_of_another_size_is_made_anew() {
+    let storage = FaultyStorage::new();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    for (size, found) in [
+        (16 << 10, Some(16 << 10)),
+        (0, None),
+        (4 << 10, Some(4 << 10)),
+    ] {
+        let options = LogOptions {
+            ballast_size_bytes: size,
+            ..small()
+        };
+        let mut node = Node::open_with(&storage, options, 7).unwrap();
+        node.background().unwrap();
+        assert_eq!(storage.content("ballast").map(|bytes| bytes.len()), found);
+    }
+}
+
+#[test]
+fn a_forced_mark_moves_the_end_so_that_a_second_snapshot_frees_what_was_drained() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    node.send(40, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let before = node.log.segments().count();
+    let live = node.live_segments();
+    assert!(node.log.can_free_segments(&live));
+    for _ in 0..2 {
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+        assert!(node.log.force_mark());
+        node.commit(&mut told).unwrap();
+    }
+    assert!(node.log.segments().count() < before);
+    let live = node.live_segments();
+    assert!(!node.log.can_free_segments(&live));
+    // Never more than the segment has room for, with its roll.
+    while node.log.force_mark() {
+        node.commit(&mut told).unwrap();
+    }
+    node.send(9, &mut told).unwrap();
+    Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
+}
+
+#[test]
+fn where_a_large_segment_does_not_fit_a_small_one_is_made() {
+    let storage = FaultyStorage::new();
+    let options = LogOptions {
+        segment_size_max_bytes: 128 << 10,
+        ..small()
+    };
+    let mut told = Told::default();
+    let mut node = Node::open_with(&storage, options, 7).unwrap();
+    node.background().unwrap();
+    storage.set_capacity_bytes(Some(storage.used_bytes() + (50 << 10)));
+    let stop = loop {
+        if let Err(stop) = node.send(1, &mut told) {
+            break stop;
+        }
+        node.commit(&mut told).unwrap();
+    };
+    assert!(matches!(stop, Stop::NoSpace));
+    let sizes: Vec<u64> = node
+        .log
+        .segments()
+        .map(|span| span.size_bytes >> 10)
+        .collect();
+    assert_eq!(sizes, [8, 16, 32, 8, 8]);
 }

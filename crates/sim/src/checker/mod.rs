@@ -4,11 +4,35 @@
 //! partition decides them. One whose outcome a client never learned may have happened or not; the
 //! checker then knows less, never something false.
 //!
-//! The invariants, by the names that violations carry: no loss, no phantom, no change, no
-//! resurrection, lease exclusivity, stale receipts refused, delivery count, unique ids, time,
-//! counts conserved.
+//! [`queue`] and [`message`] hold what is known; each promise is checked by functions of its own:
+//!
+//! | promise | what is checked | where |
+//! |---|---|---|
+//! | I1 no loss | who asks for more than there is gets all that must be there | `promise::no_loss_in_listing` |
+//! | | what must be there can be settled with its last receipt | `promise::no_loss_on_refusal` |
+//! | | a queue that is there is found, listed, and not made anew | `Queue::must_be_absent` |
+//! | | at the end everything came back | `Queue::check_drained` |
+//! | I2 no phantom | what is shown or settled was sent | `Queue::index_of_body`, `Queue::settled` |
+//! | I2 no change | body, times and metadata are those that were sent | `promise::no_change`, `Queue::check_metadata` |
+//! | I3 no resurrection | what is gone is not shown, not settled, not counted | `promise::no_resurrection`, `Queue::must_be_possible` |
+//! | I4 lease exclusivity | nothing is shown before its lease or delay is over | `promise::lease_exclusivity` |
+//! | I4 stale receipts refused | only the latest receipt settles, and refusals name the right reason | `promise::only_latest_settles`, `promise::exact_refusal` |
+//! | I7 counts conserved | the count lies between what must and what can be there; at the end it is zero | `promise::counts_conserved`, `World::drain` |
+//! | I8 delivery count | one more for each delivery, none for a look | `promise::delivery_count` |
+//! | I9 unique ids | no id and no receipt is handed out twice | `Queue::issue` |
+//! | I10 time | nothing is shown after its expiry | `promise::not_after_expiry` |
+//! | | the partition's time follows elapsed time, whatever the wall clock does | [`Timekeeping`] |
+//! | L1 liveness | everything asked is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
+//! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
+//! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
+//! | no panic | the product's own assertions hold | `run` |
+//!
+//! I5, I6 and I11 to I13 speak of sessions, dead-letter queues, duplicate detection, transactions
+//! and topics, which are not there yet.
 
+mod clock;
 mod message;
+pub(crate) mod promise;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -16,8 +40,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use kew_broker::Rejection;
-use kew_engine::{Command, Outcome, Timestamp};
+use kew_engine::{Command, Outcome, QueuePage, Timestamp, Token};
 use queue::Queue;
+
+pub(crate) use clock::Timekeeping;
+
+use crate::rare::RareStates;
+use crate::workload::queue_name;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +65,7 @@ impl fmt::Display for Violation {
 
 /// Breaks a promise, with what was seen.
 macro_rules! violated {
-    ($promise:literal, $($seen:tt)*) => {
+    ($promise:expr, $($seen:tt)*) => {
         Err($crate::checker::Violation { promise: $promise, seen: format!($($seen)*) })
     };
 }
@@ -47,7 +76,7 @@ pub(crate) use violated;
 pub(crate) enum Seen {
     /// It was answered.
     Answered(Result<(Outcome, Vec<Bytes>), Rejection>),
-    /// It may have happened or not: there was a crash before the answer.
+    /// It may have happened or not: a crash came before the answer, or the client gave up.
     Unknown,
 }
 
@@ -64,12 +93,12 @@ pub(crate) struct Operation {
 }
 
 /// Follows the history.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checker {
     queues: BTreeMap<usize, Queue>,
-    /// Acknowledged messages that a client saw deleted or saw to the end of their life.
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
+    pub(crate) rare: RareStates,
 }
 
 impl Checker {
@@ -78,28 +107,73 @@ impl Checker {
             queues: BTreeMap::new(),
             operations: 0,
             unknown: 0,
+            rare: RareStates::default(),
         }
     }
 
     /// Looks at the next operation of the history.
     pub(crate) fn check(&mut self, operation: &Operation) -> Result<(), Violation> {
         self.operations += 1;
+        let unknown = matches!(
+            operation.seen,
+            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped))
+        );
+        self.unknown += u64::from(unknown);
+        if let Command::ListQueues { .. } = &operation.command {
+            return self.listed(operation);
+        }
         let queue = self.queues.entry(operation.queue).or_default();
         match &operation.seen {
-            Seen::Unknown => {
-                self.unknown += 1;
-                queue.unknown(operation);
-                Ok(())
+            Seen::Answered(Ok((outcome, bodies))) => {
+                queue.succeeded(operation, outcome, bodies, &mut self.rare)
             }
-            Seen::Answered(Ok((outcome, bodies))) => queue.succeeded(operation, outcome, bodies),
-            Seen::Answered(Err(Rejection::Refused(refusal))) => queue.refused(operation, refusal),
+            Seen::Answered(Err(Rejection::Refused(refusal))) => {
+                queue.refused(operation, refusal, &mut self.rare)
+            }
             // Nothing has happened.
             Seen::Answered(Err(Rejection::Busy)) => Ok(()),
-            Seen::Answered(Err(Rejection::Stopped)) => {
-                self.unknown += 1;
+            Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
                 queue.unknown(operation);
                 Ok(())
             }
+        }
+    }
+
+    /// A listing of all queues shows those that must be there, and none that cannot be.
+    fn listed(&mut self, operation: &Operation) -> Result<(), Violation> {
+        let page = match &operation.seen {
+            Seen::Answered(Ok((Outcome::Queues(page), _))) => page,
+            Seen::Answered(Ok(_) | Err(Rejection::Refused(_))) => {
+                return violated!(promise::ANSWERS_FIT, "{operation:?}");
+            }
+            _ => return Ok(()),
+        };
+        let QueuePage { queues, next } = page;
+        if next.is_some() || !queues.is_sorted_by(|one, next| one.name < next.name) {
+            return violated!(promise::ANSWERS_FIT, "{operation:?}");
+        }
+        let mut known = 0;
+        for (index, queue) in &mut self.queues {
+            let name = queue_name(*index).name;
+            match queues.iter().find(|listed| listed.name == name) {
+                Some(listed) => {
+                    queue.must_be_possible(operation)?;
+                    queue.check_metadata(&listed.metadata)?;
+                    known += 1;
+                }
+                None => queue.must_be_absent(operation)?,
+            }
+        }
+        if known < queues.len() {
+            return violated!(promise::NO_PHANTOM, "{operation:?}");
+        }
+        Ok(())
+    }
+
+    /// A message cannot be shown any more because its body is damaged, and whoever asked was told so.
+    pub(crate) fn excuse(&mut self, queue: usize, message: Token) {
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.excuse(message);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is known of one queue and its messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use kew_engine::{
@@ -9,14 +9,21 @@ use kew_engine::{
 };
 
 use super::message::{Certainty, Message, Shown};
-use super::{Operation, Violation, violated};
+use super::{Operation, Violation, promise, violated};
+use crate::rare::{Rare, RareStates};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queue {
     exists: Certainty,
     /// What its metadata may be.
     metadata: Vec<Metadata>,
+    /// All that were ever sent, those that are gone included, to notice if one comes back.
     messages: Vec<Message>,
+    /// Those that are not gone for certain.
+    possible: BTreeSet<usize>,
+    by_id: HashMap<Token, usize>,
+    /// Every id and receipt that was ever handed out.
+    issued: HashSet<Token>,
     /// Every body that was ever given to a message of this queue, and the message.
     by_body: BTreeMap<Bytes, usize>,
 }
@@ -27,6 +34,9 @@ impl Default for Queue {
             exists: Certainty::No,
             metadata: Vec::new(),
             messages: Vec::new(),
+            possible: BTreeSet::new(),
+            by_id: HashMap::new(),
+            issued: HashSet::new(),
             by_body: BTreeMap::new(),
         }
     }
@@ -38,6 +48,7 @@ impl Queue {
         operation: &Operation,
         outcome: &Outcome,
         bodies: &[Bytes],
+        rare: &mut RareStates,
     ) -> Result<(), Violation> {
         match (&operation.command, outcome) {
             (Command::CreateQueue { metadata, .. }, Outcome::QueueCreated) => {
@@ -75,7 +86,7 @@ impl Queue {
             ) => {
                 self.must_be_possible(operation)?;
                 let hidden_ms = u64::from(visibility_timeout.as_seconds()) * 1000;
-                self.received(operation, *count, hidden_ms, messages, bodies)
+                self.received(operation, *count, hidden_ms, messages, bodies, rare)
             }
             (Command::Peek { count, .. }, Outcome::Peeked(messages)) => {
                 self.must_be_possible(operation)?;
@@ -95,11 +106,14 @@ impl Queue {
             ) => {
                 self.must_be_possible(operation)?;
                 let index = self.settled(operation, *message, *receipt)?;
+                rare.note_if(self.was_late(index, operation), Rare::LateUpdate);
+                self.issue(*new)?;
                 if let Some((_, body)) = body {
                     self.by_body.insert(body.clone(), index);
                     self.messages[index].bodies = vec![body.clone()];
                 }
-                self.messages[index].lease(*new, *visible_at)
+                self.messages[index].lease(*new, *visible_at);
+                Ok(())
             }
             (
                 Command::Delete {
@@ -109,17 +123,18 @@ impl Queue {
             ) => {
                 self.must_be_possible(operation)?;
                 let index = self.settled(operation, *message, *receipt)?;
-                self.messages[index].gone = Certainty::Yes;
+                rare.note_if(self.was_late(index, operation), Rare::LateDelete);
+                self.set_gone(index);
                 Ok(())
             }
             (Command::Clear { .. }, Outcome::Cleared) => {
                 self.must_be_possible(operation)?;
-                for message in &mut self.messages {
-                    message.gone = Certainty::Yes;
-                }
+                self.set_all_gone();
                 Ok(())
             }
-            (command, outcome) => violated!("answers fit", "{command:?} answered {outcome:?}"),
+            (command, outcome) => {
+                violated!(promise::ANSWERS_FIT, "{command:?} answered {outcome:?}")
+            }
         }
     }
 
@@ -127,16 +142,12 @@ impl Queue {
         &mut self,
         operation: &Operation,
         refusal: &Refusal,
+        rare: &mut RareStates,
     ) -> Result<(), Violation> {
         match (refusal, &operation.command) {
-            (Refusal::QueueNotFound { .. }, _) => {
-                if self.exists == Certainty::Yes {
-                    return violated!("no loss", "the queue is there: {operation:?}");
-                }
-                self.vanish(Certainty::Yes);
-                Ok(())
-            }
+            (Refusal::QueueNotFound { .. }, _) => self.must_be_absent(operation),
             (Refusal::QueueAlreadyExists { .. }, Command::CreateQueue { .. }) => {
+                rare.note(Rare::QueueExistsOtherwise);
                 self.must_be_possible(operation)
             }
             (
@@ -149,15 +160,30 @@ impl Queue {
                 },
             ) => {
                 self.must_be_possible(operation)?;
-                match self.find(*message) {
-                    Some(known) if known.must_settle(*receipt, operation.until) => {
-                        violated!("no loss", "{refusal} for {known:?}")
-                    }
-                    _ => Ok(()),
-                }
+                let stale = *refusal == Refusal::PopReceiptMismatch;
+                rare.note_if(stale, Rare::StaleReceiptRefused);
+                let Some(known) = self.find(*message) else {
+                    return Ok(());
+                };
+                let expired = known.gone == Certainty::No
+                    && known.is_latest(*receipt)
+                    && known.expires_at_max.has_passed(operation.from)
+                    && known.visible_at_min > known.expires_at_max;
+                rare.note_if(expired, Rare::ExpiredWhileLeased);
+                promise::no_loss_on_refusal(known, *receipt, operation.until, refusal)?;
+                promise::exact_refusal(known, operation, refusal)
             }
             (Refusal::HiddenBeyondExpiry { .. }, Command::Send { .. }) => Ok(()),
-            (refusal, command) => violated!("answers fit", "{command:?} refused: {refusal}"),
+            (refusal, command) => {
+                violated!(promise::ANSWERS_FIT, "{command:?} refused: {refusal}")
+            }
+        }
+    }
+
+    /// From now on nobody misses this message.
+    pub(super) fn excuse(&mut self, message: Token) {
+        if let Some(index) = self.index_of(message) {
+            self.messages[index].maybe_gone();
         }
     }
 
@@ -191,7 +217,7 @@ impl Queue {
                     expires_at_min: expiry(from),
                     expires_at_max: expiry(until),
                     receipt: None,
-                    stale: Vec::new(),
+                    receipt_may_be_stale: true,
                     visible_at_min: from.plus_seconds(hidden),
                     visible_at_max: until.plus_seconds(hidden),
                     deliveries_min: 0,
@@ -202,7 +228,8 @@ impl Queue {
                 visibility_timeout, ..
             } => {
                 let hidden = u64::from(visibility_timeout.as_seconds());
-                for message in &mut self.messages {
+                for index in &self.possible {
+                    let message = &mut self.messages[*index];
                     if message.is_possible(from) && message.visible_at_min.has_passed(until) {
                         let earliest = from.plus_seconds(hidden);
                         message.maybe_lease(earliest, until.plus_seconds(hidden));
@@ -212,12 +239,13 @@ impl Queue {
             }
             Command::Update {
                 message,
+                receipt,
                 visibility_timeout,
                 body,
                 ..
             } => {
                 let hidden = u64::from(visibility_timeout.as_seconds());
-                if let Some(index) = self.index_of(*message) {
+                if let Some(index) = self.index_if_settled(*message, *receipt) {
                     let known = &mut self.messages[index];
                     known.maybe_lease(from.plus_seconds(hidden), until.plus_seconds(hidden));
                     if let Some((_, body)) = body {
@@ -226,12 +254,14 @@ impl Queue {
                     }
                 }
             }
-            Command::Delete { message, .. } => {
-                if let Some(index) = self.index_of(*message) {
+            Command::Delete {
+                message, receipt, ..
+            } => {
+                if let Some(index) = self.index_if_settled(*message, *receipt) {
                     self.messages[index].maybe_gone();
                 }
             }
-            Command::Clear { .. } => self.messages.iter_mut().for_each(Message::maybe_gone),
+            Command::Clear { .. } => self.maybe_all_gone(),
             Command::Initialize { .. }
             | Command::ReadQueue { .. }
             | Command::ListQueues { .. }
@@ -239,17 +269,27 @@ impl Queue {
         }
     }
 
-    fn must_be_possible(&mut self, operation: &Operation) -> Result<(), Violation> {
+    /// I3: what a client sees of a queue is not of one that is gone.
+    pub(super) fn must_be_possible(&mut self, operation: &Operation) -> Result<(), Violation> {
         if self.exists == Certainty::No {
-            return violated!("no resurrection", "the queue is gone: {operation:?}");
+            return violated!(promise::NO_RESURRECTION, "the queue is gone: {operation:?}");
         }
         self.exists = Certainty::Yes;
         Ok(())
     }
 
+    /// I1: a queue that is there is found.
+    pub(super) fn must_be_absent(&mut self, operation: &Operation) -> Result<(), Violation> {
+        if self.exists == Certainty::Yes {
+            return violated!(promise::NO_LOSS, "the queue is there: {operation:?}");
+        }
+        self.vanish(Certainty::Yes);
+        Ok(())
+    }
+
     fn created(&mut self, metadata: &Metadata) -> Result<(), Violation> {
         if self.exists == Certainty::Yes {
-            return violated!("no loss", "a queue that was there was created");
+            return violated!(promise::NO_LOSS, "a queue that was there was created");
         }
         self.vanish(Certainty::Yes);
         self.exists = Certainty::Yes;
@@ -259,11 +299,9 @@ impl Queue {
 
     /// The queue is gone, or may be.
     fn vanish(&mut self, gone: Certainty) {
-        for message in &mut self.messages {
-            match gone {
-                Certainty::Yes => message.gone = Certainty::Yes,
-                _ => message.maybe_gone(),
-            }
+        match gone {
+            Certainty::Yes => self.set_all_gone(),
+            _ => self.maybe_all_gone(),
         }
         self.exists = match (gone, self.exists) {
             (Certainty::Yes, _) | (_, Certainty::No) => Certainty::No,
@@ -271,9 +309,46 @@ impl Queue {
         };
     }
 
-    fn check_metadata(&mut self, seen: &Metadata) -> Result<(), Violation> {
+    fn set_gone(&mut self, index: usize) {
+        self.messages[index].gone = Certainty::Yes;
+        self.possible.remove(&index);
+    }
+
+    fn set_all_gone(&mut self) {
+        for index in std::mem::take(&mut self.possible) {
+            self.messages[index].gone = Certainty::Yes;
+        }
+    }
+
+    fn maybe_all_gone(&mut self) {
+        for index in &self.possible {
+            self.messages[*index].maybe_gone();
+        }
+    }
+
+    /// Whether a settlement came after its lease had run out.
+    fn was_late(&self, index: usize, operation: &Operation) -> bool {
+        self.messages[index]
+            .visible_at_max
+            .has_passed(operation.from)
+    }
+
+    /// I9: no id and no receipt is handed out twice.
+    fn issue(&mut self, token: Token) -> Result<(), Violation> {
+        if !self.issued.insert(token) {
+            return violated!(promise::UNIQUE_IDS, "{token:?} was handed out before");
+        }
+        Ok(())
+    }
+
+    /// I2: a queue's metadata is what it was set to.
+    pub(super) fn check_metadata(&mut self, seen: &Metadata) -> Result<(), Violation> {
         if !self.metadata.iter().any(|known| known.is_same_as(seen)) {
-            return violated!("no change", "metadata {seen:?}, not of {:?}", self.metadata);
+            return violated!(
+                promise::NO_CHANGE,
+                "metadata {seen:?}, not of {:?}",
+                self.metadata
+            );
         }
         self.metadata = vec![seen.clone()];
         Ok(())
@@ -281,24 +356,15 @@ impl Queue {
 
     fn read(&mut self, operation: &Operation, view: &QueueView) -> Result<(), Violation> {
         self.check_metadata(&view.metadata)?;
-        let certain = |message: &&Message| message.is_certain(operation.until);
-        let possible = |message: &&Message| message.gone != Certainty::Yes;
-        let at_least = self.messages.iter().filter(certain).count() as u64;
-        let at_most = self.messages.iter().filter(possible).count() as u64;
+        let certain = |index: &&usize| self.messages[**index].is_certain(operation.until);
+        let at_least = self.possible.iter().filter(certain).count();
         let count = view.approximate_message_count;
-        if !(at_least..=at_most).contains(&count) {
-            return violated!(
-                "counts conserved",
-                "{count} messages, not {at_least} to {at_most}"
-            );
-        }
-        Ok(())
+        promise::counts_conserved(count, at_least, self.possible.len())
     }
 
     fn sent(&mut self, body: &Bytes, sent: &SentMessage) -> Result<(), Violation> {
-        if let Some(twin) = self.find(sent.message) {
-            return violated!("unique ids", "{sent:?} has the id of {twin:?}");
-        }
+        self.issue(sent.message)?;
+        self.issue(sent.receipt)?;
         self.add(Message {
             id: Some(sent.message),
             bodies: vec![body.clone()],
@@ -307,7 +373,7 @@ impl Queue {
             expires_at_min: sent.expires_at,
             expires_at_max: sent.expires_at,
             receipt: Some(sent.receipt),
-            stale: Vec::new(),
+            receipt_may_be_stale: false,
             visible_at_min: sent.visible_at,
             visible_at_max: sent.visible_at,
             deliveries_min: 0,
@@ -317,9 +383,14 @@ impl Queue {
     }
 
     fn add(&mut self, message: Message) {
+        let index = self.messages.len();
         for body in &message.bodies {
-            self.by_body.insert(body.clone(), self.messages.len());
+            self.by_body.insert(body.clone(), index);
         }
+        if let Some(id) = message.id {
+            self.by_id.insert(id, index);
+        }
+        self.possible.insert(index);
         self.messages.push(message);
     }
 
@@ -330,10 +401,17 @@ impl Queue {
         hidden_ms: u64,
         messages: &[ReceivedMessage],
         bodies: &[Bytes],
+        rare: &mut RareStates,
     ) -> Result<(), Violation> {
         let mut shown = Vec::new();
         for (message, body) in messages.iter().zip(bodies) {
             let at = Timestamp::from_ms(message.visible_at.as_ms() - hidden_ms);
+            rare.note_if(message.delivery_count >= 5, Rare::DeliveredOften);
+            self.issue(message.receipt)?;
+            let unknown = self
+                .index_of_body(body)
+                .is_ok_and(|index| self.messages[index].id.is_none());
+            rare.note_if(unknown, Rare::UnknownSendDelivered);
             let index = self.show(Shown {
                 id: message.message,
                 inserted_at: message.inserted_at,
@@ -345,7 +423,7 @@ impl Queue {
             let known = &mut self.messages[index];
             known.deliveries_min += 1;
             known.deliveries_max += 1;
-            known.lease(message.receipt, message.visible_at)?;
+            known.lease(message.receipt, message.visible_at);
             shown.push(index);
         }
         self.check_complete(operation, count, messages.len(), bodies.len(), &shown)
@@ -373,11 +451,22 @@ impl Queue {
     }
 
     fn show(&mut self, shown: Shown<'_>) -> Result<usize, Violation> {
-        let Some(&index) = self.by_body.get(shown.body) else {
-            return violated!("no phantom", "{shown:?} was never sent");
-        };
+        let by_body = self.index_of_body(shown.body)?;
+        let index = self.index_of(shown.id).unwrap_or(by_body);
+        if self.messages[index].id.is_none() {
+            self.issue(shown.id)?;
+            self.by_id.insert(shown.id, index);
+        }
         self.messages[index].show(shown)?;
         Ok(index)
+    }
+
+    /// I2: every body that is shown was sent.
+    fn index_of_body(&self, body: &Bytes) -> Result<usize, Violation> {
+        match self.by_body.get(body) {
+            Some(index) => Ok(*index),
+            None => violated!(promise::NO_PHANTOM, "{body:?} was never sent"),
+        }
     }
 
     /// Whoever asks for more than there is gets all that there is.
@@ -391,7 +480,7 @@ impl Queue {
     ) -> Result<(), Violation> {
         if messages != bodies || messages > count as usize {
             return violated!(
-                "answers fit",
+                promise::ANSWERS_FIT,
                 "{messages} messages, {bodies} bodies, {count} asked"
             );
         }
@@ -399,15 +488,15 @@ impl Queue {
             return Ok(());
         }
         let (from, until) = (operation.from, operation.until);
-        let missing = self.messages.iter().enumerate().find(|(index, message)| {
+        let is_missing = |index: &usize| {
+            let message = &self.messages[*index];
             message.is_certain(until)
                 && message.visible_at_max.has_passed(from)
                 && !shown.contains(index)
-        });
-        match missing {
-            Some((_, message)) => violated!("no loss", "{operation:?} does not show {message:?}"),
-            None => Ok(()),
-        }
+        };
+        let missing = self.possible.iter().find(|index| is_missing(index));
+        let missing = missing.map(|index| &self.messages[*index]);
+        promise::no_loss_in_listing(operation, missing)
     }
 
     fn settled(
@@ -417,25 +506,40 @@ impl Queue {
         receipt: Token,
     ) -> Result<usize, Violation> {
         let Some(index) = self.index_of(message) else {
-            return violated!("no phantom", "{operation:?} settled what nobody sent");
+            return violated!(
+                promise::NO_PHANTOM,
+                "{operation:?} settled what nobody sent"
+            );
         };
-        self.messages[index].settle(receipt, operation.from)?;
+        let known = &mut self.messages[index];
+        promise::only_latest_settles(known, receipt, operation.from)?;
+        known.gone = Certainty::No;
         Ok(index)
     }
 
+    /// The message that a settlement of unknown outcome may have changed: not with a stale receipt.
+    fn index_if_settled(&self, message: Token, receipt: Token) -> Option<usize> {
+        self.index_of(message)
+            .filter(|index| self.messages[*index].receipt == Some(receipt))
+    }
+
     fn index_of(&self, id: Token) -> Option<usize> {
-        self.messages
-            .iter()
-            .rposition(|message| message.id == Some(id))
+        self.by_id.get(&id).copied()
     }
 
     fn find(&self, id: Token) -> Option<&Message> {
         self.index_of(id).map(|index| &self.messages[index])
     }
 
+    /// I1: at the end everything came back and was deleted, or has expired.
     pub(crate) fn check_drained(&self, now: Timestamp) -> Result<(), Violation> {
-        match self.messages.iter().find(|message| message.is_certain(now)) {
-            Some(message) => violated!("no loss", "never came back: {message:?}"),
+        let certain = |index: &&usize| self.messages[**index].is_certain(now);
+        match self.possible.iter().find(certain) {
+            Some(index) => violated!(
+                promise::NO_LOSS,
+                "never came back: {:?}",
+                self.messages[*index]
+            ),
             None => Ok(()),
         }
     }

@@ -10,21 +10,24 @@ use std::time::{Duration, Instant};
 
 use queue_load::{Error, Message, Receipt, Sent};
 
-use super::text;
+use super::text::Texts;
 use super::writer::Fate;
 
 /// The server counts milliseconds, so a lease may end this much before a finer clock says so.
-const CLOCK_GRAIN: Duration = Duration::from_millis(20);
+pub(crate) const CLOCK_GRAIN: Duration = Duration::from_millis(20);
 
 /// How much of an outage or of bad news is worth printing.
 const VIOLATIONS_SHOWN: usize = 20;
 
 /// The books, shared by all connections.
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     books: Mutex<Books>,
+    texts: Texts,
 }
 
 struct Books {
+    texts: Texts,
+    clock_grain: Duration,
     queues: BTreeMap<&'static str, QueueBook>,
     messages: BTreeMap<u64, Entry>,
     counts: Counts,
@@ -92,40 +95,40 @@ struct LatestReceipt {
 
 /// A request to a queue.
 #[derive(Clone, Copy)]
-pub(super) struct Visit {
-    pub(super) queue: &'static str,
-    pub(super) number: u64,
+pub(crate) struct Visit {
+    pub(crate) queue: &'static str,
+    pub(crate) number: u64,
     sent: Instant,
     lease: Duration,
 }
 
 /// A receipt in a writer's hands.
 #[derive(Clone)]
-pub(super) struct Held {
-    pub(super) queue: &'static str,
-    pub(super) number: u64,
-    pub(super) id: String,
-    pub(super) receipt: String,
+pub(crate) struct Held {
+    pub(crate) queue: &'static str,
+    pub(crate) number: u64,
+    pub(crate) id: String,
+    pub(crate) receipt: String,
 }
 
 /// What is to be done to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Delete,
     Update { lease: u32, replace: bool },
 }
 
 /// A change on its way.
-pub(super) struct ChangeVisit {
+pub(crate) struct ChangeVisit {
     held: Held,
     change: Change,
     /// The version of the new text, if the change brings one.
-    pub(super) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     sent: Instant,
 }
 
 impl Visit {
-    pub(super) fn new(queue: &'static str) -> Self {
+    pub(crate) fn new(queue: &'static str) -> Self {
         Self {
             queue,
             number: 0,
@@ -137,10 +140,13 @@ impl Visit {
 
 /// Requests of writers.
 impl Ledger {
-    pub(super) fn new(queues: &[&'static str]) -> Self {
+    pub(crate) fn new(queues: &[&'static str], texts: Texts, clock_grain: Duration) -> Self {
         let queues = queues.iter().map(|&queue| (queue, QueueBook::default()));
         Self {
+            texts,
             books: Mutex::new(Books {
+                texts,
+                clock_grain,
                 queues: queues.collect(),
                 messages: BTreeMap::new(),
                 counts: Counts::default(),
@@ -149,7 +155,12 @@ impl Ledger {
         }
     }
 
-    pub(super) fn begin_put(&self, queue: &'static str, delay: u32) -> Visit {
+    /// The text of a version of a message.
+    pub(crate) fn compose(&self, number: u64, version: u64) -> String {
+        self.texts.compose(number, version)
+    }
+
+    pub(crate) fn begin_put(&self, queue: &'static str, delay: u32) -> Visit {
         let mut books = self.books();
         let number = books
             .messages
@@ -179,7 +190,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn put_acknowledged(&self, visit: &Visit, sent: &Sent) -> Held {
+    pub(crate) fn put_acknowledged(&self, visit: &Visit, sent: &Sent) -> Held {
         let mut books = self.books();
         books.counts.acknowledged += 1;
         books.counts.puts += 1;
@@ -211,7 +222,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn put_failed(&self, visit: &Visit, fate: Fate) {
+    pub(crate) fn put_failed(&self, visit: &Visit, fate: Fate) {
         let mut books = self.books();
         match fate {
             Fate::Unknown => books.unknown(visit.queue, visit.lease),
@@ -220,7 +231,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn begin_get(&self, queue: &'static str, lease: u32) -> Visit {
+    pub(crate) fn begin_get(&self, queue: &'static str, lease: u32) -> Visit {
         self.books().queue(queue).gets_in_flight += 1;
         Visit {
             lease: seconds(lease),
@@ -229,7 +240,7 @@ impl Ledger {
     }
 
     /// Notes what a get brought; returns the receipts that are good now.
-    pub(super) fn delivered(&self, visit: &Visit, messages: &[Message]) -> Vec<Held> {
+    pub(crate) fn delivered(&self, visit: &Visit, messages: &[Message]) -> Vec<Held> {
         let mut books = self.books();
         let answered = Instant::now();
         books.counts.acknowledged += 1;
@@ -241,7 +252,7 @@ impl Ledger {
         held
     }
 
-    pub(super) fn get_failed(&self, visit: &Visit, fate: Fate) {
+    pub(crate) fn get_failed(&self, visit: &Visit, fate: Fate) {
         let mut books = self.books();
         let queue = books.queue(visit.queue);
         queue.gets_in_flight -= 1;
@@ -251,7 +262,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn peeked(&self, visit: &Visit, messages: &[Message]) {
+    pub(crate) fn peeked(&self, visit: &Visit, messages: &[Message]) {
         let mut books = self.books();
         let answered = Instant::now();
         books.counts.acknowledged += 1;
@@ -277,7 +288,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn begin_change(&self, held: &Held, change: Change) -> ChangeVisit {
+    pub(crate) fn begin_change(&self, held: &Held, change: Change) -> ChangeVisit {
         let mut books = self.books();
         let sent = Instant::now();
         let entry = books.entry(held.number);
@@ -302,7 +313,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn deleted(&self, visit: &ChangeVisit) {
+    pub(crate) fn deleted(&self, visit: &ChangeVisit) {
         let mut books = self.books();
         books.counts.acknowledged += 1;
         books.counts.deletes += 1;
@@ -312,7 +323,7 @@ impl Ledger {
         books.check_receipt_was_latest(visit);
     }
 
-    pub(super) fn updated(&self, visit: &ChangeVisit, receipt: &Receipt) -> Held {
+    pub(crate) fn updated(&self, visit: &ChangeVisit, receipt: &Receipt) -> Held {
         let mut books = self.books();
         books.counts.acknowledged += 1;
         books.counts.updates += 1;
@@ -343,10 +354,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn change_failed(&self, visit: &ChangeVisit, fate: Fate, error: &Error) {
+    pub(crate) fn change_failed(&self, visit: &ChangeVisit, fate: Fate, error: &Error) {
         let mut books = self.books();
         let answered = Instant::now();
         let queue = visit.held.queue;
+        let clock_grain = books.clock_grain;
         let (gets_in_flight, gets_unknown) = {
             let queue = books.queue(queue);
             (queue.gets_in_flight, queue.gets_unknown)
@@ -358,7 +370,10 @@ impl Ledger {
                 entry.changes_unknown += 1;
                 let lease = match visit.change {
                     Change::Delete => {
-                        entry.delete_may_have_happened = true;
+                        // With a later receipt it was seen after this one had become stale.
+                        let latest = entry.receipt.as_ref();
+                        entry.delete_may_have_happened |=
+                            latest.is_none_or(|latest| latest.value == visit.held.receipt);
                         Duration::ZERO
                     }
                     Change::Update { lease, .. } => seconds(lease),
@@ -371,7 +386,7 @@ impl Ledger {
                 let excused = entry.changes_in_flight > 0
                     || entry.refusal_is_excused(
                         &visit.held.receipt,
-                        answered,
+                        answered + clock_grain,
                         gets_in_flight > 0,
                         gets_unknown,
                     );
@@ -387,17 +402,17 @@ impl Ledger {
         }
     }
 
-    pub(super) fn violation(&self, what: String) {
+    pub(crate) fn violation(&self, what: String) {
         self.books().violate(what);
     }
 
     /// How many operations have been answered with success.
-    pub(super) fn acknowledged_count(&self) -> u64 {
+    pub(crate) fn acknowledged_count(&self) -> u64 {
         self.books().counts.acknowledged
     }
 
     /// About how many messages there are.
-    pub(super) fn live_count(&self) -> usize {
+    pub(crate) fn live_count(&self) -> usize {
         let books = self.books();
         let (puts, deletes) = (books.counts.puts, books.counts.deletes);
         usize::try_from(puts.saturating_sub(deletes)).expect("in memory")
@@ -407,14 +422,14 @@ impl Ledger {
 /// Steps of the full check, while nothing else runs.
 impl Ledger {
     /// Whether requests with unknown outcome may still hide messages of `queue`.
-    pub(super) fn is_unsettled(&self, queue: &'static str) -> bool {
+    pub(crate) fn is_unsettled(&self, queue: &'static str) -> bool {
         let until = self.books().queue(queue).unsettled_until;
         until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Messages that exist, or existed before a delete with unknown outcome, and that `found` does
     /// not have, with their latest receipts.
-    pub(super) fn missing(&self, queue: &'static str, found: &BTreeSet<u64>) -> Vec<Held> {
+    pub(crate) fn missing(&self, queue: &'static str, found: &BTreeSet<u64>) -> Vec<Held> {
         let books = self.books();
         let missing = books.messages.iter().filter(|(number, entry)| {
             entry.queue == queue && entry.is_sure && entry.gone.is_none() && !found.contains(number)
@@ -430,12 +445,12 @@ impl Ledger {
     }
 
     /// Notes that a receipt from before a restart was good after it.
-    pub(super) fn receipt_outlived_a_restart(&self) {
+    pub(crate) fn receipt_outlived_a_restart(&self) {
         self.books().counts.receipts_after_restart += 1;
     }
 
     /// Counts leases from before a restart that are still running: the check relies on them.
-    pub(super) fn count_running_leases(&self) {
+    pub(crate) fn count_running_leases(&self) {
         let mut books = self.books();
         let now = Instant::now();
         let running = books.messages.values().filter(|entry| {
@@ -450,7 +465,7 @@ impl Ledger {
     }
 
     /// Settles what was unknown of a queue whose messages have all been found.
-    pub(super) fn settle(&self, queue: &'static str, found: &BTreeSet<u64>) {
+    pub(crate) fn settle(&self, queue: &'static str, found: &BTreeSet<u64>) {
         let mut books = self.books();
         let now = Instant::now();
         let books = &mut *books;
@@ -479,7 +494,7 @@ impl Ledger {
     }
 
     /// Fails the test if any check has failed.
-    pub(super) fn assert_sound(&self) {
+    pub(crate) fn assert_sound(&self) {
         let books = self.books();
         let shown = books.violations.iter().take(VIOLATIONS_SHOWN);
         let shown: Vec<&str> = shown.map(String::as_str).collect();
@@ -492,8 +507,13 @@ impl Ledger {
         );
     }
 
-    /// Fails the test if the loop has not tried what it is for; returns what it did.
-    pub(super) fn report(&self) -> String {
+    /// What the clients did.
+    pub(crate) fn report(&self) -> String {
+        format!("{:?}", self.books().counts)
+    }
+
+    /// Fails the test if the loop has not tried what it is for.
+    pub(crate) fn assert_tried(&self) {
         let books = self.books();
         let counts = &books.counts;
         for (name, count) in [
@@ -512,7 +532,6 @@ impl Ledger {
         ] {
             assert!(count > 0, "the loop saw no {name}: {counts:?}");
         }
-        format!("{counts:?}")
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -538,7 +557,7 @@ impl Books {
     /// Notes a request to `queue` that may have hidden messages for `lease` from now.
     fn unknown(&mut self, queue: &'static str, lease: Duration) {
         self.counts.unknown += 1;
-        let until = Instant::now() + lease + CLOCK_GRAIN;
+        let until = Instant::now() + lease + self.clock_grain;
         let queue = self.queue(queue);
         queue.unsettled_until = queue.unsettled_until.max(Some(until));
     }
@@ -554,7 +573,7 @@ impl Books {
 
     /// Checks what every sight of a message must show: that it exists, its text and its id.
     fn recognize(&mut self, visit: &Visit, message: &Message) -> Option<(u64, u64)> {
-        let Some((number, version)) = text::recognize(&message.text) else {
+        let Some((number, version)) = self.texts.recognize(&message.text) else {
             let begin: String = message.text.chars().take(60).collect();
             self.violate(format!("ALTERED text in {}: {begin}", visit.queue));
             return None;
@@ -592,6 +611,7 @@ impl Books {
     }
 
     fn check_hidden(&mut self, visit: &Visit, number: u64, answered: Instant, what: &str) {
+        let clock_grain = self.clock_grain;
         let Some(receipt) = &self.entry(number).receipt else {
             return;
         };
@@ -599,7 +619,7 @@ impl Books {
         let is_earlier = receipt.answered < visit.sent;
         let early = receipt
             .hidden_until
-            .checked_duration_since(answered + CLOCK_GRAIN);
+            .checked_duration_since(answered + clock_grain);
         if let Some(early) = early.filter(|_| is_earlier) {
             self.violate(format!(
                 "message {number} of {} {what} {early:?} EARLY",
@@ -724,7 +744,7 @@ impl Entry {
         let Some(latest) = &self.receipt else {
             return true;
         };
-        let lease_is_over = answered + CLOCK_GRAIN >= latest.hidden_until;
+        let lease_is_over = answered >= latest.hidden_until;
         let may_be_delivered = gets_in_flight || gets_unknown > latest.gets_unknown_before;
         latest.value != receipt
             || self.gone.is_some()

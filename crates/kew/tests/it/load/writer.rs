@@ -1,13 +1,13 @@
-//! One connection that mixes all message operations until the server is gone.
+//! One connection that mixes message operations until it is told to stop or the server is gone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_load::{Client, Endpoint, Error, PutOptions};
 
-use super::QUEUES;
 use super::ledger::{Change, Held, Ledger, Visit};
 use super::random::Random;
-use super::text;
+use super::{QUEUES, Until};
 
 /// About as many messages are kept in the queues.
 const LIVE_TARGET: usize = 300;
@@ -15,30 +15,96 @@ const LIVE_TARGET: usize = 300;
 /// Receipts that a writer holds on to at most.
 const HELD_MAX: usize = 12;
 
-/// A writer ends with the first request that was not answered.
-type Answered = Result<(), ServerGone>;
-struct ServerGone;
+/// A server that was busy so often in a row is full.
+const BUSY_MAX: u32 = 20;
+
+/// How long a writer leaves a busy server alone.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Why a writer cannot go on.
+enum End {
+    /// The server is gone.
+    Gone,
+    /// A request was not answered.
+    Unanswered,
+}
+type Answered = Result<(), End>;
+
+/// What is to be noted of a request with unknown outcome, once it cannot happen any more.
+pub(super) type Note = Box<dyn FnOnce(&Ledger) + Send>;
+
+/// What a writer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// All message operations, with about as many messages deleted as put.
+    Everything,
+    /// Puts alone.
+    Puts,
+    /// Receives and deletes.
+    Drain,
+}
 
 struct Writer {
     client: Client,
     ledger: Arc<Ledger>,
     random: Random,
+    mix: Mix,
     held: Vec<Held>,
+    notes: Vec<Note>,
+    busy_in_a_row: u32,
 }
 
-/// Writes until the server is gone.
-pub(super) async fn run(endpoint: Arc<Endpoint>, ledger: Arc<Ledger>, random: Random) {
+/// Writes until told to stop or unable to go on.
+///
+/// Returns what is to be noted of requests that were not answered: they may still happen for as
+/// long as the server lives, and count as in flight until then.
+pub(super) async fn run(
+    endpoint: Arc<Endpoint>,
+    ledger: Arc<Ledger>,
+    random: Random,
+    mix: Mix,
+    until: Until,
+) -> Vec<Note> {
     let mut writer = Writer {
         client: Client::new(endpoint),
         ledger,
         random,
+        mix,
         held: Vec::new(),
+        notes: Vec::new(),
+        busy_in_a_row: 0,
     };
-    while writer.step().await.is_ok() {}
+    while !until.is_over() {
+        let busy_before = writer.busy_in_a_row;
+        match writer.step().await {
+            Err(End::Gone) => break,
+            Err(End::Unanswered) if until.ends_with_a_failure() => break,
+            _ => {}
+        }
+        if writer.busy_in_a_row == busy_before {
+            writer.busy_in_a_row = 0;
+        } else if until.ends_when_full() && writer.busy_in_a_row >= BUSY_MAX {
+            break;
+        } else {
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+    writer.notes
 }
 
 impl Writer {
     async fn step(&mut self) -> Answered {
+        match self.mix {
+            Mix::Everything => self.mixed_step().await,
+            Mix::Puts => self.put().await,
+            Mix::Drain => match self.held.pop() {
+                Some(held) => self.delete(held).await,
+                None => self.get().await,
+            },
+        }
+    }
+
+    async fn mixed_step(&mut self) -> Answered {
         let put_share = if self.ledger.live_count() < LIVE_TARGET {
             45
         } else {
@@ -66,7 +132,7 @@ impl Writer {
         let queue = self.random.pick(&QUEUES);
         let delay = self.random.pick(&[0, 0, 0, 1]);
         let visit = self.ledger.begin_put(queue, delay);
-        let text = text::compose(visit.number, 0);
+        let text = self.ledger.compose(visit.number, 0);
         let options = PutOptions {
             visibility_timeout: (delay > 0).then_some(delay),
             time_to_live: self.random.percent(50).then_some(-1),
@@ -75,12 +141,14 @@ impl Writer {
             Ok(sent) => {
                 let held = self.ledger.put_acknowledged(&visit, &sent);
                 // Now and then the receipt of a put is used as well.
-                if self.random.percent(10) {
+                if self.mix == Mix::Everything && self.random.percent(10) {
                     self.held.push(held);
                 }
                 Ok(())
             }
-            Err(error) => self.failed(&error, |ledger, fate| ledger.put_failed(&visit, fate)),
+            Err(error) => self.failed(error, move |ledger, fate, _| {
+                ledger.put_failed(&visit, fate);
+            }),
         }
     }
 
@@ -94,7 +162,9 @@ impl Writer {
                 self.held.extend(self.ledger.delivered(&visit, &messages));
                 Ok(())
             }
-            Err(error) => self.failed(&error, |ledger, fate| ledger.get_failed(&visit, fate)),
+            Err(error) => self.failed(error, move |ledger, fate, _| {
+                ledger.get_failed(&visit, fate);
+            }),
         }
     }
 
@@ -106,7 +176,7 @@ impl Writer {
                 self.ledger.peeked(&visit, &messages);
                 Ok(())
             }
-            Err(error) => self.failed(&error, |_, _| ()),
+            Err(error) => self.failed(error, |_, _, _| ()),
         }
     }
 
@@ -121,8 +191,8 @@ impl Writer {
                 self.ledger.deleted(&change);
                 Ok(())
             }
-            Err(error) => self.failed(&error, |ledger, fate| {
-                ledger.change_failed(&change, fate, &error)
+            Err(error) => self.failed(error, move |ledger, fate, error| {
+                ledger.change_failed(&change, fate, error);
             }),
         }
     }
@@ -135,7 +205,7 @@ impl Writer {
             .begin_change(&held, Change::Update { lease, replace });
         let text = change
             .version
-            .map(|version| text::compose(held.number, version));
+            .map(|version| self.ledger.compose(held.number, version));
         let result = self
             .client
             .update(held.queue, &held.id, &held.receipt, lease, text.as_deref())
@@ -145,38 +215,44 @@ impl Writer {
                 self.held.push(self.ledger.updated(&change, &receipt));
                 Ok(())
             }
-            Err(error) => self.failed(&error, |ledger, fate| {
-                ledger.change_failed(&change, fate, &error)
+            Err(error) => self.failed(error, move |ledger, fate, error| {
+                ledger.change_failed(&change, fate, error);
             }),
         }
     }
 
-    /// Notes what may have become of a request that failed.
-    fn failed(&self, error: &Error, note: impl FnOnce(&Ledger, Fate)) -> Answered {
-        match error {
+    /// Notes what may have become of a request that failed, now or once that is certain.
+    fn failed(
+        &mut self,
+        error: Error,
+        note: impl FnOnce(&Ledger, Fate, &Error) + Send + 'static,
+    ) -> Answered {
+        match &error {
             Error::NotSent(_) => {
-                note(&self.ledger, Fate::NeverHappened);
-                Err(ServerGone)
+                note(&self.ledger, Fate::NeverHappened, &error);
+                Err(End::Gone)
             }
             Error::Unknown(_) => {
-                note(&self.ledger, Fate::Unknown);
-                Err(ServerGone)
+                self.notes
+                    .push(Box::new(move |ledger| note(ledger, Fate::Unknown, &error)));
+                Err(End::Unanswered)
             }
             Error::Refused { status: 503, .. } => {
-                note(&self.ledger, Fate::NeverHappened);
+                self.busy_in_a_row += 1;
+                note(&self.ledger, Fate::NeverHappened, &error);
                 Ok(())
             }
             Error::Refused {
                 status: 404, code, ..
             } if code == "MessageNotFound" => {
-                note(&self.ledger, Fate::ReceiptRefused);
+                note(&self.ledger, Fate::ReceiptRefused, &error);
                 Ok(())
             }
             Error::Refused { .. } => {
-                note(&self.ledger, Fate::Unknown);
+                note(&self.ledger, Fate::Unknown, &error);
                 self.ledger
                     .violation(format!("an answer that was not expected: {error}"));
-                Err(ServerGone)
+                Err(End::Gone)
             }
         }
     }
@@ -184,7 +260,7 @@ impl Writer {
 
 /// What became of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// It changed nothing.
     NeverHappened,
     /// It changed nothing, because the receipt is not the latest one.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_load::{Client, Endpoint, Error};
 
+use super::Until;
+
 /// Names begin with this.
 const PREFIX: &str = "catalogue-";
 
@@ -29,10 +31,16 @@ enum Stage {
 }
 
 impl Catalogue {
-    /// Creates, changes and deletes queues until the server is gone.
-    pub(super) async fn run(self: Arc<Self>, endpoint: Arc<Endpoint>) {
+    /// Creates, changes and deletes queues until told to stop or unable to go on.
+    pub(super) async fn run(self: Arc<Self>, endpoint: Arc<Endpoint>, until: Until) {
         let mut client = Client::new(endpoint);
-        while self.step(&mut client).await.is_ok() {}
+        while !until.is_over() {
+            match self.step(&mut client).await {
+                Err(Error::NotSent(_)) => break,
+                Err(Error::Unknown(_)) if until.ends_with_a_failure() => break,
+                _ => {}
+            }
+        }
     }
 
     async fn step(&self, client: &mut Client) -> Result<(), Error> {
@@ -84,7 +92,7 @@ impl Catalogue {
         let result = operation.await;
         let stages = match &result {
             Ok(()) => vec![to],
-            Err(Error::NotSent(_)) => vec![from],
+            Err(Error::NotSent(_) | Error::Refused { status: 503, .. }) => vec![from],
             Err(Error::Unknown(_)) => {
                 self.unknown_count.fetch_add(1, Relaxed);
                 vec![from, to]

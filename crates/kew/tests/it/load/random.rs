@@ -1,10 +1,10 @@
 //! Choices that a seed repeats.
 
 /// A xorshift generator: good enough to choose, no good for secrets.
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         // The generator stays at zero once it is there, and similar seeds should soon differ.
         let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
@@ -13,7 +13,7 @@ impl Random {
         random
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -21,21 +21,21 @@ impl Random {
     }
 
     /// A number from 0 to `limit` - 1.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         (self.next() >> 11) % limit
     }
 
-    pub(super) fn percent(&mut self, share: u64) -> bool {
+    pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let at = usize::try_from(self.below(from.len() as u64)).expect("an index");
         from[at]
     }
 
     /// Takes one out, and the last one into its place.
-    pub(super) fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
+    pub(crate) fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         if from.is_empty() {
             return None;
         }

@@ -1,0 +1,624 @@
+//! Damaged partitions: what is listed as lost is lost, and everything else is there unchanged.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
+use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, Token, VisibilityTimeout};
+use kew_log::{FaultyStorage, LogOptions, verify};
+
+const QUEUES: [&str; 3] = ["apples", "pears", "plums"];
+
+fn options() -> PartitionOptions {
+    PartitionOptions {
+        log: LogOptions {
+            segment_size_first_bytes: 16 << 10,
+            segment_size_max_bytes: 16 << 10,
+            batch_size_max_bytes: 8 << 10,
+            turn_space_min_bytes: 4 << 10,
+            settlement_reserve_bytes: 1 << 10,
+            ballast_size_bytes: 4 << 10,
+            recent_bytes_max: 1 << 10,
+            ..LogOptions::default()
+        },
+        command_size_bytes_max: 2 << 10,
+        // Only when the test says so.
+        snapshot_after_bytes: u64::MAX / 8,
+        tick_budget: 16,
+    }
+}
+
+fn name(queue: &str) -> EntityName {
+    EntityName::storage_queue("acct", queue)
+}
+
+/// A message as its sender knows it.
+type Known = BTreeMap<[u8; 16], (String, String)>;
+
+struct Driver {
+    storage: FaultyStorage,
+    partition: Partition<u32>,
+    now: Timestamp,
+    /// Messages that were sent and not deleted, by id, with queue and body.
+    alive: Known,
+    /// All that were ever sent.
+    sent: Known,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let mut driver = Self::on(FaultyStorage::new());
+        for queue in QUEUES {
+            let queue = name(queue);
+            let metadata = [("colour", "green")].into_iter().collect();
+            driver.ask(Command::CreateQueue { queue, metadata });
+        }
+        driver
+    }
+
+    fn on(storage: FaultyStorage) -> Self {
+        let now = Timestamp::from_ms(1_000_000);
+        let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
+        Self {
+            storage,
+            partition,
+            now,
+            alive: Known::new(),
+            sent: Known::new(),
+        }
+    }
+
+    fn ask(&mut self, command: Command) -> Answered {
+        let mut commands = VecDeque::from([(0, command)]);
+        let mut replies = Vec::new();
+        while replies.is_empty() {
+            self.partition.turn(self.now, &mut commands, &mut replies);
+            self.jobs(&mut replies);
+        }
+        replies.remove(0).1.unwrap()
+    }
+
+    fn jobs(&mut self, replies: &mut Vec<(u32, kew_broker::Reply)>) {
+        while let Some(job) = self.partition.next_job() {
+            let outcome = job.run(&self.storage);
+            self.partition.complete(outcome, replies).unwrap();
+        }
+    }
+
+    fn send(&mut self, queue: &str, number: usize) {
+        let body = format!("{queue} {number} {}", "x".repeat(number * 37 % 700));
+        let answered = self.ask(Command::Send {
+            queue: name(queue),
+            body: body.clone().into(),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds: None,
+            visibility_timeout: VisibilityTimeout::ZERO,
+        });
+        let Outcome::Sent(sent) = answered.outcome else {
+            panic!("a send sends");
+        };
+        let known = (queue.to_owned(), body);
+        self.alive.insert(*sent.message.as_bytes(), known.clone());
+        self.sent.insert(*sent.message.as_bytes(), known);
+    }
+
+    fn send_many(&mut self, from: usize, count: usize) {
+        for number in from..from + count {
+            self.send(QUEUES[number % QUEUES.len()], number);
+        }
+    }
+
+    fn receive(&mut self, queue: &str, count: u32) -> Vec<(Token, Token, String)> {
+        let answered = self.ask(Command::Receive {
+            queue: name(queue),
+            count,
+            visibility_timeout: VisibilityTimeout::from_seconds(600).unwrap(),
+        });
+        let Outcome::Received(messages) = &answered.outcome else {
+            panic!("a receive receives");
+        };
+        let bodies = answered.bodies.iter();
+        let bodies = bodies.map(|body| String::from_utf8(body.read().unwrap().to_vec()).unwrap());
+        messages
+            .iter()
+            .zip(bodies)
+            .map(|(message, body)| (message.message, message.receipt, body))
+            .collect()
+    }
+
+    fn delete_some(&mut self, queue: &str, count: u32) {
+        for (message, receipt, _) in self.receive(queue, count) {
+            let queue = name(queue);
+            self.ask(Command::Delete {
+                queue,
+                message,
+                receipt,
+            });
+            self.alive.remove(message.as_bytes());
+        }
+    }
+
+    fn snapshot(&mut self) {
+        self.partition.snapshot();
+        self.jobs(&mut Vec::new());
+    }
+
+    fn close(mut self) -> (FaultyStorage, Known, Known) {
+        self.partition.mark();
+        self.jobs(&mut Vec::new());
+        (self.storage.kill(), self.alive, self.sent)
+    }
+
+    /// Every message that is there, by id.
+    fn everything(&mut self) -> Known {
+        self.now = self.now.plus_seconds(3600);
+        let queues: Vec<String> = self
+            .partition
+            .state()
+            .queues()
+            .map(|(_, name)| name.name.to_string())
+            .collect();
+        let mut found = Known::new();
+        for queue in queues {
+            loop {
+                let messages = self.receive(&queue, 32);
+                if messages.is_empty() {
+                    break;
+                }
+                for (id, _, body) in messages {
+                    found.insert(*id.as_bytes(), (queue.clone(), body));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// No snapshot: the whole history is in the log.
+fn plain() -> (FaultyStorage, Known, Known) {
+    let mut driver = Driver::new();
+    driver.send_many(0, 60);
+    driver.delete_some("pears", 5);
+    driver.send_many(60, 40);
+    driver.delete_some("apples", 7);
+    driver.send_many(100, 20);
+    driver.close()
+}
+
+/// Two snapshots, and a log whose beginning is gone; some old bodies are still live.
+fn snapshotted() -> (FaultyStorage, Known, Known) {
+    let mut driver = Driver::new();
+    driver.send_many(0, 60);
+    for queue in QUEUES {
+        driver.delete_some(queue, 18);
+    }
+    driver.send_many(60, 30);
+    driver.snapshot();
+    driver.send_many(90, 30);
+    driver.delete_some("plums", 3);
+    driver.snapshot();
+    driver.send_many(120, 30);
+    driver.delete_some("plums", 3);
+    driver.snapshot();
+    driver.send_many(150, 45);
+    driver.delete_some("apples", 4);
+    driver.close()
+}
+
+fn names(storage: &FaultyStorage, prefix: &str) -> Vec<String> {
+    let files = storage.files().into_iter().map(|(name, _)| name);
+    files.filter(|name| name.starts_with(prefix)).collect()
+}
+
+fn ids(losses: &Losses) -> BTreeSet<[u8; 16]> {
+    let messages = losses.messages.iter();
+    messages
+        .filter_map(|message| Some(*message.id?.as_bytes()))
+        .collect()
+}
+
+fn look(storage: &FaultyStorage) -> Repair<'_> {
+    Repair::look(storage, "acct").unwrap()
+}
+
+/// Repairs, and checks the promise: what is not listed is there, and nothing is there that nobody
+/// sent.
+fn repair(storage: &FaultyStorage, alive: &Known, sent: &Known, story: &str) -> Losses {
+    let repair = look(storage);
+    let losses = repair.losses().clone();
+    assert!(repair.is_needed(), "{story}");
+    repair.carry_out(options(), 99, [2; 16]).unwrap();
+    check_repaired(storage, &losses, alive, sent, story);
+    losses
+}
+
+fn check_repaired(
+    storage: &FaultyStorage,
+    losses: &Losses,
+    alive: &Known,
+    sent: &Known,
+    story: &str,
+) {
+    verify(storage).unwrap();
+    assert!(!look(storage).is_needed(), "{story}");
+    let mut driver = Driver::on(storage.kill());
+    let found = driver.everything();
+    if losses.secret_is_lost {
+        let bodies: BTreeSet<&String> = found.values().map(|(_, body)| body).collect();
+        let were_sent: BTreeSet<&String> = sent.values().map(|(_, body)| body).collect();
+        assert!(bodies.is_subset(&were_sent), "{story}");
+        return;
+    }
+    let listed = ids(losses);
+    for (id, (queue, body)) in &found {
+        let (old_queue, old_body) = sent.get(id).expect("it was sent under this id");
+        assert_eq!(body, old_body, "{story}");
+        assert!(
+            queue == old_queue || queue.starts_with("recovered-"),
+            "{story}: {queue} was {old_queue}"
+        );
+        assert!(!listed.contains(id), "{story}: listed as lost, and there");
+        if !alive.contains_key(id) {
+            assert!(
+                !losses.may_return.is_empty(),
+                "{story}: {queue} {body} came back: {losses:?}"
+            );
+        }
+    }
+    for (id, message) in alive {
+        let is_told = listed.contains(id) || !losses.gaps.is_empty();
+        assert!(
+            found.contains_key(id) || is_told,
+            "{story}: {message:?} is lost and nothing says so"
+        );
+    }
+    // It goes on as a new partition would, and gives out no id a second time.
+    driver.alive.clear();
+    driver.ask(Command::CreateQueue {
+        queue: name("new"),
+        metadata: Default::default(),
+    });
+    driver.sent = sent.clone();
+    for queue in ["new", "apples"] {
+        if driver.partition.state().has_entity(&name(queue)) {
+            let before = driver.sent.len();
+            driver.send(queue, 7);
+            assert_eq!(driver.sent.len(), before + 1, "{story}: an id comes again");
+        }
+    }
+    let (storage, alive, _) = driver.close();
+    let found = Driver::on(storage).everything();
+    assert!(alive.keys().all(|id| found.contains_key(id)), "{story}");
+}
+
+/// How many messages that were alive are missing.
+fn missing(storage: &FaultyStorage, alive: &Known) -> usize {
+    let found = Driver::on(storage.kill()).everything();
+    alive.keys().filter(|id| !found.contains_key(*id)).count()
+}
+
+#[test]
+fn what_is_whole_needs_no_repair() {
+    for (storage, ..) in [plain(), snapshotted()] {
+        let repair = look(&storage);
+        assert!(!repair.is_needed());
+        assert_eq!(repair.losses(), &Losses::default());
+    }
+    assert!(!look(&FaultyStorage::new()).is_needed());
+}
+
+#[test]
+fn a_damaged_record_costs_its_messages_and_each_is_listed_by_its_id() {
+    let (storage, alive, sent) = plain();
+    let segments = names(&storage, "segment-");
+    for (segment, offset) in [
+        (&segments[0], 9000),
+        (&segments[1], 5000),
+        (&segments[2], 6000),
+    ] {
+        let disk = storage.kill();
+        disk.flip(segment, offset, 4);
+        let before = disk.files();
+        let listing = look(&disk);
+        let refusal = listing.refusal().unwrap().to_string();
+        assert!(refusal.starts_with(&**segment), "{refusal}");
+        assert_eq!(disk.files(), before, "a listing changes nothing");
+        drop(listing);
+        let losses = repair(&disk, &alive, &sent, segment);
+        assert_eq!(losses.gaps.len(), 1);
+        assert_eq!(&losses.gaps[0].file, segment);
+        assert_eq!(missing(&disk, &alive), losses.messages.len());
+        assert!(losses.messages.len() <= 1, "one record, one message");
+        assert!(losses.renamed.is_empty());
+    }
+}
+
+#[test]
+fn a_segment_with_a_damaged_header_loses_nothing() {
+    for (storage, alive, sent) in [plain(), snapshotted()] {
+        for segment in names(&storage, "segment-") {
+            for zeros in [
+                0..1,
+                8..9,
+                16..24,
+                24..32,
+                32..40,
+                40..48,
+                48..56,
+                0..68,
+                0..4096,
+            ] {
+                let disk = storage.kill();
+                let story = format!("{segment} without bytes {zeros:?} of its header");
+                let count = zeros.end - zeros.start;
+                let at = u64::try_from(zeros.start).unwrap();
+                let content = disk.content(&segment).unwrap();
+                let flipped: Vec<u8> = content[zeros].iter().map(|byte| !byte).collect();
+                disk.corrupt(
+                    &segment,
+                    at,
+                    &if count > 60 { vec![0; count] } else { flipped },
+                );
+                let losses = repair(&disk, &alive, &sent, &story);
+                assert_eq!(losses.messages, [], "{story}");
+                assert_eq!(losses.gaps, [], "{story}");
+                assert_eq!(missing(&disk, &alive), 0, "{story}");
+                assert!(!names(&disk, "damaged-1-").is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn two_damaged_snapshots_make_up_for_each_other() {
+    let (storage, alive, sent) = snapshotted();
+    let snapshots = names(&storage, "snapshot-");
+    assert_eq!(snapshots.len(), 2);
+    let sizes: Vec<u64> = snapshots
+        .iter()
+        .map(|name| storage.content(name).unwrap().len() as u64)
+        .collect();
+    let mut lossless = 0;
+    for (older, newer) in (0..40).map(|n| (sizes[0] * n / 40, sizes[1] * (n * 7 % 40) / 40)) {
+        let disk = storage.kill();
+        disk.flip(&snapshots[0], older, 2);
+        disk.flip(&snapshots[1], newer, 2);
+        let story = format!("snapshots damaged at {older} and {newer}");
+        repair(&disk, &alive, &sent, &story);
+        lossless += usize::from(missing(&disk, &alive) == 0);
+    }
+    assert!(lossless >= 20, "{lossless} of 40 lost nothing");
+}
+
+#[test]
+fn without_any_snapshot_the_messages_of_the_remaining_log_are_kept() {
+    let (storage, alive, sent) = snapshotted();
+    for snapshot in names(&storage, "snapshot-") {
+        storage.put(&snapshot, b"nothing");
+    }
+    let losses = repair(&storage, &alive, &sent, "snapshots are gone");
+    assert!(losses.secret_is_lost);
+    assert_eq!(losses.renamed.len(), 3);
+    let found = Driver::on(storage.kill()).everything();
+    assert!(found.len() >= 45, "{}", found.len());
+    assert!(
+        found
+            .values()
+            .all(|(queue, _)| queue.starts_with("recovered-"))
+    );
+}
+
+#[test]
+fn a_missing_segment_costs_what_was_in_it() {
+    let (storage, alive, sent) = plain();
+    let segments = names(&storage, "segment-");
+    for segment in &segments[..segments.len() - 1] {
+        let disk = storage.kill();
+        disk.lose_file(segment);
+        let losses = repair(&disk, &alive, &sent, segment);
+        let missing = missing(&disk, &alive);
+        assert!(
+            missing > 5 && !losses.gaps.is_empty(),
+            "{segment}: {missing}"
+        );
+        if segment != &segments[0] {
+            assert!(missing < 60, "{segment}: {missing}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_body_costs_that_message_alone() {
+    let (storage, alive, sent) = snapshotted();
+    // The oldest live body lies before both snapshots: no start reads it.
+    let segment = &names(&storage, "segment-")[0];
+    let content = storage.content(segment).unwrap();
+    let (id, body) = alive
+        .iter()
+        .map(|(id, (_, body))| (id, body))
+        .find(|(_, body)| {
+            body.len() > 100 && content.windows(body.len()).any(|w| w == body.as_bytes())
+        })
+        .unwrap();
+    let at = content
+        .windows(body.len())
+        .position(|window| window == body.as_bytes())
+        .unwrap();
+    storage.flip(segment, at as u64 + 50, 1);
+    Partition::<u32>::open(&storage.kill(), options(), 1, [1; 16], Timestamp::ZERO).unwrap();
+    let losses = repair(&storage, &alive, &sent, "a body");
+    assert_eq!(losses.gaps, []);
+    assert_eq!(ids(&losses), BTreeSet::from([*id]));
+    assert_eq!(
+        losses.messages[0].size_bytes,
+        Some(u32::try_from(body.len()).unwrap())
+    );
+    assert_eq!(missing(&storage, &alive), 1);
+    assert_eq!(
+        names(&storage, "damaged-1-segment-").len(),
+        names(&storage, "damaged-1-").len() - 2
+    );
+}
+
+#[test]
+fn a_repair_that_is_cut_off_leaves_the_old_log_or_the_new_one() {
+    let damages: [fn(&FaultyStorage); 3] = [
+        // A record, and a body before both snapshots.
+        |disk| {
+            let segments = names(disk, "segment-");
+            disk.flip(&segments[0], 6000, 1);
+            disk.flip(&segments[segments.len() - 2], 7000, 1);
+        },
+        // Headers of segments with live bodies.
+        |disk| {
+            let segments = names(disk, "segment-");
+            disk.corrupt(&segments[0], 0, &[0; 512]);
+            disk.corrupt(&segments[2], 0, &[0; 512]);
+        },
+        // Every snapshot, in part.
+        |disk| {
+            for snapshot in names(disk, "snapshot-") {
+                disk.flip(&snapshot, 200, 1);
+            }
+        },
+    ];
+    let (storage, alive, sent) = snapshotted();
+    for (number, damage) in damages.iter().enumerate() {
+        let damaged = storage.kill();
+        damage(&damaged);
+        let losses = look(&damaged).losses().clone();
+        let mut states = 0;
+        for calls in 0.. {
+            let disk = damaged.kill();
+            let repair = look(&disk);
+            assert_eq!(repair.losses(), &losses);
+            disk.crash_after(calls);
+            let done = repair.carry_out(options(), calls, [2; 16]).is_ok();
+            for seed in 0..3u64 {
+                let mut random = seed * 7919 + calls;
+                let disk = disk.crash(&mut |bound| {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    u32::try_from((random >> 33) % u64::from(bound)).unwrap()
+                });
+                let story = format!("damage {number}, cut off after {calls} calls, seed {seed}");
+                states += 1;
+                let again = look(&disk);
+                if again.is_needed() {
+                    // Whether the first one got as far as to its new state or not.
+                    let listed = again.losses().clone();
+                    assert!(listed == losses || listed.gaps.is_empty(), "{story}");
+                    again.carry_out(options(), 5, [2; 16]).unwrap();
+                }
+                // What was not needed any more for the new state may still be damaged.
+                let mut driver = Driver::on(disk.kill());
+                let found = driver.everything();
+                for (id, message) in &alive {
+                    let is_told = ids(&losses).contains(id) || !losses.gaps.is_empty();
+                    assert!(
+                        found.get(id).is_none_or(|found| found == message),
+                        "{story}"
+                    );
+                    assert!(found.contains_key(id) || is_told, "{story}: {message:?}");
+                }
+                let lost = alive.keys().filter(|id| !found.contains_key(*id)).count();
+                assert_eq!(lost, missing(&repaired(&damaged), &alive), "{story}");
+            }
+            if done {
+                break;
+            }
+        }
+        assert!(states > 90, "{states} states");
+        check_repaired(&repaired(&damaged), &losses, &alive, &sent, "not cut off");
+    }
+}
+
+fn repaired(damaged: &FaultyStorage) -> FaultyStorage {
+    let disk = damaged.kill();
+    look(&disk).carry_out(options(), 99, [2; 16]).unwrap();
+    disk
+}
+
+#[test]
+fn a_full_disk_is_repaired_in_the_place_of_the_ballast() {
+    let (storage, alive, sent) = snapshotted();
+    let segments = names(&storage, "segment-");
+    storage.flip(&segments[segments.len() - 2], 7000, 1);
+    let losses = look(&storage).losses().clone();
+    for room in 0u64.. {
+        let disk = storage.kill();
+        disk.set_capacity_bytes(Some(disk.used_bytes() + (room << 10)));
+        let done = look(&disk).carry_out(options(), 99, [2; 16]).is_ok();
+        disk.set_capacity_bytes(None);
+        if done {
+            assert!(disk.content("ballast").is_none(), "with {room} KiB");
+            check_repaired(&disk, &losses, &alive, &sent, "a full disk");
+            return;
+        }
+        // With too little, it can be done when there is more.
+        if look(&disk).is_needed() {
+            look(&disk).carry_out(options(), 99, [2; 16]).unwrap();
+        }
+        check_repaired(&disk, &losses, &alive, &sent, &format!("{room} KiB"));
+    }
+}
+
+#[test]
+fn without_space_nothing_is_repaired_and_nothing_changed() {
+    let (storage, ..) = snapshotted();
+    let segments = names(&storage, "segment-");
+    storage.flip(&segments[segments.len() - 2], 7000, 1);
+    storage.lose_file("ballast");
+    storage.set_capacity_bytes(Some(storage.used_bytes()));
+    let before = storage.files();
+    let error = look(&storage)
+        .carry_out(options(), 1, [2; 16])
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("cannot write"), "{error}");
+    assert_eq!(storage.files(), before);
+}
+
+/// Any damage in any place, one to three at once.
+#[test]
+fn random_damage_is_repaired_and_nothing_is_lost_in_silence() {
+    let histories = [plain(), snapshotted()];
+    let mut repaired = 0;
+    for seed in 0..600u64 {
+        let mut random = seed;
+        let mut below = |bound: u64| {
+            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ (mixed >> 27)) % bound
+        };
+        let (storage, alive, sent) = &histories[usize::try_from(below(2)).unwrap()];
+        let disk = storage.kill();
+        for _ in 0..=below(3) {
+            let files = disk.files();
+            let (file, size) = &files[usize::try_from(below(files.len() as u64)).unwrap()];
+            let at = below((*size).max(1)).min(size.saturating_sub(1));
+            match below(6) {
+                _ if *size == 0 => {}
+                0 | 1 => disk.flip(file, at, 1 << below(8)),
+                2 => {
+                    let from = at / 512 * 512;
+                    let count = usize::try_from((size - from).min(512)).unwrap();
+                    disk.corrupt(file, from, &vec![0; count]);
+                }
+                3 => {
+                    let from = at / 4096 * 4096;
+                    let count = usize::try_from((size - from).min(4096)).unwrap();
+                    disk.corrupt(file, from, &vec![0xa5; count]);
+                }
+                4 => disk.truncate(file, at),
+                _ => disk.lose_file(file),
+            }
+        }
+        let story = format!("seed {seed}");
+        if look(&disk).is_needed() {
+            repair(&disk, alive, sent, &story);
+            repaired += 1;
+        }
+    }
+    assert!(repaired > 200, "{repaired} repairs");
+}

@@ -1,0 +1,159 @@
+//! What the repair of a damaged log needs of a state: every message by name, two states made one,
+//! and numbers that may have been given out made unusable.
+//!
+//! Nothing here is part of a running partition.
+
+use crate::entity::Entity;
+use crate::token::{Place, TokenKind};
+use crate::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, Metadata, SequenceNumber, State,
+    Timestamp, Token,
+};
+
+/// How many incarnations, and how many messages of each entity, a gap in the log may have hidden.
+const NUMBERS_SKIPPED: u64 = 1 << 32;
+const INCARNATIONS_SKIPPED: u64 = 1 << 20;
+/// How many leases of one message it may have hidden.
+const GENERATIONS_SKIPPED: u32 = 1 << 16;
+
+/// A message as a state holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMessage<'a> {
+    /// The incarnation of its queue.
+    pub queue: Incarnation,
+    /// The name of its queue.
+    pub queue_name: &'a EntityName,
+    /// Its order in the queue.
+    pub sequence_number: SequenceNumber,
+    /// When it was sent.
+    pub inserted_at: Timestamp,
+    /// Where its body lies.
+    pub body: BodyLocation,
+}
+
+impl State {
+    /// Every queue with its name, in the order of creation.
+    pub fn queues(&self) -> impl Iterator<Item = (Incarnation, &EntityName)> {
+        self.entities
+            .iter()
+            .map(|(incarnation, entity)| (*incarnation, &entity.name))
+    }
+
+    /// A queue's name, if it is there.
+    pub fn queue_name(&self, queue: Incarnation) -> Option<&EntityName> {
+        self.entities.get(&queue).map(|entity| &entity.name)
+    }
+
+    /// The sequence number of a queue's next message, if it is there.
+    pub fn next_sequence_number(&self, queue: Incarnation) -> Option<SequenceNumber> {
+        let entity = self.entities.get(&queue)?;
+        Some(entity.backlog.next())
+    }
+
+    /// Every message, hidden and expired ones included.
+    pub fn messages(&self) -> impl Iterator<Item = StoredMessage<'_>> {
+        self.entities.iter().flat_map(|(queue, entity)| {
+            let messages = entity.backlog.messages();
+            messages.map(|(sequence_number, message)| StoredMessage {
+                queue: *queue,
+                queue_name: &entity.name,
+                sequence_number,
+                inserted_at: message.inserted_at,
+                body: message.body,
+            })
+        })
+    }
+
+    /// Whether a queue holds a message of that number.
+    pub fn holds(&self, queue: Incarnation, sequence_number: SequenceNumber) -> bool {
+        let entity = self.entities.get(&queue);
+        entity.is_some_and(|entity| entity.backlog.holds(sequence_number))
+    }
+
+    /// The id that a message has, or had; `None` if the partition's secret is not known.
+    pub fn id_of(&self, queue: Incarnation, sequence_number: SequenceNumber) -> Option<Token> {
+        let place = Place {
+            incarnation: queue,
+            sequence_number,
+            generation: LeaseGeneration::default(),
+        };
+        let cipher = self.cipher.as_ref()?;
+        Some(cipher.seal(TokenKind::MessageId, place))
+    }
+
+    /// Puts an empty queue in the place of one whose creation cannot be read.
+    ///
+    /// Nothing happens if there is one of that incarnation, or if the name is taken.
+    pub fn stand_in(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
+        if self.entities.contains_key(&queue) || self.catalogue.contains_key(&name) {
+            return;
+        }
+        self.next_incarnation = self.next_incarnation.max(queue.next());
+        self.catalogue.insert(name.clone(), queue);
+        let entity = Entity::new(name, Metadata::default(), at);
+        self.entities.insert(queue, entity);
+    }
+
+    /// Adds what another reading of the same history knows: queues and messages that are missing
+    /// here. What both know stays as it is here. Gives back the queues whose name is taken.
+    pub fn absorb(&mut self, other: Self) -> Vec<EntityName> {
+        let mut refused = Vec::new();
+        self.last_event_at = self.last_event_at.max(other.last_event_at);
+        self.next_incarnation = self.next_incarnation.max(other.next_incarnation);
+        if self.cipher.is_none() {
+            self.cipher = other.cipher;
+        }
+        for (incarnation, entity) in other.entities {
+            if let Some(own) = self.entities.get_mut(&incarnation) {
+                own.backlog.absorb(entity.backlog);
+                self.note_deadline(incarnation);
+            } else if self.catalogue.contains_key(&entity.name) {
+                refused.push(entity.name);
+            } else {
+                self.catalogue.insert(entity.name.clone(), incarnation);
+                let entity = Entity {
+                    deadline: None,
+                    ..entity
+                };
+                self.entities.insert(incarnation, entity);
+                self.note_deadline(incarnation);
+            }
+        }
+        refused
+    }
+
+    /// Gives a queue the name that was found for it, in place of a stand-in.
+    pub fn rename(&mut self, queue: Incarnation, name: EntityName) {
+        if self.catalogue.contains_key(&name) {
+            return;
+        }
+        if let Some(entity) = self.entities.get_mut(&queue) {
+            self.catalogue.remove(&entity.name);
+            self.catalogue.insert(name.clone(), queue);
+            entity.name = name;
+        }
+    }
+
+    /// Skips all numbers that may have been given out in events which cannot be read, so that no
+    /// message id and no receipt ever means two things. Receipts given out before become invalid.
+    pub fn skip_numbers(&mut self) {
+        let highest = (1 << Incarnation::BITS) - 1;
+        let next = self.next_incarnation.as_u64() + INCARNATIONS_SKIPPED;
+        self.next_incarnation = Incarnation::new(next.min(highest));
+        for entity in self.entities.values_mut() {
+            entity.backlog.skip_numbers(NUMBERS_SKIPPED);
+            entity.backlog.skip_generations(GENERATIONS_SKIPPED);
+        }
+    }
+}
+
+impl SequenceNumber {
+    /// The numbers from this one on, up to `end` and without it.
+    pub fn until(self, end: Self) -> impl Iterator<Item = Self> {
+        (self.as_u64()..end.as_u64()).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+#[path = "repair_tests.rs"]
+mod tests;

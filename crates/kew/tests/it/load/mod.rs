@@ -1,0 +1,275 @@
+//! Clients under a ledger: a mixed load on a server, and the full check of what it promised.
+//!
+//! Writers mix all message operations over a few queues. A [`ledger::Ledger`] keeps what was
+//! acknowledged and what has an unknown outcome. The full check compares all that a server holds
+//! with it. A test brings the fault; load and check are the same for all.
+//!
+//! What is checked, at every answer and in the full check:
+//!
+//! - no acknowledged message is lost, none that was acknowledged as deleted comes back, and nothing
+//!   appears that nobody put;
+//! - id and text stay what they were, except for acknowledged updates, or unknown ones;
+//! - the latest receipt works, across a crash too, and a stale one does not;
+//! - dequeue counts rise with each delivery, by no more than acknowledged and unknown ones explain;
+//! - a message is not delivered before its lease has run out;
+//! - a queue at rest counts as many messages as it delivers;
+//! - queues and metadata are what was last acknowledged.
+
+mod catalogue;
+mod check;
+mod ledger;
+mod random;
+mod text;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use queue_load::Endpoint;
+use tokio::task::JoinSet;
+
+use self::catalogue::Catalogue;
+pub(crate) use self::ledger::CLOCK_GRAIN;
+use self::ledger::Ledger;
+pub(crate) use self::random::Random;
+pub(crate) use self::text::Texts;
+pub(crate) use self::writer::Mix;
+use self::writer::Note;
+use crate::server::{PATIENCE, Server, show};
+
+pub(crate) const QUEUES: [&str; 4] = ["load-a", "load-b", "load-c", "load-d"];
+
+/// The longest lease that a writer asks for.
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(2);
+
+const WRITERS: u64 = 16;
+
+/// What the clients are like.
+pub(crate) struct Style {
+    pub(crate) writers: u64,
+    pub(crate) texts: Texts,
+    /// How much earlier than by the clients' clock a lease may end.
+    pub(crate) clock_grain: Duration,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self {
+            writers: WRITERS,
+            texts: Texts::Mixed,
+            clock_grain: CLOCK_GRAIN,
+        }
+    }
+}
+
+/// When clients stop by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// At the first request without an answer: the server is gone.
+    UntilUnanswered,
+    /// Only when told to.
+    UntilTold,
+    /// When the server has been busy for long enough to call it full.
+    UntilFull,
+}
+
+/// Tells a client when to stop.
+#[derive(Clone)]
+struct Until {
+    persistence: Persistence,
+    told: Arc<AtomicBool>,
+}
+
+impl Until {
+    fn is_over(&self) -> bool {
+        self.told.load(Relaxed)
+    }
+
+    fn ends_with_a_failure(&self) -> bool {
+        self.persistence != Persistence::UntilTold
+    }
+
+    fn ends_when_full(&self) -> bool {
+        self.persistence == Persistence::UntilFull
+    }
+}
+
+/// The clients of one test, over any number of servers on the same data.
+pub(crate) struct Load {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) random: Random,
+    catalogue: Arc<Catalogue>,
+    writers: u64,
+    told: Arc<AtomicBool>,
+    tasks: JoinSet<Vec<Note>>,
+    notes: Vec<Note>,
+}
+
+impl Load {
+    pub(crate) fn new(seed: u64, style: &Style) -> Self {
+        Self {
+            ledger: Arc::new(Ledger::new(&QUEUES, style.texts, style.clock_grain)),
+            random: Random::new(seed),
+            catalogue: Arc::default(),
+            writers: style.writers,
+            told: Arc::default(),
+            tasks: JoinSet::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn create_queues(&self, server: &Server) {
+        let mut client = server.client();
+        for queue in QUEUES {
+            client.create_queue(queue, &[]).await.expect("created");
+        }
+    }
+
+    /// Starts all clients, with every operation there is.
+    pub(crate) fn begin(&mut self, endpoint: &Arc<Endpoint>, persistence: Persistence) {
+        self.begin_writers(endpoint, Mix::Everything, persistence);
+        let until = self.until(persistence);
+        let catalogue = self.catalogue.clone().run(endpoint.clone(), until);
+        self.tasks.spawn(async {
+            catalogue.await;
+            Vec::new()
+        });
+    }
+
+    /// Starts writers alone.
+    pub(crate) fn begin_writers(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        mix: Mix,
+        persistence: Persistence,
+    ) {
+        self.told = Arc::default();
+        for number in 0..self.writers {
+            let random = Random::new(self.random.next() ^ number);
+            let (endpoint, ledger) = (endpoint.clone(), self.ledger.clone());
+            let until = self.until(persistence);
+            self.tasks
+                .spawn(writer::run(endpoint, ledger, random, mix, until));
+        }
+    }
+
+    fn until(&self, persistence: Persistence) -> Until {
+        Until {
+            persistence,
+            told: self.told.clone(),
+        }
+    }
+
+    /// Waits until so many more operations are answered.
+    pub(crate) async fn acknowledged(&self, count: u64) {
+        self.acknowledged_within(count, PATIENCE).await;
+    }
+
+    /// Waits until so many more operations are answered, for longer than usual.
+    pub(crate) async fn acknowledged_within(&self, count: u64, patience: Duration) {
+        let enough = self.ledger.acknowledged_count() + count;
+        let begun = Instant::now();
+        while self.ledger.acknowledged_count() < enough {
+            assert!(begun.elapsed() < patience, "the writers stand still");
+            // Each client holds on to what will tell it to stop.
+            assert!(
+                Arc::strong_count(&self.told) > 1,
+                "the writers have given up"
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Tells the clients to stop, and waits until they have.
+    pub(crate) async fn end(&mut self) {
+        self.told.store(true, Relaxed);
+        self.ended(PATIENCE).await;
+    }
+
+    /// Waits until the clients have stopped.
+    pub(crate) async fn ended(&mut self, patience: Duration) {
+        let all = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                self.notes.extend(ended.expect("no panic"));
+            }
+        };
+        tokio::time::timeout(patience, all)
+            .await
+            .expect("the clients stop");
+    }
+
+    /// Waits for the clients of a server that is gone: what was not answered has an outcome now,
+    /// known or not.
+    pub(crate) async fn server_is_gone(&mut self) {
+        self.end().await;
+        for note in self.notes.drain(..) {
+            note(&self.ledger);
+        }
+        self.ledger.assert_sound();
+    }
+
+    /// The full check, of a server that nobody else uses.
+    pub(crate) async fn check(&mut self, server: &Server) {
+        check::everything(server, &self.ledger, &mut self.random).await;
+        self.catalogue.check(&mut server.client()).await;
+    }
+
+    /// The full check again, and every message is deleted.
+    pub(crate) async fn empty_at_last(&self, server: &Server) {
+        check::empty_at_last(server, &self.ledger).await;
+    }
+
+    /// Ends a test whose server may be stopped in order: a restart, the full check, and the end
+    /// of every message.
+    pub(crate) async fn finish(&mut self, server: Server, again: impl FnOnce() -> Server) {
+        self.end().await;
+        stop_in_order(server).await;
+        self.server_is_gone().await;
+        let server = again();
+        self.check(&server).await;
+        self.empty_at_last(&server).await;
+        stop_in_order(server).await;
+        self.show_report();
+    }
+
+    /// Prints what the clients did.
+    pub(crate) fn show_report(&self) {
+        show(&self.ledger.report());
+        show(&self.catalogue.report());
+    }
+}
+
+/// Asks a server to stop; it must, and without an error.
+pub(crate) async fn stop_in_order(server: Server) {
+    let ended = tokio::task::spawn_blocking(|| server.terminate()).await;
+    let ended = ended.expect("it does not panic");
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+}
+
+/// Runs a test with the threads that the clients need.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(test)
+}
+
+/// The seed of a run: `KEW_SEED` repeats its choices, not its timing.
+pub(crate) fn seed() -> u64 {
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let seed = from_environment("KEW_SEED").unwrap_or(u64::from(time.subsec_nanos()));
+    show(&format!("KEW_SEED={seed}"));
+    seed
+}
+
+/// A number from the environment.
+pub(crate) fn from_environment(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {value}")))
+}

@@ -1,0 +1,74 @@
+//! Message texts that tell which message and version they are, and whether a byte is wrong.
+
+use std::fmt::Write as _;
+
+use super::random::Random;
+
+/// What texts are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Texts {
+    /// Mostly short, some of up to 40,000 bytes.
+    Mixed,
+    /// Close to the 64 KiB that a message may have.
+    Large,
+}
+
+/// Bytes of a text besides its filler, at most.
+const FRAME_SIZE_MAX: u64 = 100;
+
+impl Texts {
+    /// The text of version `version` of message `number`: both, filler of a length that differs
+    /// from message to message, and a hash of all before it.
+    pub(super) fn compose(self, number: u64, version: u64) -> String {
+        let mut random = Random::new(number << 8 ^ version);
+        let filler_length = match self {
+            Self::Large => 65_536 - FRAME_SIZE_MAX - random.below(100),
+            Self::Mixed => match random.below(20) {
+                0 => random.below(40_000),
+                1..=5 => random.below(4_000),
+                _ => random.below(300),
+            },
+        };
+        let mut text = format!("{number} {version} ");
+        for _ in 0..filler_length / 8 {
+            let bits = random.next();
+            text.extend((0..8).map(|digit| char::from(b'a' + (bits >> (8 * digit) & 15) as u8)));
+        }
+        text.push_str("<&>ü");
+        let hash = hash(&text);
+        write!(text, " {hash:016x}").expect("writing to memory cannot fail");
+        text
+    }
+
+    /// Number and version of a text, or `None` if it is not one of ours, to the last byte.
+    pub(super) fn recognize(self, text: &str) -> Option<(u64, u64)> {
+        let mut parts = text.split(' ');
+        let number = parts.next()?.parse().ok()?;
+        let version = parts.next()?.parse().ok()?;
+        (self.compose(number, version) == text).then_some((number, version))
+    }
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[test]
+fn a_changed_text_is_not_recognized() {
+    for texts in [Texts::Mixed, Texts::Large] {
+        let text = texts.compose(7, 3);
+        assert!(text.len() <= 65_536);
+        assert_eq!(texts.recognize(&text), Some((7, 3)));
+        for at in [0, 2, 4, text.len() - 1] {
+            let mut changed = text.clone().into_bytes();
+            changed[at] ^= 1;
+            let changed = String::from_utf8(changed).expect("ASCII stays ASCII");
+            assert_eq!(texts.recognize(&changed), None, "at {at}");
+        }
+        assert_eq!(texts.recognize(&text[..text.len() - 1]), None);
+        assert_eq!(texts.recognize(""), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Far more bodies than memory: the server may have 512 MiB and is pushed more than that.
+//!
+//! The limit is on writable private memory (`RLIMIT_DATA`), which counts threads' stacks and what
+//! the allocator has, used or not; the most that is resident is checked besides. Beyond the limit
+//! an allocation fails, and the process with it. The server may push back. It may not end, and what it acknowledged is there, also for a server that
+//! starts again within the same limit. `KEW_PUSH_MIB` sets how much is pushed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::load::{self, Load, Mix, Persistence, Style, Texts, from_environment, stop_in_order};
+use crate::server::{Server, show};
+
+const LIMIT_MIB: u64 = 512;
+
+/// Four times the limit.
+const PUSH_MIB_DEFAULT: u64 = 2048;
+
+const CONNECTIONS: u64 = 64;
+
+/// How long the pushing may take, and the draining.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[test]
+fn more_bodies_than_memory_end_nothing() {
+    let push_mib = from_environment("KEW_PUSH_MIB").unwrap_or(PUSH_MIB_DEFAULT);
+    let prlimit = std::process::Command::new("prlimit")
+        .arg("--version")
+        .output();
+    if let Err(error) = prlimit {
+        show(&format!(
+            "SKIPPED: a limit of memory needs prlimit: {error}"
+        ));
+        return;
+    }
+    let seed = load::seed();
+    let place = tempfile::tempdir().expect("a temporary directory");
+    load::run(push(place.path(), push_mib, seed));
+}
+
+fn start(data_dir: &Path) -> Server {
+    Server::start_with(|command| {
+        let mut limited = std::process::Command::new("prlimit");
+        limited.arg(format!("--data={}", LIMIT_MIB << 20));
+        limited.arg(command.get_program());
+        limited.arg("serve").arg("--data-dir").arg(data_dir);
+        limited.args(["--queue-listen", "127.0.0.1:0"]);
+        *command = limited;
+    })
+}
+
+async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
+    let style = Style {
+        writers: CONNECTIONS,
+        texts: Texts::Large,
+        ..Style::default()
+    };
+    let mut load = Load::new(seed, &style);
+    let server = start(data_dir);
+    load.create_queues(&server).await;
+
+    let messages = push_mib * 16;
+    load.begin_writers(&server.endpoint(), Mix::Puts, Persistence::UntilTold);
+    load.acknowledged_within(messages, PATIENCE).await;
+    load.end().await;
+    let peak_mib = server.peak_memory_kib() >> 10;
+    show(&format!(
+        "pushed_mib={push_mib} peak_rss_mib={peak_mib} limit_mib={LIMIT_MIB}"
+    ));
+    assert!(peak_mib < LIMIT_MIB);
+
+    // Everything is there for one who reads it after a crash, in order of need: all at once.
+    server.kill();
+    load.server_is_gone().await;
+    let server = start(data_dir);
+    load.begin_writers(&server.endpoint(), Mix::Drain, Persistence::UntilTold);
+    load.acknowledged_within(messages, PATIENCE).await;
+    load.end().await;
+    load.empty_at_last(&server).await;
+    let peak_mib = server.peak_memory_kib() >> 10;
+    show(&format!("drained, peak_rss_mib={peak_mib}"));
+    assert!(peak_mib < LIMIT_MIB);
+    stop_in_order(server).await;
+    load.show_report();
+}

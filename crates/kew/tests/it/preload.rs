@@ -1,0 +1,33 @@
+//! Libraries that lie between the unchanged server and the system, built when a test needs one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::server::show;
+
+/// Builds `preload/NAME.c` into a directory; `None`, with a word about it, where that cannot work.
+pub(crate) fn build(name: &str, place: &Path) -> Option<PathBuf> {
+    if !cfg!(all(target_os = "linux", target_env = "gnu")) {
+        show("SKIPPED: needs LD_PRELOAD of Linux with glibc");
+        return None;
+    }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/preload");
+    let library = place.join(name).with_extension("so");
+    let built = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"])
+        .arg("-o")
+        .arg(&library)
+        .arg(sources.join(name).with_extension("c"))
+        .arg("-ldl")
+        .status();
+    match built {
+        Ok(status) => {
+            assert!(status.success(), "{name}.c does not compile");
+            Some(library)
+        }
+        Err(error) => {
+            show(&format!("SKIPPED: needs a C compiler, and cc: {error}"));
+            None
+        }
+    }
+}

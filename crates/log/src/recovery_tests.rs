@@ -1,0 +1,77 @@
+//! What a newer Kew has written is not damage: it is refused, also by a repair.
+
+use super::*;
+use crate::format::{RecordHeader, SEGMENT_HEADER_SIZE, record_crc};
+use crate::replay::Ignore;
+use crate::{BatchBuilder, FaultyStorage, Log, Salvage};
+
+const SEGMENT: &str = "segment-00000000000000000001";
+
+/// A log of three batches; the positions of their records.
+fn written() -> (FaultyStorage, Vec<u64>) {
+    let storage = FaultyStorage::new();
+    let options = LogOptions {
+        ballast_size_bytes: 0,
+        ..LogOptions::default()
+    };
+    let (mut log, _) = Log::open(&storage, options, 3, &mut Ignore).unwrap();
+    let mut positions = Vec::new();
+    for _ in 0..3 {
+        let reservation = log.reserve().unwrap();
+        positions.push(reservation.position.as_u64());
+        let mut batch = BatchBuilder::at(reservation.position);
+        batch.push_event(b"event");
+        log.append(reservation.epoch, reservation.position, batch)
+            .unwrap();
+        log.run_commit().unwrap();
+    }
+    (storage, positions)
+}
+
+/// Makes a record one that version 2 wrote, whole in every respect.
+fn make_newer(storage: &FaultyStorage, position: u64) {
+    let content = storage.content(SEGMENT).unwrap();
+    let header: &[u8; SEGMENT_HEADER_SIZE] = content.first_chunk().unwrap();
+    let seal = SegmentHeader::decode(header).unwrap().seal();
+    let at = usize::try_from(position).unwrap();
+    let position = LogPosition::new(position);
+    let mut bytes: [u8; RECORD_HEADER_SIZE] = *content[at..].first_chunk().unwrap();
+    bytes[13] = 2;
+    // Sixteen bits, found as anybody would who does not know how they are made.
+    let check = (0..=u16::MAX)
+        .find(|check| {
+            bytes[14..16].copy_from_slice(&check.to_le_bytes());
+            RecordHeader::decode(&bytes, seal, position).is_ok()
+        })
+        .unwrap();
+    bytes[14..16].copy_from_slice(&check.to_le_bytes());
+    let length = RecordHeader::decode(&bytes, seal, position)
+        .unwrap()
+        .payload_length;
+    let payload = &content[at + RECORD_HEADER_SIZE..][..usize::try_from(length).unwrap()];
+    let crc = record_crc(&bytes, payload, seal, position);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    storage.corrupt(SEGMENT, position.as_u64(), &bytes);
+}
+
+#[test]
+fn a_record_of_a_newer_version_is_refused_wherever_it_is() {
+    let (storage, positions) = written();
+    for position in positions {
+        let disk = storage.kill();
+        make_newer(&disk, position);
+        let before = disk.files();
+        let error = Log::open(&disk, LogOptions::default(), 3, &mut Ignore)
+            .err()
+            .unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{SEGMENT} has format version 2, and this version of Kew reads versions up to 1"
+            )
+        );
+        let error = Salvage::look(&disk).err().unwrap();
+        assert!(matches!(error, OpenError::NewerFormat { found: 2, .. }));
+        assert_eq!(disk.files(), before);
+    }
+}

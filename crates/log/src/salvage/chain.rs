@@ -1,0 +1,212 @@
+//! Following the records of a damaged log to its end.
+//!
+//! As in an ordinary recovery, the end is where nothing more is proven to have been durable. Before
+//! that, what does not validate is a gap, and the reading goes on at the next record that does.
+
+use super::{Base, Gap, Rescue, Salvage, Source};
+use crate::LogPosition;
+use crate::batch::{Entries, Entry};
+use crate::format::{FormatError, RecordKind, names};
+use crate::reader::records::{Record, RecordReader};
+use crate::recovery::OpenError;
+use crate::segment::Segment;
+use crate::survey::format_error;
+
+pub(super) fn read(
+    salvage: &Salvage<'_>,
+    base: &Base,
+    crc: Option<u32>,
+    rescue: &mut dyn Rescue,
+    gaps: &mut Vec<Gap>,
+) -> Result<(), OpenError> {
+    let chain = &salvage.chain;
+    let inside = chain.iter().rposition(|segment| {
+        segment.first() <= base.position && base.position < segment.header.limit()
+    });
+    let after = chain.partition_point(|segment| segment.first() <= base.position);
+    let mut reading = Reading {
+        salvage,
+        at: base.position,
+        crc,
+        durable: proven(salvage),
+        rolled: false,
+        gaps,
+        rescue,
+    };
+    let mut index = inside.unwrap_or(after);
+    while index < chain.len() {
+        reading.enter(&chain[index]);
+        if reading.segment(index)? == Way::End {
+            return Ok(());
+        }
+        index += 1;
+    }
+    let begins_anew = matches!(&base.source, Source::Snapshot(header) if header.begins_anew);
+    reading.end(inside.is_some() || begins_anew);
+    Ok(())
+}
+
+/// What the names of snapshots and the headers of segments prove to have been durable.
+fn proven(salvage: &Salvage<'_>) -> LogPosition {
+    let segments = salvage.chain.iter().chain(&salvage.superseded);
+    segments
+        .map(|segment| segment.header.durable)
+        .chain(salvage.snapshots.iter().copied())
+        .max()
+        .unwrap_or_default()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the next segment.
+    On,
+    End,
+}
+
+struct Reading<'r, 's> {
+    salvage: &'r Salvage<'s>,
+    at: LogPosition,
+    /// Checksum of the record before; unknown behind a gap.
+    crc: Option<u32>,
+    durable: LogPosition,
+    /// The last record says that the log goes on in another segment.
+    rolled: bool,
+    gaps: &'r mut Vec<Gap>,
+    rescue: &'r mut dyn Rescue,
+}
+
+impl Reading<'_, '_> {
+    /// Goes to the first record of a segment, unless the reading is in it already.
+    fn enter(&mut self, segment: &Segment) {
+        if self.at < segment.first() {
+            let unreadable = self.salvage.unreadable.iter();
+            let before = unreadable.rev().find(|name| **name < segment.name);
+            let (file, what) = match before {
+                Some(file) => (file, "nothing of the segment can be read"),
+                None => (&segment.name, "the segment before this one is missing"),
+            };
+            self.gap(file, 0, segment.first(), what.to_owned());
+        }
+    }
+
+    fn segment(&mut self, index: usize) -> Result<Way, OpenError> {
+        let chain = &self.salvage.chain;
+        let segment = &*chain[index];
+        let next = chain.get(index + 1).map(|next| &**next);
+        let takeover = next.map(Segment::first);
+        let limit = segment.end_before(next).min(segment.header.limit());
+        let mut reader = RecordReader::new(segment);
+        loop {
+            if takeover == Some(self.at) {
+                return Ok(Way::On);
+            }
+            let failure = match reader.read(self.at)? {
+                Ok(record) if record.end() <= takeover.unwrap_or(record.end()) => {
+                    let (end, kind) = (record.end(), record.header.kind);
+                    self.pass(segment, &record)?;
+                    self.rolled = false;
+                    self.at = end;
+                    if kind == RecordKind::Roll {
+                        self.at = segment.end_before(next);
+                        self.rolled = true;
+                        return Ok(Way::On);
+                    }
+                    continue;
+                }
+                Ok(_) => FormatError::Damaged("the record contradicts its place in the log"),
+                Err(error @ FormatError::Newer(_)) => {
+                    let offset = segment.offset_of(self.at);
+                    return Err(format_error(&segment.name, offset, error));
+                }
+                Err(error) => error,
+            };
+            let durable = self.proven_from(index)?;
+            // Of a file that ends too early nobody knows what was in the rest.
+            let is_short = self.salvage.short.contains(&segment.name);
+            if self.at >= durable && !is_short {
+                return Ok(Way::End);
+            }
+            let offset = segment.offset_of(self.at);
+            // A record that is whole and has no place here is passed over too.
+            let found = reader
+                .find_from(self.at.plus(8))?
+                .filter(|found| *found < limit);
+            let to = found.or(takeover).unwrap_or(self.durable.max(self.at));
+            self.gap(&segment.name, offset, to, failure.to_string());
+            if found.is_none() {
+                return Ok(Way::On);
+            }
+        }
+    }
+
+    fn pass(&mut self, segment: &Segment, record: &Record<'_>) -> Result<(), OpenError> {
+        if self.crc.is_some_and(|crc| crc != record.header.previous) {
+            let offset = segment.offset_of(record.position);
+            let what = "the record does not follow the one before it".to_owned();
+            self.gap(&segment.name, offset, record.position, what);
+        }
+        self.crc = Some(record.header.crc);
+        self.durable = self.durable.max(record.header.durable);
+        if record.header.kind != RecordKind::Batch {
+            return Ok(());
+        }
+        for entry in Entries::new(record.payload) {
+            if let Ok(Entry::Event(event)) = entry {
+                let position = record.position;
+                self.rescue
+                    .event(position, event)
+                    .map_err(|source| OpenError::Replay { position, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is proven to have been durable, also by what lies behind damage in this segment.
+    fn proven_from(&mut self, index: usize) -> Result<LogPosition, OpenError> {
+        let chain = &self.salvage.chain;
+        let next = chain.get(index + 1).map(|next| &**next);
+        let limit = chain[index].end_before(next);
+        let mut reader = RecordReader::new(&chain[index]);
+        let mut from = self.at;
+        while let Some(found) = reader.find_from(from)?.filter(|found| *found < limit) {
+            let Ok(record) = reader.read(found)? else {
+                break;
+            };
+            self.durable = self.durable.max(record.header.durable);
+            from = record.end();
+        }
+        for later in &chain[index + 1..] {
+            if RecordReader::new(later).find_from(later.first())?.is_some() {
+                self.durable = self.durable.max(later.first());
+            }
+        }
+        Ok(self.durable)
+    }
+
+    /// Behind the last segment.
+    fn end(&mut self, is_known: bool) {
+        let unread = self.salvage.unreadable.last();
+        if self.at < self.durable || self.rolled || !is_known {
+            let file = unread.cloned().unwrap_or_else(|| {
+                let last = self.salvage.chain.last();
+                names::segment(last.map_or(1, |segment| segment.header.number + 1))
+            });
+            let to = self.durable.max(self.at);
+            let what = "the segment that comes next cannot be read or is missing";
+            self.gap(&file, 0, to, what.to_owned());
+        }
+    }
+
+    fn gap(&mut self, file: &str, offset: u64, to: LogPosition, what: String) {
+        let gap = Gap {
+            file: file.to_owned(),
+            offset,
+            span: Some((self.at, to)),
+            what,
+        };
+        self.rescue.gap(&gap);
+        self.gaps.push(gap);
+        self.at = to;
+        self.crc = None;
+    }
+}

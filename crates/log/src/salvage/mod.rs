@@ -1,0 +1,276 @@
+//! Reading a damaged log as far as it can be read, and building a new one of what was saved.
+//!
+//! A [`Salvage`] modifies nothing. It restores segment headers that are damaged, reads the parts of a
+//! snapshot that are whole although others are not, and goes on behind records that do not validate:
+//! each record carries its own seal, so that one behind damage is as certain as one before it. What
+//! lies between is a [`Gap`]. A record that does not validate is never used, and neither is a body
+//! that does not match its checksum.
+//!
+//! [`Salvage::rebuild`] then makes a log that begins anew at a position that was never used, with a
+//! snapshot of the state that its owner has made of all this. Bodies stay where they are. A crash at
+//! any point leaves the damaged log or the new one.
+
+mod chain;
+mod header;
+mod parts;
+mod rebuild;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
+use crate::format::names::{self, Name};
+use crate::inspect::Damage;
+use crate::reader::body::Body;
+use crate::recovery::{self, OpenError};
+use crate::replay::{Ignore, Replay};
+use crate::segment::Segment;
+use crate::snapshot::{self, ReadError, SnapshotHeader};
+use crate::storage::{self, Storage};
+use crate::survey::{self, Survey};
+use crate::{BodyLocation, LogPosition};
+
+pub use rebuild::Rebuilt;
+
+/// Something between two things that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The file's name.
+    pub file: String,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The log positions that cannot be read; `None` if it is a part of a snapshot.
+    pub span: Option<(LogPosition, LogPosition)>,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// Rebuilds a state from a history with gaps.
+pub trait Rescue: Replay {
+    /// What is handed on next comes after something that cannot be read.
+    fn gap(&mut self, gap: &Gap);
+}
+
+/// Where a reading can begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// All before it is in the snapshot.
+    pub position: LogPosition,
+    /// Whether nothing before it is missing.
+    pub is_whole: bool,
+    source: Source,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Snapshot(SnapshotHeader),
+    /// Some parts of it can be read.
+    DamagedSnapshot,
+    Beginning,
+}
+
+/// What is in a log's directory, damaged or not.
+pub struct Salvage<'a> {
+    storage: &'a dyn Storage,
+    /// All segments whose place in the log is known, in order of position.
+    chain: Vec<Arc<Segment>>,
+    superseded: Vec<Arc<Segment>>,
+    /// Segments whose headers are not what is in their files.
+    restored: Vec<String>,
+    /// Those of them whose files end too early.
+    short: Vec<String>,
+    /// Names of segments of which nothing can be read.
+    unreadable: Vec<String>,
+    snapshots: Vec<LogPosition>,
+    set_aside: Vec<String>,
+    bases: Vec<Base>,
+    damage: Vec<Damage>,
+    refusal: Option<OpenError>,
+}
+
+impl<'a> Salvage<'a> {
+    /// Looks at everything.
+    ///
+    /// Fails if the storage does, and if a newer Kew has written here: what this one cannot read is
+    /// not damage.
+    pub fn look(storage: &'a dyn Storage) -> Result<Self, OpenError> {
+        let refusal = refusal(storage)?;
+        let mut salvage = Self {
+            storage,
+            chain: Vec::new(),
+            superseded: Vec::new(),
+            restored: Vec::new(),
+            short: Vec::new(),
+            unreadable: Vec::new(),
+            snapshots: Vec::new(),
+            set_aside: Vec::new(),
+            bases: Vec::new(),
+            damage: Vec::new(),
+            refusal,
+        };
+        salvage.find_segments()?;
+        salvage.find_bases()?;
+        Ok(salvage)
+    }
+
+    /// Why a start is refused, if it is.
+    pub fn refusal(&self) -> Option<&OpenError> {
+        self.refusal.as_ref()
+    }
+
+    /// Damage to headers and snapshots. What is wrong with records shows as gaps of a reading.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// Where readings can begin, the most complete one first. Others may know what it has lost.
+    pub fn bases(&self) -> &[Base] {
+        &self.bases
+    }
+
+    /// Hands on everything from a base to the log's end, and says where gaps are.
+    pub fn read(&self, base: &Base, rescue: &mut dyn Rescue) -> Result<Vec<Gap>, OpenError> {
+        rescue.begin();
+        let mut gaps = Vec::new();
+        let crc = match &base.source {
+            Source::Snapshot(header) => {
+                snapshot::read(self.storage, base.position, rescue)
+                    .map_err(|error| recovery::snapshot_error(base.position, error))?;
+                Some(header.chain)
+            }
+            Source::DamagedSnapshot => {
+                gaps = parts::read(self.storage, base.position, rescue)?;
+                None
+            }
+            Source::Beginning => (base.is_whole).then_some(0),
+        };
+        chain::read(self, base, crc, rescue, &mut gaps)?;
+        Ok(gaps)
+    }
+
+    /// The bytes of a body, or why there are none.
+    pub fn body(&self, location: BodyLocation) -> Result<Bytes, String> {
+        let segment = self.segment_at(location.record).ok_or_else(|| {
+            format!(
+                "the segment that holds log position {} is missing",
+                location.record
+            )
+        })?;
+        let body = Body::in_segment(Arc::clone(segment), location);
+        let body = body.ok_or_else(|| format!("it reaches beyond the end of {}", segment.name))?;
+        body.read().map_err(|error| error.to_string())
+    }
+
+    fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
+        let after = self
+            .chain
+            .partition_point(|segment| segment.first() <= record);
+        let segment = self.chain.get(after.checked_sub(1)?)?;
+        (record < segment.header.limit()).then_some(segment)
+    }
+
+    fn find_segments(&mut self) -> Result<(), OpenError> {
+        let mut segments = Vec::new();
+        let mut damaged = Vec::new();
+        for name in storage::list(self.storage)? {
+            match names::parse(&name) {
+                Name::Segment(number) => {
+                    match survey::open_segment(self.storage, name.clone(), number) {
+                        Ok(segment) => segments.push(segment),
+                        Err(error @ OpenError::Corrupt { .. }) => {
+                            self.damage.extend(to_damage(&error));
+                            damaged.push((name, number));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Name::Snapshot(position) => self.snapshots.push(LogPosition::new(position)),
+                Name::SetAside => self.set_aside.push(name),
+                Name::Temporary | Name::Ballast | Name::Foreign => {}
+            }
+        }
+        for (name, number) in damaged {
+            match header::restore(self.storage, &name, number, &segments)? {
+                Some(segment) => {
+                    let size_bytes = storage::len(&*segment.file, &name)?;
+                    if size_bytes < segment.header.capacity_bytes {
+                        self.short.push(name.clone());
+                    }
+                    self.restored.push(name);
+                    segments.push(Arc::new(segment));
+                }
+                None => self.unreadable.push(name),
+            }
+        }
+        let mut contradictions = Vec::new();
+        (self.chain, self.superseded) = survey::link(segments, &mut contradictions);
+        self.damage
+            .extend(contradictions.iter().filter_map(to_damage));
+        Ok(())
+    }
+
+    fn find_bases(&mut self) -> Result<(), OpenError> {
+        for position in self.snapshots.clone().into_iter().rev() {
+            let source = match snapshot::read(self.storage, position, &mut Ignore) {
+                Ok(header) => Source::Snapshot(header),
+                Err(ReadError::Format(offset, crate::format::FormatError::Damaged(what))) => {
+                    self.damage.push(Damage {
+                        file: names::snapshot(position.as_u64()),
+                        offset,
+                        what: what.to_owned(),
+                    });
+                    Source::DamagedSnapshot
+                }
+                Err(error) => return Err(recovery::snapshot_error(position, error)),
+            };
+            let is_whole = matches!(source, Source::Snapshot(_));
+            let base = Base {
+                position,
+                is_whole,
+                source,
+            };
+            self.bases.insert(0, base);
+            if is_whole {
+                return Ok(());
+            }
+        }
+        let first = self.chain.first();
+        let is_whole = first.is_some_and(|segment| segment.base() == LogPosition::default());
+        // With nothing else, from nothing.
+        if is_whole || self.bases.is_empty() {
+            let base = Base {
+                position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
+                is_whole,
+                source: Source::Beginning,
+            };
+            self.bases.insert(0, base);
+        }
+        Ok(())
+    }
+}
+
+/// Why an ordinary start would be refused.
+fn refusal(storage: &dyn Storage) -> Result<Option<OpenError>, OpenError> {
+    let mut survey = Survey::of(storage)?;
+    let result = match survey.damage.is_empty() {
+        true => recovery::replay_log(storage, &survey, &mut Ignore).map(|_| ()),
+        false => Err(survey.damage.swap_remove(0)),
+    };
+    match result {
+        Ok(()) => Ok(None),
+        Err(error @ OpenError::Corrupt { .. }) => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+fn to_damage(error: &OpenError) -> Option<Damage> {
+    match error {
+        OpenError::Corrupt { file, offset, what } => Some(Damage {
+            file: file.clone(),
+            offset: *offset,
+            what: what.clone(),
+        }),
+        _ => None,
+    }
+}

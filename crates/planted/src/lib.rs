@@ -1,0 +1,144 @@
+//! Bugs that are planted on purpose, so that the simulation shows that it would catch them.
+//!
+//! The code under test asks [`is_planted`] at the place of each bug. In the product that is a
+//! constant `false` and the compiler leaves nothing of it. With the feature `enabled` a bug is
+//! chosen at run time, for one thread and one piece of work, by [`with`].
+
+/// A bug that somebody could have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A commit writes and does not sync.
+    CommitNotSynced,
+    /// A failed sync is tried again, and believed when it then succeeds.
+    SyncTriedAgain,
+    /// The directory is not synced after names changed.
+    DirectoryNotSynced,
+    /// A write that the full disk refused counts as done.
+    FullDiskIgnored,
+    /// Records are checked without the epoch, salt and position that they were written for.
+    OldRecordsTrusted,
+    /// The last event of a batch is dropped when the log is replayed.
+    LastEventOfBatchDropped,
+    /// Recovery does not copy what nothing proves to be durable.
+    TailNotCopied,
+    /// A partition goes on after a call of the disk has failed.
+    FailureIgnored,
+    /// Answers are handed out before what they rest on is durable.
+    AnsweredBeforeDurable,
+    /// One of several answers that fall due at once is forgotten.
+    AnswerForgotten,
+    /// A segment is retired although it holds bodies that are still needed.
+    LiveSegmentRetired,
+    /// A snapshot gives a message the body of the one before it.
+    BodyOfAnotherMessage,
+    /// The partition's clock follows the wall clock when that jumps.
+    ClockFollowsWall,
+    /// A delete changes the state and is not logged.
+    DeleteNotLogged,
+    /// A clear changes the state and is not logged.
+    ClearNotLogged,
+    /// A receipt is accepted though the lease has passed on.
+    StaleReceiptAccepted,
+    /// An update hands out the old receipt again.
+    ReceiptNotRenewed,
+    /// A message expires a second before its time.
+    ExpiresEarly,
+    /// A message that is deleted still counts.
+    CountNotLowered,
+    /// An update keeps the old body.
+    UpdatedBodyDropped,
+    /// A listing leaves out the last queue.
+    QueueNotListed,
+    /// A lease ends two seconds before its time.
+    LeaseEndsEarly,
+    /// A snapshot forgets which messages are leased or delayed.
+    LeasesForgotten,
+    /// A snapshot forgets how often messages were delivered.
+    DeliveryCountsForgotten,
+    /// A snapshot forgets the sequence numbers of messages that are gone.
+    SequenceNumbersReused,
+    /// A snapshot forgets the incarnations of queues that are gone.
+    IncarnationsReused,
+}
+
+impl Bug {
+    /// Every bug.
+    pub const ALL: [Self; 26] = [
+        Self::CommitNotSynced,
+        Self::SyncTriedAgain,
+        Self::DirectoryNotSynced,
+        Self::FullDiskIgnored,
+        Self::OldRecordsTrusted,
+        Self::LastEventOfBatchDropped,
+        Self::TailNotCopied,
+        Self::FailureIgnored,
+        Self::AnsweredBeforeDurable,
+        Self::AnswerForgotten,
+        Self::LiveSegmentRetired,
+        Self::BodyOfAnotherMessage,
+        Self::ClockFollowsWall,
+        Self::DeleteNotLogged,
+        Self::ClearNotLogged,
+        Self::StaleReceiptAccepted,
+        Self::ReceiptNotRenewed,
+        Self::ExpiresEarly,
+        Self::CountNotLowered,
+        Self::UpdatedBodyDropped,
+        Self::QueueNotListed,
+        Self::LeaseEndsEarly,
+        Self::LeasesForgotten,
+        Self::DeliveryCountsForgotten,
+        Self::SequenceNumbersReused,
+        Self::IncarnationsReused,
+    ];
+}
+
+/// Whether this bug is planted here and now: never in the product.
+#[cfg(not(feature = "enabled"))]
+#[inline(always)]
+pub const fn is_planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "enabled")]
+pub use enabled::{is_any_planted, is_planted, with};
+
+#[cfg(feature = "enabled")]
+mod enabled {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    /// Tells a binary that holds the bugs from one that does not: look for these bytes in it.
+    #[used]
+    static MARKER: [u8; 35] = *b"kew-planted: bugs are compiled in!\n";
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Whether this bug is planted here and now.
+    pub fn is_planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// Whether any bug is planted on this thread.
+    pub fn is_any_planted() -> bool {
+        PLANTED.get().is_some()
+    }
+
+    /// Does `work` with this bug planted on this thread.
+    pub fn with<T>(bug: Bug, work: impl FnOnce() -> T) -> T {
+        let _uproot = Uproot(PLANTED.replace(Some(bug)));
+        work()
+    }
+
+    /// Puts back what was planted before, also when the work panics.
+    struct Uproot(Option<Bug>);
+
+    impl Drop for Uproot {
+        fn drop(&mut self) {
+            PLANTED.set(self.0);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Clients of a partition, and what they know: the history that the checker judges.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use kew_broker::{Answered, Rejection, Reply};
+use kew_engine::{Command, Outcome, Timestamp, Token};
+use kew_log::BodyError;
+
+use crate::checker::{Checker, Operation, Seen, Violation};
+
+/// What all clients together know. A clone is what they would know if it ended here.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    checker: Checker,
+    in_flight: VecDeque<InFlight>,
+    next_ticket: u64,
+    /// Ids and receipts that were learned, the latest last.
+    held: Vec<(Token, Token)>,
+    /// Messages whose bodies were reported as damaged.
+    damaged: Vec<Token>,
+    damage: Vec<(String, u64)>,
+    unread: u64,
+    busy: u64,
+    stopped: u64,
+    /// Every answer, as text, if somebody compares them.
+    transcript: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug)]
+struct InFlight {
+    ticket: u64,
+    operation: Operation,
+    is_answered: bool,
+    /// Messages that the answer should have shown, and whose bodies are damaged.
+    damaged: Vec<Token>,
+}
+
+/// What a client makes of an answer.
+struct Read {
+    outcome: Outcome,
+    bodies: Vec<Bytes>,
+    damaged: Vec<(Token, String, u64)>,
+    has_failed: bool,
+}
+
+impl Clients {
+    pub(super) fn new() -> Self {
+        Self {
+            checker: Checker::new(),
+            in_flight: VecDeque::new(),
+            next_ticket: 0,
+            held: Vec::new(),
+            damaged: Vec::new(),
+            damage: Vec::new(),
+            unread: 0,
+            busy: 0,
+            stopped: 0,
+            transcript: None,
+        }
+    }
+
+    /// Keeps every answer as text from now on.
+    pub(super) fn write_transcript(&mut self) {
+        self.transcript = Some(Vec::new());
+    }
+
+    /// Asks for something, and answers the ticket that its answer comes with.
+    pub(super) fn ask(&mut self, command: Command, now: Timestamp) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let operation = Operation {
+            queue: 0,
+            command,
+            from: now,
+            until: now,
+            seen: Seen::Unknown,
+        };
+        self.in_flight.push_back(InFlight {
+            ticket,
+            operation,
+            is_answered: false,
+            damaged: Vec::new(),
+        });
+        ticket
+    }
+
+    /// Takes an answer, and checks as much of the history as is settled by it.
+    pub(super) fn answer(&mut self, ticket: u64, reply: Reply) -> Result<(), Violation> {
+        let place = self.in_flight.iter_mut().find(|one| one.ticket == ticket);
+        let Some(one) = place else {
+            return Err(Violation {
+                promise: "answers fit",
+                seen: format!("operation {ticket} was answered twice"),
+            });
+        };
+        one.is_answered = true;
+        one.operation.seen = match reply {
+            Ok(answered) => {
+                let mut held = Vec::new();
+                // What is damaged can be deleted all the same.
+                learn(&mut held, &one.operation.command, &answered.outcome);
+                let read = read(answered);
+                for (message, file, offset) in read.damaged {
+                    one.damaged.push(message);
+                    self.damage.push((file, offset));
+                }
+                if read.has_failed {
+                    self.unread += 1;
+                    Seen::Unknown
+                } else {
+                    self.held.append(&mut held);
+                    Seen::Answered(Ok((read.outcome, read.bodies)))
+                }
+            }
+            Err(rejection) => {
+                self.busy += u64::from(rejection == Rejection::Busy);
+                self.stopped += u64::from(rejection == Rejection::Stopped);
+                Seen::Answered(Err(rejection))
+            }
+        };
+        if let Some(transcript) = &mut self.transcript {
+            transcript.push(format!("{ticket}: {:?}", one.operation.seen));
+        }
+        self.check(false)
+    }
+
+    /// Nobody answers any more what was asked so far.
+    pub(super) fn give_up(&mut self) -> Result<(), Violation> {
+        self.check(true)
+    }
+
+    /// The id and receipt learned last.
+    pub(super) fn last_held(&self) -> Option<(Token, Token)> {
+        self.held.last().copied()
+    }
+
+    /// The same, for one who is going to delete it.
+    pub(super) fn take_held(&mut self) -> Option<(Token, Token)> {
+        self.held.pop()
+    }
+
+    /// How much was asked for.
+    pub(super) fn asked(&self) -> u64 {
+        self.next_ticket
+    }
+
+    /// How many answers were lost because the disk could not be read.
+    pub(super) fn unread(&self) -> u64 {
+        self.unread
+    }
+
+    /// How much of it was answered with "busy".
+    pub(super) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// How much of it was answered with "stopped".
+    pub(super) fn stopped(&self) -> u64 {
+        self.stopped
+    }
+
+    /// From now on nobody misses the message that was sent or received last.
+    pub(super) fn excuse_last(&mut self) {
+        if let Some((message, _)) = self.held.pop() {
+            self.checker.excuse(0, message);
+        }
+    }
+
+    /// File and offset of each damaged body that was reported.
+    pub(super) fn damage(&self) -> &[(String, u64)] {
+        &self.damage
+    }
+
+    pub(super) fn transcript(&self) -> &[String] {
+        self.transcript.as_deref().unwrap_or_default()
+    }
+
+    /// When everything was received and deleted: what was acknowledged must have shown.
+    pub(super) fn check_drained(&self, now: Timestamp) -> Result<(), Violation> {
+        self.checker.check_drained(now)
+    }
+
+    fn check(&mut self, all: bool) -> Result<(), Violation> {
+        while let Some(one) = self.in_flight.pop_front() {
+            if !all && !one.is_answered {
+                self.in_flight.push_front(one);
+                break;
+            }
+            self.check_one(one)?;
+        }
+        Ok(())
+    }
+
+    /// A damaged message cannot be shown, and whoever asked was told so. The checker keeps its
+    /// eyes on all others.
+    fn check_one(&mut self, one: InFlight) -> Result<(), Violation> {
+        let InFlight {
+            mut operation,
+            damaged,
+            ..
+        } = one;
+        for message in damaged {
+            self.checker.excuse(operation.queue, message);
+            self.damaged.push(message);
+        }
+        if let Command::Delete { message, .. } = &operation.command
+            && self.damaged.contains(message)
+        {
+            operation.seen = Seen::Unknown;
+        }
+        self.checker.check(&operation)
+    }
+}
+
+fn learn(held: &mut Vec<(Token, Token)>, command: &Command, outcome: &Outcome) {
+    match (command, outcome) {
+        (_, Outcome::Sent(sent)) => held.push((sent.message, sent.receipt)),
+        (_, Outcome::Received(messages)) => {
+            held.extend(messages.iter().map(|m| (m.message, m.receipt)));
+        }
+        (Command::Update { message, .. }, Outcome::Updated { receipt, .. }) => {
+            held.push((*message, *receipt));
+        }
+        _ => {}
+    }
+}
+
+/// Reads the bodies of an answer, and takes out the messages whose bodies are damaged.
+fn read(answered: Answered) -> Read {
+    let mut read = Read {
+        outcome: answered.outcome,
+        bodies: Vec::new(),
+        damaged: Vec::new(),
+        has_failed: false,
+    };
+    let mut results = answered.bodies.into_iter().map(|body| body.read());
+    let mut keep = |token: Token| match results.next() {
+        Some(Ok(body)) => {
+            read.bodies.push(body);
+            true
+        }
+        Some(Err(BodyError::Damaged { file, offset })) => {
+            read.damaged.push((token, file, offset));
+            false
+        }
+        Some(Err(BodyError::Io(_))) => {
+            read.has_failed = true;
+            false
+        }
+        None => true,
+    };
+    match &mut read.outcome {
+        Outcome::Received(messages) => messages.retain(|message| keep(message.message)),
+        Outcome::Peeked(messages) => messages.retain(|message| keep(message.message)),
+        _ => {}
+    }
+    read
+}

@@ -1,0 +1,407 @@
+//! Failing calls: every error of the operating system at every storage call of a workload.
+
+use std::fmt::Write as _;
+
+use kew_broker::OpenPartitionError;
+use kew_log::{Fault, FaultyStorage, OpenError, Repeat};
+
+use super::clients::Clients;
+use super::failure::{Failure, guard};
+use super::host::Host;
+use super::setting::violation;
+use super::step::{Step, create_queue};
+use super::tape::{Call, Tape};
+use super::workload::{Act, Workload, wait};
+use crate::checker::Violation;
+use crate::random::Stream;
+
+/// What was tried, and how it went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultCounts {
+    /// Workloads that were played.
+    pub workloads: u64,
+    /// Storage calls of all workloads, each of which failed in every way that it can.
+    pub calls: u64,
+    /// Workloads played with one fault: a call, an error, and whether it stays.
+    pub points: u64,
+    /// The partition stopped.
+    pub stopped: u64,
+    /// Workloads played on a disk that is full from some act on.
+    pub full_disks: u64,
+    /// It was busy for want of space, served reads and deletes, and went on when there was some.
+    pub out_of_space: u64,
+    /// It could not be opened until the fault was gone.
+    pub not_opened: u64,
+    /// Nobody noticed, as it must be with interruptions and short writes.
+    pub invisible: u64,
+    /// A body could not be read, or what failed was not needed.
+    pub harmless: u64,
+}
+
+impl FaultCounts {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.workloads += other.workloads;
+        self.calls += other.calls;
+        self.points += other.points;
+        self.full_disks += other.full_disks;
+        self.stopped += other.stopped;
+        self.out_of_space += other.out_of_space;
+        self.not_opened += other.not_opened;
+        self.invisible += other.invisible;
+        self.harmless += other.harmless;
+    }
+}
+
+/// Plays one workload with every error at every call that it makes, once and from then on.
+pub fn fail_every_call(seed: u64, workload: u64, trace: bool) -> Result<FaultCounts, Box<Failure>> {
+    let case = format!("faults/{workload}");
+    guard(&case, seed, |place| {
+        let mut trial = Trial {
+            workload: Workload::draw(&mut Stream::new(seed, &case)),
+            random: Stream::new(seed, &format!("{case}/disks")),
+            counts: FaultCounts::default(),
+            place,
+            trace,
+        };
+        trial.run()?;
+        Ok(trial.counts)
+    })
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Nothing,
+    Call(Planned),
+    /// No file can grow, from the act with this index on.
+    FullDisk(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    call: usize,
+    fault: Fault,
+    repeat: Repeat,
+}
+
+impl Planned {
+    /// Everything that can go wrong with a call. An interruption that never ends is no error of
+    /// an operating system; one that comes some times in a row is.
+    fn all(call: usize, kind: Call) -> impl Iterator<Item = Self> {
+        let faults: &[Fault] = match kind {
+            Call::Write => &[Fault::Eio, Fault::Enospc, Fault::ShortWrite, Fault::Eintr],
+            Call::Create | Call::Rename => &[Fault::Eio, Fault::Enospc, Fault::Eintr],
+            Call::Read | Call::Other => &[Fault::Eio, Fault::Eintr],
+            Call::Sync => &[Fault::Eio],
+        };
+        faults.iter().flat_map(move |fault| {
+            [Repeat::Once, Repeat::Sticky].map(|repeat| Self {
+                call,
+                fault: *fault,
+                repeat,
+            })
+        })
+    }
+
+    fn inject(self, disk: &FaultyStorage) {
+        let count = self.call as u64;
+        if self.fault == Fault::Eintr && self.repeat == Repeat::Sticky {
+            for again in 0..5 {
+                disk.fail_after(count + again, self.fault, Repeat::Once);
+            }
+        } else {
+            disk.fail_after(count, self.fault, self.repeat);
+        }
+    }
+
+    fn is_invisible(self) -> bool {
+        matches!(self.fault, Fault::ShortWrite | Fault::Eintr)
+    }
+}
+
+/// How a workload went.
+struct Played {
+    host: Host,
+    calls: Vec<Call>,
+    was_not_opened: bool,
+    /// At its end, or at the end of an earlier process.
+    has_stopped: bool,
+}
+
+struct Trial<'a> {
+    workload: Workload,
+    random: Stream,
+    counts: FaultCounts,
+    place: &'a mut String,
+    trace: bool,
+}
+
+impl Trial<'_> {
+    fn run(&mut self) -> Result<(), Violation> {
+        let plan = format!("{:?}", self.workload);
+        self.note(format_args!("without a fault, {plan}"));
+        let plain = self.play(Trouble::Nothing)?;
+        if self.trace {
+            for line in plain.host.clients.transcript() {
+                self.note(format_args!("{line:.300}"));
+            }
+        }
+        let calls = plain.calls.clone();
+        let transcript = plain.host.clients.transcript().to_vec();
+        self.check_aftermath(plain.host)?;
+        self.counts.workloads = 1;
+        self.counts.calls = calls.len() as u64;
+        for (call, kind) in calls.into_iter().enumerate() {
+            for planned in Planned::all(call, kind) {
+                self.note(format_args!("{planned:?} ({kind:?})"));
+                self.counts.points += 1;
+                let played = self.play(Trouble::Call(planned))?;
+                self.judge(planned, &played, &transcript)?;
+                self.check_aftermath(played.host)?;
+            }
+        }
+        for act in 0..self.workload.acts.len() {
+            self.note(format_args!("the disk is full from act {act} on"));
+            self.counts.full_disks += 1;
+            let mut played = self.play(Trouble::FullDisk(act))?;
+            if played.was_not_opened {
+                self.counts.not_opened += 1;
+            } else {
+                use_full_disk(&mut played.host)?;
+                self.counts.out_of_space += 1;
+            }
+            self.check_aftermath(played.host)?;
+        }
+        Ok(())
+    }
+
+    /// Plays the workload as far as it goes.
+    fn play(&self, trouble: Trouble) -> Result<Played, Violation> {
+        let Workload {
+            setting,
+            entropy,
+            acts,
+        } = &self.workload;
+        let mut host = setting.prepare(*entropy)?;
+        host.clients.write_transcript();
+        let tape = host.tape().clone();
+        let before = tape.calls().len();
+        if let Trouble::Call(planned) = trouble {
+            planned.inject(tape.disk());
+        }
+        let (mut was_not_opened, mut has_stopped) = (false, false);
+        for (index, act) in acts.iter().enumerate() {
+            if host.partition().is_stopped() {
+                break;
+            }
+            if matches!(trouble, Trouble::FullDisk(from) if from == index) {
+                let used = tape.disk().used_bytes();
+                tape.disk().set_capacity_bytes(Some(used));
+            }
+            match act {
+                Act::Play(step) => host.play(*step)?,
+                Act::Wait => wait(&mut host)?,
+                Act::Restart { is_clean } => {
+                    host.end(*is_clean)?;
+                    has_stopped |= host.partition().is_stopped();
+                    let now = host.now();
+                    let epoch = entropy.wrapping_add(index as u64);
+                    host = match host.restart(epoch) {
+                        Ok(next) => next,
+                        Err(not) if is_of_the_disk(trouble, &not.error) => {
+                            was_not_opened = true;
+                            heal(tape.disk());
+                            let salt = epoch.wrapping_add(1000);
+                            Host::open(tape.clone(), *setting, not.clients, now, salt)
+                                .map_err(|not| violation("without the fault", &not.error))?
+                        }
+                        Err(not) => return Err(violation("at a restart", &not.error)),
+                    };
+                }
+            }
+        }
+        let calls = tape.calls().split_off(before);
+        has_stopped |= host.partition().is_stopped();
+        Ok(Played {
+            has_stopped,
+            host,
+            calls,
+            was_not_opened,
+        })
+    }
+
+    fn judge(
+        &mut self,
+        planned: Planned,
+        played: &Played,
+        transcript: &[String],
+    ) -> Result<(), Violation> {
+        let clients = &played.host.clients;
+        if planned.is_invisible() {
+            let changed = clients
+                .transcript()
+                .iter()
+                .zip(transcript)
+                .find(|(now, before)| now != before);
+            if changed.is_some() || clients.transcript().len() != transcript.len() {
+                return Err(Violation {
+                    promise: "interruptions and short writes are invisible",
+                    seen: format!("{changed:?}"),
+                });
+            }
+            self.counts.invisible += 1;
+        } else if played.has_stopped {
+            self.counts.stopped += 1;
+        } else if played.was_not_opened {
+            self.counts.not_opened += 1;
+        } else if clients.busy() > 0 {
+            self.counts.out_of_space += 1;
+        } else if planned.fault == Fault::Enospc || clients.unread() > 0 {
+            self.counts.harmless += 1;
+        } else {
+            return Err(Violation {
+                promise: "failures are noticed",
+                seen: "a call failed, and everything went on".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// What was promised holds: for those who go on, for the next process, and after a power cut.
+    fn check_aftermath(&mut self, mut host: Host) -> Result<(), Violation> {
+        if host.partition().is_stopped() {
+            check_stopped(&mut host)?;
+        } else {
+            // Space for settlements is kept: a full disk can be drained.
+            host.play(Step::Peek)?;
+        }
+        let clients = host.known()?;
+        let disk = host.tape().disk().clone();
+        heal(&disk);
+        let (killed, random) = (disk.kill(), &mut self.random);
+        let cut = disk.crash(&mut |end| random.below_u32(end.max(1)));
+        self.reopen(&host, killed.kill(), clients.clone())?;
+        self.reopen(&host, cut, clients.clone())?;
+        // What the next process shows is not lost with the page cache that it came from.
+        let mut shown = self.open(&host, killed, clients)?;
+        shown.play(Step::Peek)?;
+        let clients = shown.known()?;
+        let lost = shown.tape().disk().crash(&mut |_| 0);
+        self.reopen(&shown, lost, clients)?;
+        if !host.partition().is_stopped() {
+            wait(&mut host)?;
+            wait(&mut host)?;
+            host.use_once()?;
+            host.drain()?;
+        }
+        Ok(())
+    }
+
+    fn reopen(
+        &mut self,
+        host: &Host,
+        disk: FaultyStorage,
+        clients: Clients,
+    ) -> Result<(), Violation> {
+        let mut host = self.open(host, disk, clients)?;
+        host.drain()?;
+        host.use_once()
+    }
+
+    fn open(
+        &mut self,
+        host: &Host,
+        disk: FaultyStorage,
+        clients: Clients,
+    ) -> Result<Host, Violation> {
+        let setting = self.workload.setting.plain();
+        let entropy = self.random.next();
+        Host::open(Tape::new(disk), setting, clients, host.now(), entropy)
+            .map_err(|not| violation("after the fault", &not.error))
+    }
+
+    fn note(&mut self, place: std::fmt::Arguments<'_>) {
+        self.place.clear();
+        let _ = self.place.write_fmt(place);
+        if self.trace {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stdout(), "{}", self.place);
+        }
+    }
+}
+
+/// Nothing is answered with success any more, reads included.
+fn check_stopped(host: &mut Host) -> Result<(), Violation> {
+    for step in [Step::Send, Step::Peek, Step::CreateQueue] {
+        let (asked, stopped) = (host.clients.asked(), host.clients.stopped());
+        host.play(step)?;
+        if host.clients.stopped() - stopped < host.clients.asked() - asked {
+            return Err(Violation {
+                promise: "a partition that has stopped answers nothing",
+                seen: format!("{step} was answered"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_of_the_disk(trouble: Trouble, error: &OpenPartitionError) -> bool {
+    let is_full = matches!(error, OpenPartitionError::Log(OpenError::NoSpace { .. }));
+    match trouble {
+        Trouble::Nothing => false,
+        Trouble::FullDisk(_) => is_full,
+        Trouble::Call(_) => {
+            is_full
+                || matches!(
+                    error,
+                    OpenPartitionError::Log(OpenError::Io(_)) | OpenPartitionError::Commit(_)
+                )
+        }
+    }
+}
+
+fn heal(disk: &FaultyStorage) {
+    disk.clear_faults();
+    disk.set_capacity_bytes(None);
+}
+
+/// Sends until there is no space, and then reads and deletes, for which there must be some.
+fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
+    let broken = |seen: String| {
+        Err(Violation {
+            promise: "a full disk can be drained",
+            seen,
+        })
+    };
+    let busy = host.clients.busy();
+    for _ in 0..100 {
+        // The queue may be gone; if it cannot be made again there is nothing to fill.
+        host.ask(create_queue())?;
+        host.play(Step::Send)?;
+        if host.clients.busy() > busy || host.partition().is_stopped() {
+            break;
+        }
+    }
+    if host.partition().is_stopped() {
+        let failed = host.partition().log().failed();
+        return broken(format!("it stopped: {failed:?}"));
+    }
+    if host.clients.busy() == busy {
+        return broken("100 messages found room on a full disk".to_owned());
+    }
+    for step in [Step::Peek, Step::Delete, Step::Delete, Step::Peek] {
+        if step == Step::Delete && host.clients.last_held().is_none() {
+            continue;
+        }
+        let busy = host.clients.busy();
+        let setting = host.setting();
+        host.set(setting.plain());
+        host.play(step)?;
+        host.set(setting);
+        if host.clients.busy() > busy || host.partition().is_stopped() {
+            return broken(format!("{step} was refused"));
+        }
+    }
+    Ok(())
+}

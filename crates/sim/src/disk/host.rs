@@ -1,0 +1,366 @@
+//! The machine that a partition runs on: it carries out the partition's jobs on a disk, passes
+//! answers on to the clients, and forks the disk with what the clients know.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kew_broker::{OpenPartitionError, Partition, Reply, TurnEnd};
+use kew_engine::{Command, Timestamp};
+use kew_log::{FaultyStorage, Job, JobKind, Recovery};
+
+use super::clients::Clients;
+use super::setting::{Background, Setting, Traffic};
+use super::step::{Step, create_queue, queue_name, receive, send};
+use super::tape::Tape;
+use crate::checker::Violation;
+
+/// A partition that runs.
+pub(super) struct Host {
+    pub(super) clients: Clients,
+    partition: Partition<u64>,
+    tape: Tape,
+    setting: Setting,
+    now: Timestamp,
+    commands: VecDeque<(u64, Command)>,
+    /// Slow jobs that wait for the next step.
+    later: VecDeque<Job>,
+    recovery: Recovery,
+    points: Vec<Point>,
+    damage: Damage,
+}
+
+/// Whether the disk may have changed what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Forbidden,
+    Allowed,
+}
+
+/// Where the power could have gone off: what was on its way to the disk, and what clients knew.
+#[derive(Clone)]
+pub(super) struct Point {
+    pub(super) call: usize,
+    pub(super) disk: FaultyStorage,
+    pub(super) clients: Arc<Clients>,
+    pub(super) now: Timestamp,
+}
+
+/// A partition that could not be opened, with the clients that wait for it.
+pub(super) struct NotOpened {
+    pub(super) error: OpenPartitionError,
+    pub(super) clients: Clients,
+}
+
+/// More turns than any step needs: past it something waits for ever.
+const TURNS_MAX: u32 = 1000;
+
+/// When every world begins.
+pub(super) const BEGINNING: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+
+impl Host {
+    /// Opens what is on the disk.
+    pub(super) fn open(
+        tape: Tape,
+        setting: Setting,
+        clients: Clients,
+        now: Timestamp,
+        entropy: u64,
+    ) -> Result<Self, Box<NotOpened>> {
+        let mut secret = [7; 16];
+        secret[..8].copy_from_slice(&entropy.to_le_bytes());
+        match Partition::open(&tape, setting.options(), entropy, secret, now) {
+            Ok((partition, recovery)) => Ok(Self {
+                now: now.max(partition.state().last_event_at()),
+                clients,
+                partition,
+                tape,
+                setting,
+                commands: VecDeque::new(),
+                later: VecDeque::new(),
+                recovery,
+                points: Vec::new(),
+                damage: Damage::Forbidden,
+            }),
+            Err(error) => Err(Box::new(NotOpened { error, clients })),
+        }
+    }
+
+    /// Plays one step to its end.
+    pub(super) fn play(&mut self, step: Step) -> Result<(), Violation> {
+        self.now = self.now.plus_ms(7);
+        match step.command(&mut self.clients) {
+            Some(command) => self.ask(command),
+            None => self.by_itself(step),
+        }
+    }
+
+    fn by_itself(&mut self, step: Step) -> Result<(), Violation> {
+        self.carry_out_later()?;
+        if step == Step::Snapshot {
+            self.partition.snapshot();
+        } else {
+            self.partition.mark();
+        }
+        self.run_jobs()
+    }
+
+    /// Asks for one thing, among what others ask at the same time.
+    pub(super) fn ask(&mut self, command: Command) -> Result<(), Violation> {
+        self.carry_out_later()?;
+        match self.setting.traffic {
+            Traffic::OneByOne => {
+                self.push(command);
+                self.serve()
+            }
+            Traffic::OneCommit => {
+                self.push(self.of_another());
+                self.turn()?;
+                self.push(command);
+                self.serve()
+            }
+            Traffic::Overlapped => {
+                self.push(self.of_another());
+                self.turn()?;
+                let commit = self.partition.next_job();
+                self.push(command);
+                self.turn()?;
+                if let Some(job) = commit {
+                    self.carry_out(job)?;
+                }
+                self.serve()
+            }
+        }
+    }
+
+    /// Asks for several things in one turn.
+    pub(super) fn ask_all(&mut self, commands: Vec<Command>) -> Result<(), Violation> {
+        self.carry_out_later()?;
+        for command in commands {
+            self.push(command);
+        }
+        self.serve()
+    }
+
+    fn of_another(&self) -> Command {
+        send(&self.clients, "of another", None, 0)
+    }
+
+    fn push(&mut self, command: Command) {
+        let ticket = self.clients.ask(command.clone(), self.now);
+        self.commands.push_back((ticket, command));
+    }
+
+    /// Turns and jobs until everything that was asked is decided and durable.
+    fn serve(&mut self) -> Result<(), Violation> {
+        for _ in 0..TURNS_MAX {
+            let end = self.turn()?;
+            self.run_jobs()?;
+            if end == TurnEnd::WaitForJob {
+                self.carry_out_later()?;
+            }
+            if self.commands.is_empty() || self.partition.is_stopped() {
+                return Ok(());
+            }
+        }
+        Err(Violation {
+            promise: "liveness",
+            seen: format!("{:?} waits for ever", self.commands.front()),
+        })
+    }
+
+    fn turn(&mut self) -> Result<TurnEnd, Violation> {
+        let mut replies = Vec::new();
+        let end = self
+            .partition
+            .turn(self.now, &mut self.commands, &mut replies);
+        self.take_in(replies)?;
+        Ok(end)
+    }
+
+    fn run_jobs(&mut self) -> Result<(), Violation> {
+        while let Some(job) = self.partition.next_job() {
+            if self.setting.background == Background::Later && job.kind() != JobKind::Commit {
+                self.later.push_back(job);
+            } else {
+                self.carry_out(job)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out the slow jobs that were put off, and what follows from them.
+    pub(super) fn carry_out_later(&mut self) -> Result<(), Violation> {
+        while let Some(job) = self.later.pop_front() {
+            self.carry_out(job)?;
+            self.run_jobs()?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, job: Job) -> Result<(), Violation> {
+        let outcome = job.run(&self.tape);
+        self.keep_points()?;
+        let mut replies = Vec::new();
+        // Whoever injects faults looks at whether it has stopped.
+        let _ = self.partition.complete(outcome, &mut replies);
+        self.take_in(replies)
+    }
+
+    fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {
+        replies
+            .into_iter()
+            .try_for_each(|(ticket, reply)| self.clients.answer(ticket, reply))
+    }
+
+    /// Pairs the tape's forks with what clients know now.
+    fn keep_points(&mut self) -> Result<(), Violation> {
+        let forks = self.tape.take_forks();
+        if forks.is_empty() {
+            return Ok(());
+        }
+        let clients = Arc::new(self.known()?);
+        let now = self.now;
+        self.points.extend(forks.into_iter().map(|fork| Point {
+            call: fork.call,
+            disk: fork.disk,
+            clients: Arc::clone(&clients),
+            now,
+        }));
+        Ok(())
+    }
+
+    /// What clients know if nothing is answered any more.
+    pub(super) fn known(&self) -> Result<Clients, Violation> {
+        let mut clients = self.clients.clone();
+        clients.give_up()?;
+        Ok(clients)
+    }
+
+    /// Points from now on.
+    pub(super) fn record(&mut self) {
+        self.tape.record();
+    }
+
+    /// All points, and the one where everything has come to rest.
+    pub(super) fn into_points(mut self) -> Result<Vec<Point>, Violation> {
+        self.carry_out_later()?;
+        self.tape.fork_now();
+        self.keep_points()?;
+        Ok(self.points)
+    }
+
+    /// Receives and deletes until the queue is empty for good, and checks that all showed.
+    ///
+    /// Messages were last hidden for 20 seconds at most.
+    pub(super) fn drain(&mut self) -> Result<(), Violation> {
+        for _ in 0..3 {
+            let peek = Command::Peek {
+                queue: queue_name(),
+                count: 32,
+            };
+            let read = Command::ReadQueue {
+                queue: queue_name(),
+            };
+            self.ask_all(vec![read, peek, receive(32, 20)])?;
+            let mut deletes = Vec::new();
+            while let Some((message, receipt)) = self.clients.take_held() {
+                deletes.push(Command::Delete {
+                    queue: queue_name(),
+                    message,
+                    receipt,
+                });
+            }
+            self.ask_all(deletes)?;
+            self.now = self.now.plus_ms(21_000);
+        }
+        if self.partition.is_stopped() {
+            return Err(Violation {
+                promise: "liveness",
+                seen: format!(
+                    "stopped without a fault: {:?}",
+                    self.partition.log().failed()
+                ),
+            });
+        }
+        if let (Damage::Forbidden, Some(place)) = (self.damage, self.clients.damage().first()) {
+            return Err(Violation {
+                promise: "no damage without a cause",
+                seen: format!("a body is damaged: {place:?}"),
+            });
+        }
+        self.clients.check_drained(self.now)
+    }
+
+    /// Bodies may be damaged from now on, if that is said.
+    pub(super) fn allow_damage(&mut self) {
+        self.damage = Damage::Allowed;
+    }
+
+    /// Whether the partition can be used: creates the queue, sends and receives.
+    pub(super) fn use_once(&mut self) -> Result<(), Violation> {
+        let busy = self.clients.busy();
+        self.ask_all(vec![
+            create_queue(),
+            send(&self.clients, "probe", None, 0),
+            receive(1, 20),
+        ])?;
+        if self.clients.busy() > busy || self.partition.is_stopped() {
+            return Err(Violation {
+                promise: "liveness",
+                seen: "busy or stopped though nothing is wrong".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Ends this process: nobody is answered any more. A clean end leaves a mark.
+    pub(super) fn end(&mut self, is_clean: bool) -> Result<(), Violation> {
+        if is_clean {
+            self.by_itself(Step::Mark)?;
+        }
+        self.clients.give_up()
+    }
+
+    /// Begins the next process on the same disk, with the faults that it has.
+    pub(super) fn restart(self, entropy: u64) -> Result<Self, Box<NotOpened>> {
+        let Self {
+            clients,
+            partition,
+            tape,
+            setting,
+            now,
+            ..
+        } = self;
+        drop(partition);
+        Self::open(tape, setting, clients, now, entropy)
+    }
+
+    /// Goes on in another way.
+    pub(super) fn set(&mut self, setting: Setting) {
+        self.setting = setting;
+    }
+
+    pub(super) fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    pub(super) fn pass_time(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+    }
+
+    pub(super) fn partition(&self) -> &Partition<u64> {
+        &self.partition
+    }
+
+    pub(super) fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    pub(super) fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+}

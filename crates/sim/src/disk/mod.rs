@@ -1,0 +1,27 @@
+//! Power cuts, failing calls and bit rot, at the level of a whole partition.
+//!
+//! The simulation draws its faults at random. Here they are enumerated: every short sequence of
+//! operations with a power cut at every storage call, every call of a workload with every error
+//! of the operating system, every kind of damage in every kind of file. What clients saw decides,
+//! through the same checker: nothing here knows how the log keeps its promises.
+//!
+//! Every choice follows from a seed. A [`Failure`] names the case, and the environment variable
+//! that replays it.
+
+mod clients;
+mod failure;
+mod faults;
+mod host;
+mod power;
+mod rot;
+mod setting;
+mod step;
+mod tape;
+mod workload;
+
+pub use failure::Failure;
+pub use faults::{FaultCounts, fail_every_call};
+pub use power::{Cut, PowerCounts, cut_power, sequences};
+pub use rot::{RotCounts, TailDamage, damage_tail, rot};
+pub use setting::Setting;
+pub use step::Step;

@@ -1,0 +1,533 @@
+//! Bit rot: damage to every kind of file of a partition that was closed in order.
+//!
+//! Worlds are closed with marks that have room for two pages, so that no single damage takes the
+//! last batch together with all that proves it. What the format declares ambiguous without such
+//! marks is shown by [`damage_tail`] alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kew_broker::OpenPartitionError;
+use kew_engine::Timestamp;
+use kew_log::{FaultyStorage, OpenError};
+
+use super::clients::Clients;
+use super::failure::{Failure, guard};
+use super::host::Host;
+use super::setting::{Setting, violation};
+use super::step::Step;
+use super::tape::Tape;
+use super::workload::{Act, Workload, wait};
+use crate::checker::Violation;
+use crate::random::Stream;
+
+const SECTOR_SIZE: usize = 512;
+const PAGE_SIZE: usize = 4096;
+
+/// How much of the log before the marks counts as its last acknowledged batches.
+const LAST_BATCHES_BYTES: usize = 5000;
+
+/// What was injected, and what came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RotCounts {
+    /// Partitions that were closed in order.
+    pub worlds: u64,
+    /// Damages, one at a time; each changed something.
+    pub injections: u64,
+    /// By kind: one bit, a sector of garbage, a file cut short.
+    pub bits: u64,
+    /// See above.
+    pub sectors: u64,
+    /// See above.
+    pub truncations: u64,
+    /// A block has the content that it had once.
+    pub stale: u64,
+    /// A block has the content of another place.
+    pub misdirected: u64,
+    /// The same, and the other place has what it had once.
+    pub misdirected_away: u64,
+    /// Of all these, in the last acknowledged batches and the marks behind them.
+    pub in_last_batches: u64,
+    /// In segments, in snapshots, and in other files.
+    pub in_segments: u64,
+    /// See above.
+    pub in_snapshots: u64,
+    /// See above.
+    pub in_others: u64,
+    /// The start was refused, and the damaged file named.
+    pub refused: u64,
+    /// Everything acknowledged was there and unchanged.
+    pub harmless: u64,
+    /// Damaged bodies were named when they were read; all others were there and unchanged.
+    pub bodies: u64,
+    /// Snapshots that were passed over for an older one.
+    pub snapshots_passed_over: u64,
+}
+
+impl RotCounts {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.worlds += other.worlds;
+        self.injections += other.injections;
+        self.bits += other.bits;
+        self.sectors += other.sectors;
+        self.truncations += other.truncations;
+        self.stale += other.stale;
+        self.misdirected += other.misdirected;
+        self.misdirected_away += other.misdirected_away;
+        self.in_last_batches += other.in_last_batches;
+        self.in_segments += other.in_segments;
+        self.in_snapshots += other.in_snapshots;
+        self.in_others += other.in_others;
+        self.refused += other.refused;
+        self.harmless += other.harmless;
+        self.bodies += other.bodies;
+        self.snapshots_passed_over += other.snapshots_passed_over;
+    }
+}
+
+/// Damages the partition of one world in `injections` ways, one after the other.
+pub fn rot(seed: u64, world: u64, injections: u64, trace: bool) -> Result<RotCounts, Box<Failure>> {
+    let case = format!("rot/{world}");
+    guard(&case, seed, |place| {
+        let mut random = Stream::new(seed, &case);
+        let closed = Closed::draw(&mut random)?;
+        let mut counts = RotCounts {
+            worlds: 1,
+            ..RotCounts::default()
+        };
+        for number in 0..injections {
+            let Some(damage) = closed.damage(&mut random) else {
+                continue;
+            };
+            place.clear();
+            let _ = write!(place, "injection {number}, {damage}");
+            if trace {
+                use std::io::Write as _;
+                let _ = writeln!(std::io::stdout(), "{place}");
+            }
+            closed.check(&damage, random.next(), &mut counts)?;
+        }
+        Ok(counts)
+    })
+}
+
+/// What becomes of damage in the last acknowledged batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TailDamage {
+    /// The start is refused.
+    Refused,
+    /// The batch is cut as a torn tail, and named; all before it is there.
+    Cut,
+}
+
+/// Acknowledges two messages, perhaps marks the log, and flips one bit of the second.
+///
+/// Without the mark nothing on the disk tells that the batch was ever whole: the format says so,
+/// and this is the one place that shows it.
+pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure>> {
+    guard("rot/tail", seed, |place| {
+        let setting = Setting::ALL[0];
+        let mut host = setting.prepare(seed)?;
+        host.play(Step::Send)?;
+        let log = host.partition().log();
+        let span = log.segments().last().expect("a log has a segment");
+        let file = format!("segment-{:020}", span.number);
+        let offset = log.end().as_u64() - span.base.as_u64();
+        host.play(Step::Send)?;
+        let mut clients = host.known()?;
+        if is_marked {
+            host.play(Step::Mark)?;
+        }
+        let disk = host.tape().disk().kill();
+        disk.flip(&file, offset + 300, 0x10);
+        let _ = write!(place, "one bit of {file} at {}", offset + 300);
+        clients.excuse_last();
+        let mut host = match Host::open(Tape::new(disk), setting, clients, host.now(), seed) {
+            Ok(host) => host,
+            Err(not) => {
+                let named = OpenPartitionError::to_string(&not.error);
+                assert!(named.contains(&format!("{file} is damaged at byte {offset}")));
+                return Ok(TailDamage::Refused);
+            }
+        };
+        let cut = host.recovery().tail_cut.clone().expect("what is cut is named");
+        assert_eq!((cut.file, cut.offset), (file, offset));
+        host.drain()?;
+        host.use_once()?;
+        Ok(TailDamage::Cut)
+    })
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+
+/// A partition that was closed in order: all that its clients know is on the disk, and proven.
+struct Closed {
+    setting: Setting,
+    disk: FaultyStorage,
+    contents: Contents,
+    /// What was in the files once, oldest first.
+    past: Vec<Contents>,
+    clients: Clients,
+    now: Timestamp,
+    /// The segment with the marks, and where its last batches lie, marks included.
+    last_segment: String,
+    last_batches: std::ops::Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bit,
+    Sector,
+    Truncation,
+    Stale,
+    Misdirected,
+    MisdirectedAway,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [
+        Self::Bit,
+        Self::Sector,
+        Self::Truncation,
+        Self::Stale,
+        Self::Misdirected,
+        Self::MisdirectedAway,
+    ];
+}
+
+/// Other bytes than were written, or fewer, in one place or two.
+struct Damage {
+    kind: Kind,
+    places: Vec<Place>,
+}
+
+struct Place {
+    file: String,
+    offset: usize,
+    /// What is there now; nothing is left from there on if it is cut.
+    bytes: Option<Vec<u8>>,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.kind)?;
+        for place in &self.places {
+            let length = place.bytes.as_ref().map_or(0, Vec::len);
+            write!(f, ", {} at {} ({length} bytes)", place.file, place.offset)?;
+        }
+        Ok(())
+    }
+}
+
+impl Closed {
+    fn draw(random: &mut Stream) -> Result<Self, Violation> {
+        let Workload {
+            setting,
+            entropy,
+            acts,
+        } = Workload::draw(random);
+        let setting = setting.plain();
+        let mut host = setting.prepare(entropy)?;
+        let mut past = Vec::new();
+        for (act, epoch) in acts.into_iter().zip(1..) {
+            past.push(contents(host.tape().disk()));
+            match act {
+                Act::Play(step) => host.play(step)?,
+                Act::Wait => wait(&mut host)?,
+                Act::Restart { is_clean } => {
+                    host.end(is_clean)?;
+                    host = host
+                        .restart(entropy.wrapping_add(epoch))
+                        .map_err(|not| violation("at a restart", &not.error))?;
+                }
+            }
+        }
+        past.push(contents(host.tape().disk()));
+        for _ in 0..random.below(3) {
+            host.play(Step::CreateQueue)?;
+            host.play(Step::Send)?;
+        }
+        past.push(contents(host.tape().disk()));
+        Self::close(host, setting, past, random)
+    }
+
+    /// Closes a partition with marks in two pages, and half of the time with a snapshot.
+    fn close(
+        mut host: Host,
+        setting: Setting,
+        past: Vec<Contents>,
+        random: &mut Stream,
+    ) -> Result<Self, Violation> {
+        if random.happens(500) {
+            host.play(Step::Snapshot)?;
+        }
+        // At least one batch follows, so that a mark is due.
+        while {
+            host.play(Step::CreateQueue)?;
+            host.play(Step::Send)?;
+            host.partition().log().space().active_room_bytes < 3 * PAGE_SIZE as u64
+        } {}
+        if random.happens(300) {
+            host.play(Step::Snapshot)?;
+        }
+        let log = host.partition().log();
+        let batches_end = log.end();
+        let span = log.segments().last().expect("a log has a segment");
+        let last_segment = format!("segment-{:020}", span.number);
+        host.end(true)?;
+        let offset = |position: kew_log::LogPosition| {
+            usize::try_from(position.as_u64() - span.base.as_u64()).expect("an offset in memory")
+        };
+        let marks_end = offset(host.partition().log().end());
+        assert!(
+            marks_end / PAGE_SIZE > offset(batches_end) / PAGE_SIZE,
+            "the second mark lies in a page of its own"
+        );
+        let begin = offset(batches_end)
+            .saturating_sub(LAST_BATCHES_BYTES)
+            .max(PAGE_SIZE);
+        let disk = host.tape().disk().kill();
+        Ok(Self {
+            setting,
+            contents: contents(&disk),
+            disk,
+            past,
+            clients: host.known()?,
+            now: host.now(),
+            last_segment,
+            last_batches: begin..marks_end,
+        })
+    }
+
+    /// Something that changes something, if a few attempts find it.
+    fn damage(&self, random: &mut Stream) -> Option<Damage> {
+        (0..50).find_map(|_| {
+            let kind = Kind::ALL[random.index(Kind::ALL.len())];
+            let places = self.places(kind, random)?;
+            let changes = places.iter().all(|place| {
+                let now = self
+                    .contents
+                    .get(&place.file)
+                    .map(|content| &content[place.offset..]);
+                match &place.bytes {
+                    Some(bytes) => now.is_some_and(|now| !now.starts_with(bytes)),
+                    None => now.is_some_and(|now| !now.is_empty()),
+                }
+            });
+            changes.then_some(Damage { kind, places })
+        })
+    }
+
+    fn places(&self, kind: Kind, random: &mut Stream) -> Option<Vec<Place>> {
+        let (file, at) = self.target(random);
+        let size = [SECTOR_SIZE, PAGE_SIZE][random.index(2)];
+        let content = &self.contents[&file];
+        let place = |file: &str, offset: usize, bytes: Option<&[u8]>| Place {
+            file: file.to_owned(),
+            offset,
+            bytes: bytes.map(<[u8]>::to_vec),
+        };
+        Some(match kind {
+            Kind::Bit => {
+                let bit = 1_u8 << random.below(8);
+                vec![place(&file, at, Some(&[content[at] ^ bit]))]
+            }
+            Kind::Sector => {
+                let offset = at / SECTOR_SIZE * SECTOR_SIZE;
+                let count = SECTOR_SIZE.min(content.len() - offset);
+                let fill = random.below(3);
+                let garbage: Vec<u8> = (0..count)
+                    .map(|_| match fill {
+                        0 => 0,
+                        1 => 0xff,
+                        _ => random.next().to_le_bytes()[0],
+                    })
+                    .collect();
+                vec![place(&file, offset, Some(&garbage))]
+            }
+            Kind::Truncation => vec![place(&file, at, None)],
+            Kind::Stale => {
+                let (offset, once) = self.once(&file, at, size, random)?;
+                vec![place(&file, offset, Some(once))]
+            }
+            Kind::Misdirected => {
+                let (source, offset) = self.target(random);
+                let bytes = block(&self.contents[&source], offset, size);
+                let offset = at / size * size;
+                let count = bytes.len().min(content.len() - offset);
+                vec![place(&file, offset, Some(&bytes[..count]))]
+            }
+            Kind::MisdirectedAway => {
+                // The block that should have been written is missed where it belongs. To another
+                // file, so that what proves the missing one is still there.
+                let (other, offset) = self.target(random);
+                if other == file {
+                    return None;
+                }
+                let (from, once) = self.once(&file, at, size, random)?;
+                let bytes = block(content, from, size);
+                let offset = offset / size * size;
+                let count = bytes.len().min(self.contents[&other].len() - offset);
+                vec![
+                    place(&file, from, Some(once)),
+                    place(&other, offset, Some(&bytes[..count])),
+                ]
+            }
+        })
+    }
+
+    /// A byte of a file: often of the last batches, mostly of what is in use.
+    fn target(&self, random: &mut Stream) -> (String, usize) {
+        if random.happens(400) {
+            let offset = self.last_batches.start + random.index(self.last_batches.len());
+            return (self.last_segment.clone(), offset);
+        }
+        let names: Vec<&String> = self
+            .contents
+            .iter()
+            .filter(|(name, content)| {
+                !content.is_empty() && (!name.starts_with("ballast") || random.happens(50))
+            })
+            .map(|(name, _)| name)
+            .collect();
+        let file = names[random.index(names.len())];
+        let content = &self.contents[file];
+        let mut offset = random.index(content.len());
+        for _ in 0..20 {
+            let sector = block(content, offset, SECTOR_SIZE);
+            if sector.iter().any(|byte| *byte != 0) {
+                break;
+            }
+            offset = random.index(content.len());
+        }
+        (file.clone(), offset)
+    }
+
+    /// The block around a byte, as it was at some time when it was another.
+    fn once(
+        &self,
+        file: &str,
+        at: usize,
+        size: usize,
+        random: &mut Stream,
+    ) -> Option<(usize, &[u8])> {
+        let now = block(&self.contents[file], at, size);
+        let mut versions: Vec<&[u8]> = self
+            .past
+            .iter()
+            .filter_map(|past| past.get(file))
+            .filter(|content| content.len() > at)
+            .map(|content| block(content, at, size))
+            .filter(|once| once.len() == now.len() && *once != now)
+            .collect();
+        versions.dedup();
+        if versions.is_empty() {
+            return None;
+        }
+        Some((at / size * size, versions[random.index(versions.len())]))
+    }
+
+    /// Opens the damaged partition, and accepts nothing but the three outcomes that are allowed.
+    fn check(
+        &self,
+        damage: &Damage,
+        entropy: u64,
+        counts: &mut RotCounts,
+    ) -> Result<(), Violation> {
+        self.count(damage, counts);
+        let disk = self.disk.kill();
+        for place in &damage.places {
+            let offset = place.offset as u64;
+            match &place.bytes {
+                Some(bytes) => disk.corrupt(&place.file, offset, bytes),
+                None => disk.truncate(&place.file, offset),
+            }
+        }
+        let tape = Tape::new(disk);
+        let clients = self.clients.clone();
+        let mut host = match Host::open(tape, self.setting, clients, self.now, entropy) {
+            Ok(host) => host,
+            Err(not) => {
+                counts.refused += 1;
+                return check_refusal(damage, &not.error);
+            }
+        };
+        host.allow_damage();
+        let warned = host.recovery().warnings.len() as u64;
+        counts.snapshots_passed_over += warned;
+        host.drain()?;
+        host.use_once()?;
+        if host.clients.damage().is_empty() {
+            counts.harmless += 1;
+        } else {
+            counts.bodies += 1;
+        }
+        for (file, offset) in host.clients.damage() {
+            // A body's checksum lies just before it, and the body is what is named.
+            check_place(damage, file, offset - 4)?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, damage: &Damage, counts: &mut RotCounts) {
+        counts.injections += 1;
+        *match damage.kind {
+            Kind::Bit => &mut counts.bits,
+            Kind::Sector => &mut counts.sectors,
+            Kind::Truncation => &mut counts.truncations,
+            Kind::Stale => &mut counts.stale,
+            Kind::Misdirected => &mut counts.misdirected,
+            Kind::MisdirectedAway => &mut counts.misdirected_away,
+        } += 1;
+        let place = &damage.places[0];
+        let is_last = place.file == self.last_segment && self.last_batches.contains(&place.offset);
+        counts.in_last_batches += u64::from(is_last);
+        *match place.file.split('-').next() {
+            Some("segment") => &mut counts.in_segments,
+            Some("snapshot") => &mut counts.in_snapshots,
+            _ => &mut counts.in_others,
+        } += 1;
+    }
+}
+
+fn contents(disk: &FaultyStorage) -> Contents {
+    let names = disk.files().into_iter().map(|(name, _)| name);
+    names
+        .map(|name| {
+            let content = disk.content(&name).expect("a name has its file");
+            (name, content)
+        })
+        .collect()
+}
+
+/// The aligned block around a byte.
+fn block(content: &[u8], at: usize, size: usize) -> &[u8] {
+    let begin = at / size * size;
+    &content[begin..content.len().min(begin + size)]
+}
+
+/// A refusal is for damage, and names a file that is damaged, and a place in it before the end of
+/// the damage: what begins there is not whole.
+fn check_refusal(damage: &Damage, error: &OpenPartitionError) -> Result<(), Violation> {
+    match error {
+        OpenPartitionError::Log(OpenError::Corrupt { file, offset, .. }) => {
+            check_place(damage, file, *offset)
+        }
+        _ => Err(violation("after bit rot", error)),
+    }
+}
+
+fn check_place(damage: &Damage, file: &str, offset: u64) -> Result<(), Violation> {
+    let is_named = damage.places.iter().any(|place| {
+        let end = place.offset + place.bytes.as_ref().map_or(usize::MAX / 2, Vec::len);
+        place.file == file && offset < end as u64
+    });
+    if is_named {
+        return Ok(());
+    }
+    Err(Violation {
+        promise: "damage is named with file and offset",
+        seen: format!("{file} at {offset} is named"),
+    })
+}

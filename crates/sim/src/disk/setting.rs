@@ -1,0 +1,205 @@
+//! The worlds that sequences begin in, and how their partition is driven.
+
+use kew_broker::PartitionOptions;
+use kew_engine::Command;
+use kew_log::{FaultyStorage, LogOptions};
+
+use super::clients::Clients;
+use super::host::{BEGINNING, Host};
+use super::step::{Step, create_queue, queue_name, send};
+use super::tape::Tape;
+use crate::checker::Violation;
+
+/// A world, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// What failures and replays call it.
+    pub name: &'static str,
+    pub(super) start: Start,
+    pub(super) traffic: Traffic,
+    pub(super) background: Background,
+}
+
+/// What has happened before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// A new log with one message.
+    Fresh,
+    /// Segments were used again several times: their old records look like new ones.
+    Recycled,
+    /// The same, and the active segment is full.
+    Full,
+    /// Processes were killed in the middle of commits: what they wrote is in the page cache alone.
+    Killed,
+}
+
+/// What else is under way when a client asks for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// Nothing.
+    OneByOne,
+    /// Another client's message, in the same commit and in another batch.
+    OneCommit,
+    /// Another client's message, whose commit is on its way.
+    Overlapped,
+}
+
+/// When slow jobs are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Background {
+    /// Before anything else is asked.
+    AtOnce,
+    /// After the next commit.
+    Later,
+}
+
+impl Setting {
+    /// Every world that sequences are played in.
+    pub const ALL: [Self; 6] = [
+        Self::new("fresh", Start::Fresh, Traffic::OneByOne, Background::AtOnce),
+        Self::new(
+            "recycled",
+            Start::Recycled,
+            Traffic::OneByOne,
+            Background::AtOnce,
+        ),
+        Self::new("full", Start::Full, Traffic::OneByOne, Background::Later),
+        Self::new(
+            "one-commit",
+            Start::Recycled,
+            Traffic::OneCommit,
+            Background::Later,
+        ),
+        Self::new(
+            "overlapped",
+            Start::Full,
+            Traffic::Overlapped,
+            Background::AtOnce,
+        ),
+        Self::new(
+            "killed",
+            Start::Killed,
+            Traffic::OneByOne,
+            Background::AtOnce,
+        ),
+    ];
+
+    const fn new(
+        name: &'static str,
+        start: Start,
+        traffic: Traffic,
+        background: Background,
+    ) -> Self {
+        Self {
+            name,
+            start,
+            traffic,
+            background,
+        }
+    }
+
+    /// Segments so small that a few messages fill one.
+    pub(super) fn options(self) -> PartitionOptions {
+        PartitionOptions {
+            log: LogOptions {
+                segment_size_first_bytes: 20 * 1024,
+                segment_size_max_bytes: 20 * 1024,
+                batch_size_max_bytes: 8 * 1024,
+                turn_space_min_bytes: 5 * 1024,
+                settlement_reserve_bytes: 8 * 1024,
+                ballast_size_bytes: 32 * 1024,
+                // Most bodies are read from the disk.
+                recent_bytes_max: 2 * 1024,
+                ..LogOptions::default()
+            },
+            command_size_bytes_max: 4 * 1024,
+            snapshot_after_bytes: u64::MAX,
+            tick_budget: 8,
+        }
+    }
+
+    /// The same with one client, and nothing at the same time.
+    pub(super) fn plain(self) -> Self {
+        Self {
+            traffic: Traffic::OneByOne,
+            background: Background::AtOnce,
+            ..self
+        }
+    }
+
+    /// A partition to which this world's past has happened.
+    pub(super) fn prepare(self, entropy: u64) -> Result<Host, Violation> {
+        let past = self.plain();
+        let tape = Tape::new(FaultyStorage::new());
+        let mut host = Host::open(tape, past, Clients::new(), BEGINNING, entropy)
+            .map_err(|not| violation("an empty disk", &not.error))?;
+        host.ask(create_queue())?;
+        host.play(Step::Send)?;
+        match self.start {
+            Start::Fresh => {}
+            Start::Recycled => cycle(&mut host)?,
+            Start::Full => {
+                cycle(&mut host)?;
+                fill(&mut host)?;
+            }
+            Start::Killed => {
+                host = kill(host, past, entropy)?;
+                host.play(Step::Send)?;
+                host = kill(host, past, entropy + 1)?;
+            }
+        }
+        host.set(self);
+        Ok(host)
+    }
+}
+
+pub(super) fn violation(what: &str, error: &dyn std::error::Error) -> Violation {
+    Violation {
+        promise: "recovery",
+        seen: format!("{what}: {error} ({error:?})"),
+    }
+}
+
+/// Sends, deletes and writes snapshots until segments are used again. Some messages stay.
+fn cycle(host: &mut Host) -> Result<(), Violation> {
+    let mut rounds = 0;
+    while host.tape().reused() < 3 {
+        for _ in 0..3 {
+            host.play(Step::Send)?;
+            host.play(Step::Delete)?;
+        }
+        host.play(Step::Snapshot)?;
+        rounds += 1;
+        assert!(rounds < 100, "no segment is used again");
+    }
+    host.play(Step::Send)?;
+    host.play(Step::Receive)
+}
+
+/// Sends until the next turn has to go on in another segment.
+fn fill(host: &mut Host) -> Result<(), Violation> {
+    let least = host.setting().options().log.turn_space_min_bytes;
+    for step in [Step::Send, Step::Delete].into_iter().cycle() {
+        if host.partition().log().space().active_room_bytes < least {
+            break;
+        }
+        host.play(step)?;
+    }
+    Ok(())
+}
+
+/// Kills the process between the write of a commit and its sync, and starts the next one.
+fn kill(mut host: Host, setting: Setting, entropy: u64) -> Result<Host, Violation> {
+    host.tape().disk().crash_after(1);
+    host.ask(send(&host.clients, "cut short", None, 0))?;
+    let disk = host.tape().disk().kill();
+    let clients = host.known()?;
+    let now = host.now();
+    let mut host = Host::open(Tape::new(disk), setting, clients, now, entropy + 77)
+        .map_err(|not| violation("after a kill", &not.error))?;
+    host.ask(Command::Peek {
+        queue: queue_name(),
+        count: 32,
+    })?;
+    Ok(host)
+}

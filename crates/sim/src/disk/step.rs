@@ -1,0 +1,150 @@
+//! The kinds of operation that sequences are made of.
+
+use std::fmt;
+
+use kew_engine::{BodyEncoding, Command, EntityName, VisibilityTimeout};
+
+use super::clients::Clients;
+
+/// One operation of a client, or of the partition itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Sends a message.
+    Send,
+    /// Sends a message that is hidden at first and expires.
+    SendDelayed,
+    /// Receives up to two messages.
+    Receive,
+    /// Peeks.
+    Peek,
+    /// Updates the message that was sent or received last, with a new body.
+    Update,
+    /// Deletes the message that was sent or received last.
+    Delete,
+    /// Clears the queue.
+    Clear,
+    /// Deletes the queue.
+    DeleteQueue,
+    /// Creates the queue.
+    CreateQueue,
+    /// Sets the queue's metadata.
+    SetMetadata,
+    /// Writes a snapshot, and retires what it makes superfluous.
+    Snapshot,
+    /// Marks the log's end, as an idle moment does.
+    Mark,
+}
+
+impl Step {
+    /// Every kind of step.
+    pub const ALL: [Self; 12] = [
+        Self::Send,
+        Self::SendDelayed,
+        Self::Receive,
+        Self::Peek,
+        Self::Update,
+        Self::Delete,
+        Self::Clear,
+        Self::DeleteQueue,
+        Self::CreateQueue,
+        Self::SetMetadata,
+        Self::Snapshot,
+        Self::Mark,
+    ];
+
+    /// What a client asks for, unless it is the partition's own doing.
+    pub(super) fn command(self, clients: &mut Clients) -> Option<Command> {
+        let queue = queue_name();
+        let held = match self {
+            Self::Update => clients.last_held(),
+            Self::Delete => clients.take_held(),
+            _ => None,
+        };
+        Some(match (self, held) {
+            (Self::Send | Self::Update | Self::Delete, None) | (Self::Send, Some(_)) => {
+                send(clients, "sent", None, 0)
+            }
+            (Self::SendDelayed, _) => send(clients, "delayed", Some(100), 10),
+            (Self::Receive, _) => receive(2, 20),
+            (Self::Peek, _) => Command::Peek { queue, count: 32 },
+            (Self::Update, Some((message, receipt))) => Command::Update {
+                queue,
+                message,
+                receipt,
+                visibility_timeout: seconds(5),
+                body: Some((BodyEncoding::Text, body(clients, "updated").into())),
+            },
+            (Self::Delete, Some((message, receipt))) => Command::Delete {
+                queue,
+                message,
+                receipt,
+            },
+            (Self::Clear, _) => Command::Clear { queue },
+            (Self::DeleteQueue, _) => Command::DeleteQueue { queue },
+            (Self::CreateQueue, _) => create_queue(),
+            (Self::SetMetadata, _) => Command::SetQueueMetadata {
+                queue,
+                metadata: [("round", clients.asked().to_string())]
+                    .into_iter()
+                    .collect(),
+            },
+            (Self::Snapshot | Self::Mark, _) => return None,
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// All clients here use one queue: what is tested is the disk.
+pub(super) fn queue_name() -> EntityName {
+    EntityName::storage_queue("sim", "disk")
+}
+
+pub(super) fn create_queue() -> Command {
+    Command::CreateQueue {
+        queue: queue_name(),
+        metadata: [("round", "0")].into_iter().collect(),
+    }
+}
+
+pub(super) fn receive(count: u32, hidden_seconds: u32) -> Command {
+    Command::Receive {
+        queue: queue_name(),
+        count,
+        visibility_timeout: seconds(hidden_seconds),
+    }
+}
+
+pub(super) fn send(
+    clients: &Clients,
+    what: &str,
+    time_to_live_seconds: Option<u32>,
+    hidden_seconds: u32,
+) -> Command {
+    Command::Send {
+        queue: queue_name(),
+        body: body(clients, what).into(),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds,
+        visibility_timeout: seconds(hidden_seconds),
+    }
+}
+
+/// A body like no other. It takes some sectors, so that a power cut can tear it, and no two of
+/// its sectors are the same.
+fn body(clients: &Clients, what: &str) -> Vec<u8> {
+    let number = clients.asked();
+    let size = 700 + usize::try_from(number % 5).expect("below five") * 400;
+    let line = |line: usize| format!("{what} {number}, line {line}\n");
+    let mut body: Vec<u8> = (0..size / 12).flat_map(|n| line(n).into_bytes()).collect();
+    body.truncate(size);
+    body
+}
+
+fn seconds(seconds: u32) -> VisibilityTimeout {
+    VisibilityTimeout::from_seconds(seconds).expect("steps stay below seven days")
+}

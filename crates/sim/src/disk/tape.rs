@@ -1,0 +1,192 @@
+//! A disk that remembers what it was like before each call that changes it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kew_log::{FaultyStorage, Storage, StorageFile};
+
+/// The disk as it was when the power could have gone off.
+#[derive(Clone, Debug)]
+pub(super) struct Fork {
+    /// Before this call, counted since the tape was made.
+    pub(super) call: usize,
+    pub(super) disk: FaultyStorage,
+}
+
+/// What kind of call it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Read,
+    Write,
+    Sync,
+    Create,
+    Rename,
+    Other,
+}
+
+/// Passes everything on to a faulty disk, and keeps a fork before each change while it records.
+///
+/// A call that only looks changes nothing that a power cut could show, so the calls between two
+/// changes share one fork.
+#[derive(Clone, Debug)]
+pub(super) struct Tape {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    disk: FaultyStorage,
+    reel: Mutex<Reel>,
+}
+
+#[derive(Debug, Default)]
+struct Reel {
+    is_recording: bool,
+    has_changed: bool,
+    calls: Vec<Call>,
+    reused: u64,
+    forks: Vec<Fork>,
+}
+
+impl Tape {
+    pub(super) fn new(disk: FaultyStorage) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                disk,
+                reel: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Forks from now on; the first one is of the disk as it is now.
+    pub(super) fn record(&self) {
+        let mut reel = self.shared.reel();
+        reel.is_recording = true;
+        reel.has_changed = true;
+    }
+
+    pub(super) fn stop(&self) {
+        self.shared.reel().is_recording = false;
+    }
+
+    /// The forks since they were taken last.
+    pub(super) fn take_forks(&self) -> Vec<Fork> {
+        std::mem::take(&mut self.shared.reel().forks)
+    }
+
+    /// A fork of the disk as it is now, if it records and something has changed since the last.
+    pub(super) fn fork_now(&self) {
+        self.shared.fork(&mut self.shared.reel());
+    }
+
+    pub(super) fn disk(&self) -> &FaultyStorage {
+        &self.shared.disk
+    }
+
+    /// Every call since the tape was made.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.shared.reel().calls.clone()
+    }
+
+    /// How many retired files became segments again.
+    pub(super) fn reused(&self) -> u64 {
+        self.shared.reel().reused
+    }
+}
+
+impl Shared {
+    fn reel(&self) -> MutexGuard<'_, Reel> {
+        self.reel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn before_change(&self, call: Call) {
+        let mut reel = self.reel();
+        self.fork(&mut reel);
+        reel.calls.push(call);
+        reel.has_changed = true;
+    }
+
+    fn before_look(&self, call: Call) {
+        self.reel().calls.push(call);
+    }
+
+    fn fork(&self, reel: &mut Reel) {
+        if reel.is_recording && reel.has_changed {
+            reel.has_changed = false;
+            let call = reel.calls.len();
+            let disk = self.disk.kill();
+            reel.forks.push(Fork { call, disk });
+        }
+    }
+
+    fn handle(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(TapeFile {
+            file,
+            shared: Arc::clone(self),
+        })
+    }
+}
+
+impl Storage for Tape {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.shared.before_change(Call::Create);
+        let file = self.shared.disk.create(name)?;
+        Ok(self.shared.handle(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.shared.before_look(Call::Other);
+        let file = self.shared.disk.open(name)?;
+        Ok(self.shared.handle(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.shared.before_change(Call::Rename);
+        if from.starts_with("recycled-") && to.starts_with("segment-") {
+            self.shared.reel().reused += 1;
+        }
+        self.shared.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.shared.before_change(Call::Other);
+        self.shared.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.shared.before_look(Call::Other);
+        self.shared.disk.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.shared.before_change(Call::Sync);
+        self.shared.disk.sync_dir()
+    }
+}
+
+struct TapeFile {
+    file: Arc<dyn StorageFile>,
+    shared: Arc<Shared>,
+}
+
+impl StorageFile for TapeFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.shared.before_look(Call::Read);
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.shared.before_change(Call::Write);
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.shared.before_change(Call::Sync);
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.shared.before_look(Call::Other);
+        self.file.len()
+    }
+}

@@ -1,0 +1,54 @@
+//! Workloads: longer sequences, drawn from a seed, with restarts and rests between the steps.
+
+use super::host::Host;
+use super::setting::Setting;
+use super::step::Step;
+use crate::checker::Violation;
+use crate::random::Stream;
+
+/// What a workload does: a few things that happen to a partition, in order.
+#[derive(Debug)]
+pub(super) struct Workload {
+    pub(super) setting: Setting,
+    pub(super) entropy: u64,
+    pub(super) acts: Vec<Act>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Play(Step),
+    /// The process ends and the next one begins.
+    Restart {
+        is_clean: bool,
+    },
+    /// Long enough for what is hidden to show, and for a full disk to be tried again.
+    Wait,
+}
+
+impl Workload {
+    pub(super) fn draw(random: &mut Stream) -> Self {
+        let setting = Setting::ALL[random.index(Setting::ALL.len())];
+        let entropy = random.next();
+        let length = 6 + random.index(8);
+        let act = |_| match random.below(16) {
+            0 => Act::Restart {
+                is_clean: random.happens(500),
+            },
+            1 => Act::Wait,
+            2..6 => Act::Play(Step::Send),
+            6 => Act::Play(Step::Snapshot),
+            _ => Act::Play(Step::ALL[random.index(Step::ALL.len())]),
+        };
+        Self {
+            setting,
+            entropy,
+            acts: (0..length).map(act).collect(),
+        }
+    }
+}
+
+/// Lets half a minute pass, and the partition do what is due.
+pub(super) fn wait(host: &mut Host) -> Result<(), Violation> {
+    host.pass_time(25_000);
+    host.ask_all(Vec::new())
+}

@@ -1,0 +1,169 @@
+//! States that are rare and must occur, or the simulation proves less than it seems to.
+
+/// A state that must occur over enough seeds: the suite fails if one never did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rare {
+    /// Recovery cut a torn tail.
+    TornTailCut,
+    /// Recovery copied records that nothing proved to be durable.
+    TailCopied,
+    /// A crash took back the roll into another segment.
+    RollTakenBack,
+    /// Recovery replayed events behind a snapshot.
+    SnapshotReplayed,
+    /// Recovery passed over a damaged snapshot.
+    SnapshotPassedOver,
+    /// The power went off in the middle of a recovery.
+    PowerCutInRecovery,
+    /// A process was killed in the middle of a recovery.
+    KillInRecovery,
+    /// The disk failed in the middle of a recovery.
+    FailedCallInRecovery,
+    /// The disk was too full for a recovery, until somebody made room.
+    FullDiskAtRecovery,
+    /// The process died in the middle of a job.
+    KillInJob,
+    /// The power went off in the middle of a job.
+    PowerCutInJob,
+    /// A call failed and the partition stopped.
+    StoppedByFailedCall,
+    /// A segment's file was used again.
+    SegmentRecycled,
+    /// A segment that two snapshots had made superfluous was retired.
+    SegmentRetired,
+    /// Commands were decided while a snapshot was being written.
+    DecidedDuringSnapshot,
+    /// A body was read from its file and not from memory.
+    BodyReadFromFile,
+    /// A batch was closed because it had no room for another command.
+    BatchFull,
+    /// Commands had to wait for a segment to be prepared.
+    WaitedForSegment,
+    /// The partition was found full at its door.
+    RefusedAtTheDoor,
+    /// A command was refused because the disk was full.
+    RefusedByFullDisk,
+    /// A message was deleted while the disk was full.
+    DrainedOnFullDisk,
+    /// A message was sent after the disk had been full.
+    SentAfterFullDisk,
+    /// A client gave up waiting, and what it asked for had happened.
+    GivenUpAndHappened,
+    /// A message whose send had an unknown outcome was delivered.
+    UnknownSendDelivered,
+    /// A receipt that was not the latest was refused.
+    StaleReceiptRefused,
+    /// A receipt of a queue's earlier life was refused by the queue of the same name.
+    ReceiptOfEarlierLifeRefused,
+    /// A lease ran out, and the last receipt still updated the message.
+    LateUpdate,
+    /// A lease ran out, and the last receipt still deleted the message.
+    LateDelete,
+    /// A message expired while it was leased.
+    ExpiredWhileLeased,
+    /// A message was delivered at least five times.
+    DeliveredOften,
+    /// The partition's clock was ahead of the wall clock and ran slower.
+    ClockSlewedBack,
+    /// The machine was suspended for longer than messages live.
+    LongSuspension,
+    /// A queue was asked for that existed with other metadata.
+    QueueExistsOtherwise,
+}
+
+impl Rare {
+    /// Every one of them.
+    pub const ALL: [Self; 33] = [
+        Self::TornTailCut,
+        Self::TailCopied,
+        Self::RollTakenBack,
+        Self::SnapshotReplayed,
+        Self::SnapshotPassedOver,
+        Self::PowerCutInRecovery,
+        Self::KillInRecovery,
+        Self::FailedCallInRecovery,
+        Self::FullDiskAtRecovery,
+        Self::KillInJob,
+        Self::PowerCutInJob,
+        Self::StoppedByFailedCall,
+        Self::SegmentRecycled,
+        Self::SegmentRetired,
+        Self::DecidedDuringSnapshot,
+        Self::BodyReadFromFile,
+        Self::BatchFull,
+        Self::WaitedForSegment,
+        Self::RefusedAtTheDoor,
+        Self::RefusedByFullDisk,
+        Self::DrainedOnFullDisk,
+        Self::SentAfterFullDisk,
+        Self::GivenUpAndHappened,
+        Self::UnknownSendDelivered,
+        Self::StaleReceiptRefused,
+        Self::ReceiptOfEarlierLifeRefused,
+        Self::LateUpdate,
+        Self::LateDelete,
+        Self::ExpiredWhileLeased,
+        Self::DeliveredOften,
+        Self::ClockSlewedBack,
+        Self::LongSuspension,
+        Self::QueueExistsOtherwise,
+    ];
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// How often each rare state occurred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RareStates([u64; Rare::ALL.len()]);
+
+impl Default for RareStates {
+    fn default() -> Self {
+        Self([0; Rare::ALL.len()])
+    }
+}
+
+impl RareStates {
+    pub(crate) fn note(&mut self, rare: Rare) {
+        self.note_if(true, rare);
+    }
+
+    pub(crate) fn note_if(&mut self, occurred: bool, rare: Rare) {
+        if let Some(count) = self.0.get_mut(rare.index()) {
+            *count += u64::from(occurred);
+        }
+    }
+
+    /// Adds what another run saw.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
+    /// Each with how often it occurred.
+    pub fn counts(&self) -> impl Iterator<Item = (Rare, u64)> + '_ {
+        Rare::ALL.into_iter().zip(self.0)
+    }
+
+    /// Those that never occurred.
+    pub fn missing(&self) -> Vec<Rare> {
+        self.counts()
+            .filter(|(_, count)| *count == 0)
+            .map(|(rare, _)| rare)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_own_place() {
+        for (index, rare) in Rare::ALL.into_iter().enumerate() {
+            assert_eq!(rare.index(), index, "{rare:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The liveness phase: nothing goes wrong any more, everything is received and deleted, and all of
+//! that within bounds.
+
+use kew_broker::Rejection;
+use kew_engine::{Command, Outcome, VisibilityTimeout};
+
+use super::World;
+use crate::checker::{Seen, Violation, promise, violated};
+use crate::faults::Crash;
+use crate::workload::queue_name;
+
+/// More turns than any answer needs: past it something waits for ever.
+const TURNS_MAX: u32 = 2_000;
+/// More receives than any queue needs until it is empty.
+const RECEIVES_MAX: u32 = 20_000;
+/// How often a busy partition is asked again, a second later each time.
+const RETRIES_MAX: u32 = 30;
+/// Longer than any lease or delay of the workload.
+const LEASE_SECONDS_MAX: u64 = 31;
+
+impl World {
+    /// No more faults: receives and deletes until every queue is empty for good.
+    pub(crate) fn drain(&mut self) -> Result<(), Violation> {
+        self.trace.add("drain", &[], &());
+        self.settle_down()?;
+        for queue in 0..self.swarm.queues {
+            self.drain_queue(queue)?;
+        }
+        self.checker.check_drained(self.now)
+    }
+
+    fn drain_queue(&mut self, queue: usize) -> Result<(), Violation> {
+        let name = queue_name(queue);
+        let mut empty_rounds = 0;
+        for _ in 0..RECEIVES_MAX {
+            let receive = Command::Receive {
+                queue: name.clone(),
+                count: 32,
+                visibility_timeout: VisibilityTimeout::from_seconds(30)
+                    .expect("30 s is below seven days"),
+            };
+            let Some(Outcome::Received(messages)) = self.ask_until_answered(queue, receive)? else {
+                return Ok(());
+            };
+            if messages.is_empty() {
+                self.pass_time(|_| LEASE_SECONDS_MAX * 1_000_000)?;
+                empty_rounds += 1;
+                if empty_rounds == 3 {
+                    return self.check_empty(queue);
+                }
+            } else {
+                empty_rounds = 0;
+            }
+            for message in messages {
+                let delete = Command::Delete {
+                    queue: name.clone(),
+                    message: message.message,
+                    receipt: message.receipt,
+                };
+                self.ask_until_answered(queue, delete)?;
+            }
+        }
+        violated!(
+            promise::LIVENESS,
+            "queue {queue} is not empty after {RECEIVES_MAX} receives"
+        )
+    }
+
+    /// I7: when all was deleted or has expired, nothing is counted.
+    fn check_empty(&mut self, queue: usize) -> Result<(), Violation> {
+        let read = Command::ReadQueue {
+            queue: queue_name(queue),
+        };
+        let mut count = 0;
+        for _ in 0..TURNS_MAX {
+            let Some(Outcome::Queue(view)) = self.ask_until_answered(queue, read.clone())? else {
+                return Ok(());
+            };
+            count = view.approximate_message_count;
+            if count == 0 {
+                return Ok(());
+            }
+        }
+        violated!(
+            promise::COUNTS_CONSERVED,
+            "an empty queue counts {count} messages"
+        )
+    }
+
+    /// Asks again while the partition is busy: without faults it is not so for long.
+    fn ask_until_answered(
+        &mut self,
+        queue: usize,
+        command: Command,
+    ) -> Result<Option<Outcome>, Violation> {
+        for _ in 0..RETRIES_MAX {
+            match self.ask_and_see(queue, command.clone())? {
+                Seen::Answered(Ok((outcome, _))) => return Ok(Some(outcome)),
+                Seen::Answered(Err(Rejection::Busy)) => self.pass_time(|_| 1_000_000)?,
+                Seen::Answered(Err(_)) | Seen::Unknown => return Ok(None),
+            }
+        }
+        violated!(
+            promise::LIVENESS,
+            "still busy after {RETRIES_MAX} s: {command:?}"
+        )
+    }
+
+    /// Asks and waits for the answer: what was decided, or nothing if it was refused.
+    pub(crate) fn ask_and_wait(
+        &mut self,
+        queue: usize,
+        command: Command,
+    ) -> Result<Option<Outcome>, Violation> {
+        match self.ask_and_see(queue, command)? {
+            Seen::Answered(Ok((outcome, _))) => Ok(Some(outcome)),
+            Seen::Answered(Err(_)) | Seen::Unknown => Ok(None),
+        }
+    }
+
+    fn ask_and_see(&mut self, queue: usize, command: Command) -> Result<Seen, Violation> {
+        let id = self.next_operation;
+        self.ask(queue, command);
+        self.read_clock()?;
+        let mut seen = None;
+        for _ in 0..TURNS_MAX {
+            self.turn_and_note(id, &mut seen)?;
+            self.end_step();
+            if let Some(seen) = seen {
+                return Ok(seen);
+            }
+        }
+        violated!(promise::LIVENESS, "operation {id} was never answered")
+    }
+
+    /// One turn and its jobs, and what became of one operation in it.
+    fn turn_and_note(&mut self, id: u64, seen: &mut Option<Seen>) -> Result<(), Violation> {
+        if let Some(asked) = self.history.get(&id)
+            && asked.done
+        {
+            *seen = Some(asked.operation.seen.clone());
+            return self.check();
+        }
+        let mut replies = Vec::new();
+        self.decide(&mut replies);
+        while let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job()) {
+            let done = job.run(self.storage.as_ref());
+            if let Err(error) = self.partition.complete(done, &mut replies) {
+                return violated!(promise::LIVENESS, "the log failed without a fault: {error}");
+            }
+        }
+        if let Some((_, reply)) = replies.iter().find(|(ticket, _)| *ticket == id) {
+            *seen = Some(match reply {
+                Ok(answered) => self.read(answered),
+                Err(rejection) => Seen::Answered(Err(rejection.clone())),
+            });
+        }
+        self.take_in(replies)
+    }
+
+    /// Nothing goes wrong any more, and everything that is under way comes to its end.
+    fn settle_down(&mut self) -> Result<(), Violation> {
+        self.faults.stop();
+        let unsettled = self.dies_after.is_some() || self.call_may_fail;
+        self.free_disk();
+        self.slow_until = 0;
+        if unsettled {
+            self.storage.clear_faults();
+            self.crash(Crash::PowerCut)?;
+        }
+        let mut nothing = None;
+        for _ in 0..TURNS_MAX {
+            if self.commands.is_empty() && self.jobs.is_empty() && self.history.is_empty() {
+                return Ok(());
+            }
+            self.turn_and_note(u64::MAX, &mut nothing)?;
+            self.end_step();
+        }
+        violated!(
+            promise::LIVENESS,
+            "{} operations were never answered",
+            self.history.len()
+        )
+    }
+}

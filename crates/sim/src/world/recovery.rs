@@ -1,0 +1,192 @@
+//! How a process ends, and the next one begins.
+
+use std::sync::Arc;
+
+use kew_broker::{Admission, Clock, Partition, Rejection, TurnEnd};
+use kew_engine::Timestamp;
+use kew_log::{LogFailed, LogPosition, Recovery};
+
+use super::{World, secret};
+use crate::checker::{Timekeeping, Violation, promise, violated};
+use crate::faults::{Crash, RecoveryFault};
+use crate::rare::Rare;
+
+impl World {
+    /// A job failed: the machine died in it, or a call failed and the process must stop.
+    pub(super) fn log_failed(&mut self, failed: &LogFailed) -> Result<(), Violation> {
+        if let Some(crash) = self.death() {
+            let rare = match crash {
+                Crash::Kill => Rare::KillInJob,
+                Crash::PowerCut => Rare::PowerCutInJob,
+            };
+            self.report.rare.note(rare);
+            return self.crash(crash);
+        }
+        if !self.call_may_fail {
+            return violated!(
+                promise::LIVENESS,
+                "the log failed without a fault: {failed}"
+            );
+        }
+        self.report.rare.note(Rare::StoppedByFailedCall);
+        self.check_stopped()?;
+        // Other threads may finish what they were doing before the process ends.
+        if self.schedule.happens(500) {
+            for job in std::mem::take(&mut self.jobs) {
+                let _ = job.run(self.storage.as_ref());
+            }
+        }
+        let crash = [Crash::Kill, Crash::PowerCut][self.schedule.index(2)];
+        self.crash(crash)
+    }
+
+    /// After a failed call nothing succeeds any more.
+    fn check_stopped(&mut self) -> Result<(), Violation> {
+        let mut replies = Vec::new();
+        let end = self.decide(&mut replies);
+        let all_stopped = replies
+            .iter()
+            .all(|(_, reply)| matches!(reply, Err(Rejection::Stopped)));
+        let is_stopped = self.partition.is_stopped() && self.partition.next_job().is_none();
+        if !all_stopped || !is_stopped || end != TurnEnd::Done || !self.commands.is_empty() {
+            return violated!(
+                promise::STOPS,
+                "after a failed call: {replies:?}, stopped {is_stopped}"
+            );
+        }
+        self.take_in(replies)
+    }
+
+    pub(super) fn crash(&mut self, crash: Crash) -> Result<(), Violation> {
+        self.trace.add("crash", &[crash as u64], &crash);
+        let end = self.partition.log().segments().last();
+        let last_segment = end.map(|segment| segment.first);
+        self.die(crash);
+        self.jobs.clear();
+        self.commands.clear();
+        self.in_flight = 0;
+        self.admission = Admission::new(self.swarm.admission_limits());
+        self.was_out_of_space = false;
+        for asked in self.history.values_mut() {
+            asked.operation.until = asked.operation.until.min(self.now);
+            asked.done = true;
+        }
+        self.check()?;
+        self.damage_snapshot();
+        self.reopen(last_segment)
+    }
+
+    fn die(&mut self, crash: Crash) {
+        let disk = &mut self.disk;
+        let next = match crash {
+            Crash::Kill => {
+                self.report.kills += 1;
+                self.storage.kill()
+            }
+            Crash::PowerCut => {
+                self.report.power_cuts += 1;
+                self.storage.crash(&mut |end| disk.below_u32(end.max(1)))
+            }
+        };
+        self.storage = Arc::new(next);
+        self.dies_after = None;
+        self.call_may_fail = false;
+    }
+
+    /// Damages the newest snapshot, sometimes, if there is another one to fall back on.
+    fn damage_snapshot(&mut self) {
+        let Some(which) = self.faults.damage_snapshot() else {
+            return;
+        };
+        let whole: Vec<_> = self
+            .storage
+            .files()
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("snapshot-"))
+            .filter(|(name, _)| !self.damaged_snapshots.contains(name))
+            .collect();
+        if let [.., _, (name, size_bytes)] = whole.as_slice() {
+            let offset = which % size_bytes.max(&1);
+            self.trace.add("damage", &[offset], &(name, offset));
+            self.storage.flip(name, offset, 1 << (which >> 61));
+            self.damaged_snapshots.push(name.clone());
+            self.report.damaged_snapshots += 1;
+        }
+    }
+
+    /// Opens what is on the disk, sometimes with another fault in the middle of that.
+    fn reopen(&mut self, last_segment: Option<LogPosition>) -> Result<(), Violation> {
+        let wall = Timestamp::from_ms(self.reading.wall_us / 1000);
+        loop {
+            let fault = self.faults.strike_recovery();
+            match fault {
+                Some(RecoveryFault::CrashAfter { crash, calls }) => self.die_after(calls, crash),
+                Some(RecoveryFault::FailCall(failed)) => {
+                    self.report.failed_calls += 1;
+                    self.call_may_fail = true;
+                    self.storage
+                        .fail_after(failed.after, failed.fault, failed.repeat);
+                }
+                None => {}
+            }
+            let salt = self.disk.next();
+            let opened = Partition::open(
+                &*self.storage,
+                self.options.clone(),
+                salt,
+                secret(salt),
+                wall,
+            );
+            let error = match opened {
+                Ok((partition, recovery)) => {
+                    self.begin_life(partition, &recovery, last_segment);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            self.trace.add("not opened", &[], &error);
+            if let Some(crash) = self.death() {
+                self.report.rare.note(match crash {
+                    Crash::Kill => Rare::KillInRecovery,
+                    Crash::PowerCut => Rare::PowerCutInRecovery,
+                });
+                self.die(crash);
+            } else if self.call_may_fail {
+                self.report.rare.note(Rare::FailedCallInRecovery);
+                self.die(Crash::Kill);
+            } else if self.is_full {
+                self.report.rare.note(Rare::FullDiskAtRecovery);
+                self.free_disk();
+            } else {
+                return violated!(promise::RECOVERY, "{error} ({error:?})");
+            }
+        }
+    }
+
+    fn begin_life(
+        &mut self,
+        partition: Partition<u64>,
+        recovery: &Recovery,
+        last_segment: Option<LogPosition>,
+    ) {
+        self.trace.add(
+            "reopened",
+            &[recovery.events_replayed, recovery.end.as_u64()],
+            recovery,
+        );
+        let rare = &mut self.report.rare;
+        rare.note_if(recovery.tail_cut.is_some(), Rare::TornTailCut);
+        rare.note_if(recovery.records_copied > 0, Rare::TailCopied);
+        let taken_back = last_segment.is_some_and(|first| recovery.end < first);
+        rare.note_if(taken_back, Rare::RollTakenBack);
+        let behind = recovery.snapshot.is_some() && recovery.events_replayed > 0;
+        rare.note_if(behind, Rare::SnapshotReplayed);
+        let passed_over = recovery.warnings.iter().any(|it| it.contains("snapshot"));
+        rare.note_if(passed_over, Rare::SnapshotPassedOver);
+        self.partition = partition;
+        self.recycled_segments = 0;
+        self.clock = Clock::start(self.reading, self.partition.state().last_event_at());
+        self.now = self.clock.now(self.reading);
+        self.timekeeping = Timekeeping::start(self.reading, self.now);
+    }
+}

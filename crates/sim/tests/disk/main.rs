@@ -1,0 +1,12 @@
+//! Power cuts, failing calls and bit rot as they run on every change.
+//!
+//! `KEW_DISK_SEED` picks the root of every choice. `KEW_DISK_STATES` (disks drawn at each call),
+//! `KEW_DISK_WORKLOADS` (workloads whose every call fails) and `KEW_DISK_INJECTIONS` (damages)
+//! make a run longer. `KEW_DISK_CASE` replays one case that failed, as its message says.
+
+mod faults;
+#[cfg(feature = "planted-bugs")]
+mod planted;
+mod power;
+mod rot;
+mod support;

@@ -1,0 +1,56 @@
+//! Every sequence of up to three operations, with the power cut at every storage call.
+
+use std::time::Instant;
+
+use kew_sim::disk::{Cut, PowerCounts, Setting, cut_power, sequences};
+
+use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
+
+#[test]
+fn no_power_cut_takes_what_was_acknowledged() {
+    let cut = Cut {
+        seed: seed(),
+        drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),
+        again_one_in: 4,
+        again_everywhere_one_in: 64,
+    };
+    let sequences = sequences();
+    assert_eq!(sequences.len(), 1884);
+    let began = Instant::now();
+    let mut all = PowerCounts::default();
+    for setting in Setting::ALL {
+        let counts = on_all_cores(
+            sequences.len(),
+            |index| {
+                let steps = &sequences[index];
+                let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
+                let case = format!("power/{}/{}", setting.name, names.join(","));
+                if !is_wanted(&case) {
+                    return PowerCounts::default();
+                }
+                cut_power(setting, steps, cut, replayed().is_some())
+                    .unwrap_or_else(|failure| panic!("{failure}"))
+            },
+            PowerCounts::add,
+        );
+        println!("power cuts, {}: {counts:?}", setting.name);
+        all.add(&counts);
+    }
+    println!(
+        "power cuts, seed {}: {all:?} in {:.1} s",
+        cut.seed,
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert_eq!(all.sequences, 1884 * 6);
+    if cut.drawn >= 10 {
+        assert!(all.disks >= 250_000, "{all:?}");
+    }
+    // What must happen for this test to mean something.
+    assert!(all.second_cuts >= all.disks / 4, "{all:?}");
+    assert!(all.tails_cut >= all.disks / 200, "{all:?}");
+    assert!(all.tails_copied >= all.disks / 10, "{all:?}");
+    assert!(all.reused >= all.sequences, "{all:?}");
+}

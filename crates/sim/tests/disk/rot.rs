@@ -1,0 +1,64 @@
+//! Damage of every kind to every kind of file.
+
+use std::time::Instant;
+
+use kew_sim::disk::{RotCounts, TailDamage, damage_tail, rot};
+
+use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
+
+/// How often one world is damaged.
+const PER_WORLD: u64 = 100;
+
+#[test]
+fn no_damage_goes_unnoticed() {
+    let seed = seed();
+    let injections = number("KEW_DISK_INJECTIONS", 40_000);
+    let began = Instant::now();
+    let counts = on_all_cores(
+        usize::try_from(injections.div_ceil(PER_WORLD)).unwrap(),
+        |world| {
+            if !is_wanted(&format!("rot/{world}")) {
+                return RotCounts::default();
+            }
+            rot(seed, world as u64, PER_WORLD, replayed().is_some())
+                .unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        RotCounts::add,
+    );
+    println!(
+        "bit rot, seed {seed}: {counts:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    if replayed().is_some() {
+        return;
+    }
+    assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
+    assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
+    // What must happen for this test to mean something.
+    for rare in [
+        counts.bits,
+        counts.sectors,
+        counts.truncations,
+        counts.stale,
+        counts.misdirected,
+        counts.misdirected_away,
+        counts.in_snapshots,
+        counts.refused,
+        counts.harmless,
+        counts.bodies,
+        counts.snapshots_passed_over,
+    ] {
+        assert!(rare >= injections / 100, "{counts:?}");
+    }
+}
+
+/// The one ambiguity that FORMAT.md declares: before any later record or mark is written, damage in
+/// the last commit looks like a torn tail. A mark, which an idle partition writes, ends it.
+#[test]
+fn damage_in_the_last_batch_is_told_from_a_torn_tail_by_a_mark() {
+    let damaged = |is_marked| {
+        damage_tail(seed(), is_marked).unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    assert_eq!(damaged(false), TailDamage::Cut);
+    assert_eq!(damaged(true), TailDamage::Refused);
+}

@@ -1,0 +1,65 @@
+//! Bugs planted on purpose: each must be caught, or the simulation proves nothing.
+//!
+//! `cargo test --release -p kew-sim --features planted-bugs --test it planted`
+
+/// The bytes that the feature puts into a binary, backwards, so that this test does not put them
+/// there too.
+const MARKER_BACKWARDS: &str = "!ni delipmoc era sgub :detnalp-wek";
+
+#[test]
+fn a_binary_tells_whether_it_holds_planted_bugs() {
+    let binary = std::env::current_exe().and_then(std::fs::read).unwrap();
+    let marker: String = MARKER_BACKWARDS.chars().rev().collect();
+    let holds = binary
+        .windows(marker.len())
+        .any(|bytes| bytes == marker.as_bytes());
+    assert_eq!(holds, cfg!(feature = "planted-bugs"));
+}
+
+#[cfg(feature = "planted-bugs")]
+mod caught {
+    use std::panic;
+
+    use kew_planted::Bug;
+
+    use crate::support::{OPERATIONS, number, on_all_cores};
+
+    #[test]
+    fn every_planted_bug_is_caught() {
+        let seeds_max = number("KEW_SIM_PLANTED_SEEDS", 1000);
+        silence_planted_panics();
+        let work = |index| {
+            let bug = Bug::ALL[usize::try_from(index).expect("a list's index")];
+            let caught = kew_planted::with(bug, || {
+                (0..seeds_max).find_map(|seed| {
+                    let violation = kew_sim::run(seed, OPERATIONS, false).violation?;
+                    Some((seed, violation))
+                })
+            });
+            vec![(bug, caught)]
+        };
+        let found = on_all_cores(Bug::ALL.len() as u64, work, |all, more| all.extend(more));
+        let mut missed = Vec::new();
+        for (bug, caught) in found {
+            match caught {
+                Some((seed, violation)) => println!(
+                    "planted: {bug:?} caught by seed {seed}: {}",
+                    violation.promise
+                ),
+                None => missed.push(bug),
+            }
+        }
+        assert_eq!(missed, [], "not caught by {seeds_max} seeds");
+        println!("planted: {} bugs, all caught", Bug::ALL.len());
+    }
+
+    /// The product's assertions catch some of them; their messages would only be noise.
+    fn silence_planted_panics() {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !kew_planted::is_any_planted() {
+                loud(info);
+            }
+        }));
+    }
+}

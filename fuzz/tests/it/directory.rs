@@ -1,0 +1,272 @@
+//! Whole logs: forged segments and snapshots with right checksums, and the golden directory with
+//! wrong bytes in it. A log opens or is refused.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kew_engine::{Event, State};
+use kew_fuzz::forge::{self, Header, Record, Segment};
+use kew_fuzz::gauge;
+use kew_fuzz::golden::{self, EVENTS, LOG_FILES, SNAPSHOT_PARTS};
+use kew_fuzz::mutate::{Input, changes};
+use kew_log::{
+    BoxError, FaultyStorage, Log, LogOptions, LogPosition, OpenError, Replay, inspect, verify,
+};
+
+use crate::{INPUT_SIZE_MAX, INPUTS};
+
+/// What opening and looking at a small log may take: its files several times over.
+const MEMORY_MAX_BYTES: usize = 4 << 20;
+
+/// Restores a state as the broker does.
+#[derive(Default)]
+struct Owner {
+    state: State,
+    events: u64,
+}
+
+impl Replay for Owner {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.state.restore(part)?)
+    }
+
+    fn event(&mut self, _: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        self.events += 1;
+        // The golden log holds words instead of events.
+        if let Ok(event) = Event::decode(event) {
+            self.state.apply(event);
+        }
+        Ok(())
+    }
+}
+
+/// Opens a log and looks at it. What opens must open again with the same events.
+fn check(storage: &FaultyStorage) -> Result<u64, OpenError> {
+    let options = options();
+    gauge::within(MEMORY_MAX_BYTES, || {
+        let report = inspect(storage).expect("the storage works");
+        let verified = verify(storage).is_ok();
+        assert_eq!(verified, verified && report.damage.is_empty());
+        let mut owner = Owner::default();
+        Log::open(storage, options, 1, &mut owner)?;
+        let mut again = Owner::default();
+        Log::open(storage, options, 2, &mut again).expect("it has just been opened");
+        assert_eq!(owner.events, again.events);
+        Ok(owner.events)
+    })
+}
+
+fn options() -> LogOptions {
+    golden::options()
+}
+
+#[test]
+fn golden_directory_damaged() {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    bolero::check!()
+        .with_iterations(INPUTS / 10)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let mut input = Input::new(bytes);
+            let storage = golden::log();
+            for _ in 0..=input.byte() % 3 {
+                let (name, content) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
+                let mut content = content.to_vec();
+                match input.byte() % 8 {
+                    0 => storage.lose_file(name),
+                    1 => {
+                        // A file of the same kind in the place of another.
+                        let (other, _) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
+                        storage.put(other, &content);
+                    }
+                    _ => {
+                        changes(&mut content, &mut input);
+                        storage.put(name, &content);
+                    }
+                }
+            }
+            let outcome = if check(&storage).is_ok() {
+                &OPENED
+            } else {
+                &REFUSED
+            };
+            outcome.fetch_add(1, Relaxed);
+        });
+    // Damage that is harmless, and damage that is not.
+    assert!(OPENED.load(Relaxed) > 0 && REFUSED.load(Relaxed) > 0);
+}
+
+/// Records of any kind and content, each with right checksums, or nearly.
+#[test]
+fn forged_records() {
+    bolero::check!()
+        .with_iterations(INPUTS / 10)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let storage = FaultyStorage::new();
+            storage.put("segment-00000000000000000001", &forge_segment(bytes));
+            let _ = check(&storage);
+        });
+}
+
+fn header() -> Header {
+    Header {
+        number: 1,
+        epoch: 1,
+        base: 0,
+        capacity: 8 << 10,
+        salt: 7,
+        durable: 0,
+    }
+}
+
+fn forge_segment(bytes: &[u8]) -> Vec<u8> {
+    let mut input = Input::new(bytes);
+    let mut header = header();
+    if input.byte().is_multiple_of(8) {
+        match input.byte() % 5 {
+            0 => header.number = input.number(),
+            1 => header.base = input.number(),
+            2 => header.durable = input.number(),
+            3 => header.epoch = input.number(),
+            _ => header.capacity = 4096 + (input.number() % (1 << 16)),
+        }
+    }
+    let mut segment = Segment::new(header, 0);
+    while !input.is_empty() {
+        let mut record = Record {
+            kind: 1,
+            version: 1,
+            durable: segment.position(),
+        };
+        let mut payload = Vec::new();
+        match input.byte() % 8 {
+            0 => payload.extend_from_slice(input.piece()),
+            1 => {
+                record.kind = input.byte();
+                record.version = input.byte() % 3;
+                payload.extend_from_slice(input.piece());
+            }
+            2 => {
+                record.kind = 3;
+                payload.extend_from_slice(&input.number().to_le_bytes());
+            }
+            3 => record.kind = 2,
+            4 => {
+                record.durable = input.number();
+                forge::push_event(&mut payload, input.piece());
+            }
+            5 => {
+                forge_batch(&mut payload, segment.position(), &mut input);
+                changes(&mut payload, &mut input);
+            }
+            _ => forge_batch(&mut payload, segment.position(), &mut input),
+        }
+        if payload.len() > segment.room() {
+            break;
+        }
+        segment.push(record, &payload);
+    }
+    let mut file = segment.finish();
+    if bytes.first().is_some_and(|first| first % 4 == 1) {
+        changes(&mut file, &mut Input::new(bytes));
+    }
+    file
+}
+
+fn forge_batch(payload: &mut Vec<u8>, position: u64, input: &mut Input<'_>) {
+    for _ in 0..=input.byte() % 4 {
+        match input.byte() % 3 {
+            0 => forge::push_body(payload, position, input.piece()),
+            1 => forge::push_event(payload, input.piece()),
+            _ => {
+                let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
+                forge::push_event(payload, golden);
+            }
+        }
+    }
+}
+
+/// Snapshots with right checksums around any parts, and with wrong bytes.
+#[test]
+fn forged_snapshot() {
+    bolero::check!()
+        .with_iterations(INPUTS / 10)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let mut input = Input::new(bytes);
+            let mut segment = Segment::new(header(), 0);
+            let chain = segment.push(
+                Record {
+                    kind: 2,
+                    version: 1,
+                    durable: 4096,
+                },
+                &[],
+            );
+            let position = segment.position();
+            let storage = FaultyStorage::new();
+            storage.put("segment-00000000000000000001", &segment.finish());
+
+            let mut parts: Vec<Vec<u8>> = SNAPSHOT_PARTS.iter().map(|part| part.to_vec()).collect();
+            for part in &mut parts {
+                if input.byte().is_multiple_of(4) {
+                    changes(part, &mut input);
+                }
+            }
+            for _ in 0..input.byte() % 3 {
+                parts.push(input.piece().to_vec());
+            }
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            let chain = if input.byte().is_multiple_of(8) {
+                chain ^ 1
+            } else {
+                chain
+            };
+            let mut file = forge::snapshot(position, chain, &parts);
+            if input.byte().is_multiple_of(2) {
+                changes(&mut file, &mut input);
+            }
+            storage.put(&format!("snapshot-{position:020}"), &file);
+            let _ = check(&storage);
+        });
+}
+
+/// The forger has read the document as the log does: what it writes is believed.
+#[test]
+fn what_is_forged_well_opens() {
+    let mut segment = Segment::new(header(), 0);
+    let mut payload = Vec::new();
+    for event in EVENTS {
+        forge::push_event(&mut payload, event);
+    }
+    forge::push_body(&mut payload, segment.position(), b"a body");
+    let record = |kind, durable| Record {
+        kind,
+        version: 1,
+        durable,
+    };
+    let chain = segment.push(record(1, 4096), &payload);
+    let position = segment.position();
+    segment.push(record(2, position), &[]);
+    let file = segment.finish();
+
+    let storage = FaultyStorage::new();
+    storage.put("segment-00000000000000000001", &file);
+    assert_eq!(check(&storage).expect("right"), EVENTS.len() as u64);
+
+    let storage = FaultyStorage::new();
+    storage.put("segment-00000000000000000001", &file);
+    let snapshot = forge::snapshot(position, chain, &SNAPSHOT_PARTS);
+    storage.put(&format!("snapshot-{position:020}"), &snapshot);
+    let report = verify(&storage).expect("right");
+    assert_eq!(
+        report.snapshot_used.map(LogPosition::as_u64),
+        Some(position)
+    );
+    assert_eq!(check(&storage).expect("right"), 0);
+}

@@ -1,0 +1,126 @@
+//! Events and the parts of snapshots, and the states that come of them.
+
+use kew_engine::{Event, State};
+use kew_fuzz::gauge;
+use kew_fuzz::golden::{EVENTS, SNAPSHOT_PARTS};
+use kew_fuzz::mutate::{Input, changes};
+
+use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
+
+/// What the state may hold for each byte that it was told.
+const MEMORY_FACTOR: usize = 256;
+
+fn memory_max(bytes: usize) -> usize {
+    MEMORY_BASE_BYTES + MEMORY_FACTOR * bytes
+}
+
+/// Decodes an event; what is decoded must encode to bytes that decode to the same.
+fn check_event(bytes: &[u8]) -> Option<Event> {
+    let decoded = gauge::within(memory_max(bytes.len()), || Event::decode(bytes));
+    let event = decoded.ok()?;
+    let mut again = Vec::new();
+    event.encode(&mut again);
+    assert_eq!(Event::decode(&again).as_ref(), Ok(&event));
+    Some(event)
+}
+
+#[test]
+fn event_decode() {
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            check_event(bytes);
+            let mut input = Input::new(bytes);
+            let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
+            let mut event = golden.to_vec();
+            changes(&mut event, &mut input);
+            check_event(&event);
+        });
+}
+
+/// A history of events that decode, in any order and with any numbers.
+#[test]
+fn event_apply() {
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let mut input = Input::new(bytes);
+            let mut state = State::new();
+            gauge::within(memory_max(64 * 1024), || {
+                for event in EVENTS.into_iter().take(4) {
+                    state.apply(Event::decode(event).expect("golden"));
+                }
+                while !input.is_empty() {
+                    let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
+                    let mut event = golden.to_vec();
+                    if input.byte() % 4 > 0 {
+                        changes(&mut event, &mut input);
+                    }
+                    if let Some(event) = check_event(&event) {
+                        state.apply(event);
+                    }
+                }
+            });
+            check_state(&state);
+        });
+}
+
+#[test]
+fn snapshot_restore() {
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let mut state = State::new();
+            let restored = gauge::within(memory_max(bytes.len()), || state.restore(bytes));
+            if restored.is_ok() {
+                check_state(&state);
+            }
+
+            let mut input = Input::new(bytes);
+            let mut state = State::new();
+            for part in SNAPSHOT_PARTS {
+                let mut part = part.to_vec();
+                if input.byte() % 2 == 1 {
+                    changes(&mut part, &mut input);
+                }
+                let restored = gauge::within(memory_max(part.len()), || state.restore(&part));
+                if restored.is_err() {
+                    return;
+                }
+            }
+            check_state(&state);
+        });
+}
+
+/// A state, wherever it comes from, can be written down and read back.
+fn check_state(state: &State) {
+    let parts = parts_of(state);
+    let mut again = State::new();
+    for part in &parts {
+        again.restore(part).expect("it was just written");
+    }
+    assert_eq!(parts_of(&again), parts);
+}
+
+fn parts_of(state: &State) -> Vec<Vec<u8>> {
+    let mut parts = Vec::new();
+    state.snapshot(|part| parts.push(part.to_vec()));
+    parts
+}
+
+#[test]
+fn the_examples_are_right() {
+    let mut state = State::new();
+    for event in EVENTS {
+        let decoded = check_event(event).expect("an event");
+        state.apply(decoded);
+    }
+    let mut state = State::new();
+    for part in SNAPSHOT_PARTS {
+        state.restore(part).expect("a part");
+    }
+    assert_eq!(parts_of(&state), SNAPSHOT_PARTS);
+}

@@ -1,0 +1,37 @@
+//! One harness for every parser of bytes from a disk.
+//!
+//! Each is an ordinary test: it runs its corpus and a bounded number of random inputs. The same
+//! harness runs under a coverage-guided fuzzer: see `docs/reliability.md`. None may panic, and
+//! none may hold more memory than its input explains.
+
+mod configuration;
+mod directory;
+mod engine;
+mod files;
+
+#[path = "../../../crates/kew/src/cli.rs"]
+#[expect(
+    dead_code,
+    reason = "of the binary's source, only what reads the settings is used"
+)]
+mod cli;
+#[path = "../../../crates/kew/src/settings.rs"]
+#[expect(
+    dead_code,
+    reason = "of the binary's source, only what reads the settings is used"
+)]
+mod settings;
+
+/// Every harness counts the memory of its thread.
+#[global_allocator]
+static GAUGE: kew_fuzz::gauge::Gauge = kew_fuzz::gauge::Gauge;
+
+/// How many random inputs a harness tries in an ordinary test, unless `BOLERO_RANDOM_ITERATIONS`
+/// says otherwise.
+const INPUTS: usize = 20_000;
+
+/// The size of an input, at most.
+const INPUT_SIZE_MAX: usize = 2048;
+
+/// What a decoder may hold besides what it was given.
+const MEMORY_BASE_BYTES: usize = 64 << 10;
