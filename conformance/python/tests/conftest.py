@@ -1,4 +1,4 @@
-"""Servers and queues for the scenarios. A client is made from the connection string alone."""
+"""Servers and queues for the scenarios. A client is made from the connection string, without retries."""
 
 import contextlib
 import itertools
@@ -8,7 +8,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
-from kew import Server
+from kew import NO_RETRIES, Server
 
 _numbers = itertools.count(1)
 
@@ -31,7 +31,8 @@ def restartable(tmp_path):
 
 @pytest.fixture
 def service(server):
-    with QueueServiceClient.from_connection_string(server.connection_string) as service:
+    text = server.connection_string
+    with QueueServiceClient.from_connection_string(text, **NO_RETRIES) as service:
         yield service
 
 
@@ -45,7 +46,8 @@ def name(request):
 @pytest.fixture
 def absent(server, name):
     """A client of a queue that does not exist."""
-    with QueueClient.from_connection_string(server.connection_string, name) as queue:
+    text = server.connection_string
+    with QueueClient.from_connection_string(text, name, **NO_RETRIES) as queue:
         yield queue
 
 

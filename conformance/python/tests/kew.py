@@ -10,6 +10,10 @@ import time
 BINARY = os.environ.get("KEW_BINARY", "kew")
 PATIENCE_SECONDS = 30
 
+# What the SDK is told wherever a scenario is about the server: an answer that a retry would cover up
+# is shown. One scenario has the SDK as it comes.
+NO_RETRIES = {"retry_total": 0}
+
 
 class Server:
     """A server over one data directory, which can be stopped, killed and started again."""

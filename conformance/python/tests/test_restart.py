@@ -6,6 +6,8 @@ import pytest
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
+from kew import NO_RETRIES
+
 
 @pytest.fixture(params=["stop", "kill"])
 def restart(request, restartable):
@@ -24,7 +26,8 @@ def connect(restartable, name):
     clients = []
 
     def connect():
-        client = QueueClient.from_connection_string(restartable.connection_string, name)
+        text = restartable.connection_string
+        client = QueueClient.from_connection_string(text, name, **NO_RETRIES)
         clients.append(client)
         return client
 
@@ -35,7 +38,7 @@ def connect(restartable, name):
 
 def test_queues_and_metadata(restartable, restart, name):
     text = restartable.connection_string
-    with QueueServiceClient.from_connection_string(text) as service:
+    with QueueServiceClient.from_connection_string(text, **NO_RETRIES) as service:
         for number in range(5):
             service.create_queue(f"{name}-{number}", metadata={"number": str(number)})
         service.delete_queue(f"{name}-1")
@@ -43,7 +46,7 @@ def test_queues_and_metadata(restartable, restart, name):
         service.get_queue_client(f"{name}-3").set_queue_metadata()
     restart()
     text = restartable.connection_string
-    with QueueServiceClient.from_connection_string(text) as service:
+    with QueueServiceClient.from_connection_string(text, **NO_RETRIES) as service:
         listed = service.list_queues(include_metadata=True)
         assert {queue.name: queue.metadata or {} for queue in listed} == {
             f"{name}-0": {"number": "0"},

@@ -59,6 +59,11 @@ impl AccountKey {
         hmac::verify(&self.0, text, signature).is_ok()
     }
 
+    /// Whether the other key signs alike.
+    fn is_same(&self, other: &Self) -> bool {
+        other.verifies(b"", hmac::sign(&self.0, b"").as_ref())
+    }
+
     #[cfg(test)]
     pub(crate) fn sign(&self, text: &[u8]) -> Vec<u8> {
         hmac::sign(&self.0, text).as_ref().to_vec()
@@ -77,7 +82,8 @@ impl fmt::Debug for AccountKey {
 pub struct Account {
     name: Arc<str>,
     primary: AccountKey,
-    secondary: AccountKey,
+    /// `None` if it is the same: a wrong signature is not computed twice.
+    secondary: Option<AccountKey>,
 }
 
 impl Account {
@@ -99,8 +105,8 @@ impl Account {
         }
         Ok(Self {
             name: name.into(),
+            secondary: (!secondary.is_same(&primary)).then_some(secondary),
             primary,
-            secondary,
         })
     }
 
@@ -108,8 +114,13 @@ impl Account {
         &self.name
     }
 
-    pub(crate) fn keys(&self) -> [&AccountKey; 2] {
-        [&self.primary, &self.secondary]
+    /// Whether `signature` is one of the keys' HMAC-SHA256 of `text`.
+    pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
+        self.primary.verifies(text, signature)
+            || self
+                .secondary
+                .as_ref()
+                .is_some_and(|key| key.verifies(text, signature))
     }
 }
 
@@ -192,5 +203,17 @@ mod tests {
         assert!(!key.verifies(b"text", b""));
         signature[31] ^= 1;
         assert!(!key.verifies(b"text", &signature));
+    }
+
+    #[test]
+    fn either_key_signs_and_one_given_twice_is_one() {
+        let [one, two] = ["b25l", "dHdv"].map(|text| AccountKey::from_base64(text).unwrap());
+        let both = Account::new("abc", one.clone(), two.clone()).unwrap();
+        assert!(both.verifies(b"text", &one.sign(b"text")));
+        assert!(both.verifies(b"text", &two.sign(b"text")));
+        let first = Account::new("abc", one.clone(), one.clone()).unwrap();
+        assert!(first.secondary.is_none());
+        assert!(first.verifies(b"text", &one.sign(b"text")));
+        assert!(!first.verifies(b"text", &two.sign(b"text")));
     }
 }

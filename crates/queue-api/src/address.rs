@@ -5,6 +5,12 @@
 //! account served here is taken as the former; everything else as the latter. So service names with
 //! dots, bare addresses and `localhost` work without configuration.
 //!
+//! The host is not signed, and the string to sign of `/account/queue` is the same in both styles. Were
+//! both served, whoever changes the host of a signed request would turn the deletion of a queue
+//! `messages` into the clearing of a queue that is named like its account. So in the host style a path
+//! that begins with the account's name, or its secondary's, names nothing: a queue of that name can be
+//! reached in the path style alone.
+//!
 //! Nothing here checks names or whether things exist: that comes after authentication.
 
 use std::borrow::Cow;
@@ -59,23 +65,21 @@ impl<'a> Address<'a> {
     ///
     /// Refuses with `InvalidUri` what names nothing. Empty segments are refused too: a lost message
     /// id in `DELETE /queue/messages/` must not clear the queue.
-    pub(crate) fn parse(path: &'a str, host: &'a str, accounts: &Accounts) -> Result<Self, Error> {
+    pub(crate) fn parse(path: &'a str, host: &str, accounts: &'a Accounts) -> Result<Self, Error> {
         let path = path.strip_prefix('/').ok_or(Error::InvalidUri)?;
-        let label = host.split_once('.').map(|(label, _)| label);
-        if let Some(label) = label {
-            let (account, secondary) = split_secondary(label);
-            // An account may be called `127`.
-            if accounts.find(account).is_some() && !is_address(host) {
-                return Ok(Self {
-                    account,
-                    secondary,
-                    style: Style::Host,
-                    resource: Resource::parse(path)?,
-                });
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        if let Some((account, secondary)) = account_of_host(host, accounts) {
+            if split_secondary(first).0 == account {
+                return Err(Error::InvalidUri);
             }
+            return Ok(Self {
+                account,
+                secondary,
+                style: Style::Host,
+                resource: Resource::parse(path)?,
+            });
         }
-        let (account, rest) = path.split_once('/').unwrap_or((path, ""));
-        let (account, secondary) = split_secondary(account);
+        let (account, secondary) = split_secondary(first);
         if account.is_empty() {
             return Err(Error::InvalidUri);
         }
@@ -121,6 +125,16 @@ impl<'a> Resource<'a> {
     }
 }
 
+/// The account that the first label of a host names, in any case, and whether it names its secondary.
+fn account_of_host<'a>(host: &str, accounts: &'a Accounts) -> Option<(&'a str, bool)> {
+    let (label, _) = host.split_once('.')?;
+    let label = label.to_ascii_lowercase();
+    let (name, secondary) = split_secondary(&label);
+    let account = accounts.find(name)?;
+    // An account may be called `127`.
+    (!is_address(host)).then_some((account.name(), secondary))
+}
+
 fn is_address(host: &str) -> bool {
     let host = host.split_once(':').map_or(host, |(host, _)| host);
     host.parse::<Ipv4Addr>().is_ok()
@@ -163,7 +177,8 @@ mod tests {
     const ACCOUNT: &str = "devstoreaccount1";
 
     fn check(host: &str, path: &str, expected: (&str, bool, Style, Resource<'_>)) {
-        let address = Address::parse(path, host, &Accounts::well_known()).unwrap();
+        let accounts = Accounts::well_known();
+        let address = Address::parse(path, host, &accounts).unwrap();
         let (account, secondary, style, resource) = expected;
         let expected = Address {
             account,
@@ -175,8 +190,13 @@ mod tests {
     }
 
     fn check_refused(path: &str) {
-        let refused = Address::parse(path, "localhost", &Accounts::well_known());
-        assert!(matches!(refused, Err(Error::InvalidUri)), "{path}");
+        check_refused_by("localhost", path);
+    }
+
+    fn check_refused_by(host: &str, path: &str) {
+        let accounts = Accounts::well_known();
+        let refused = Address::parse(path, host, &accounts);
+        assert!(matches!(refused, Err(Error::InvalidUri)), "{host} {path}");
     }
 
     #[test]
@@ -218,6 +238,34 @@ mod tests {
                 Style::Host,
                 Resource::Message("q".into(), "1".into()),
             ),
+        );
+    }
+
+    #[test]
+    fn hosts_have_no_case() {
+        check(
+            "DevStoreAccount1-Secondary.Queue.localhost",
+            "/q",
+            (ACCOUNT, true, Style::Host, Resource::Queue("q".into())),
+        );
+    }
+
+    #[test]
+    fn no_path_has_a_meaning_in_each_style() {
+        let host = "devstoreaccount1.queue.localhost:10001";
+        for path in [
+            "/devstoreaccount1",
+            "/devstoreaccount1/",
+            "/devstoreaccount1/messages",
+            "/devstoreaccount1/messages/1",
+            "/devstoreaccount1-secondary/messages",
+        ] {
+            check_refused_by(host, path);
+        }
+        check(
+            "localhost",
+            "/devstoreaccount1/devstoreaccount1",
+            (ACCOUNT, false, Style::Path, Resource::Queue(ACCOUNT.into())),
         );
     }
 

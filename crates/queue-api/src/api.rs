@@ -7,18 +7,22 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body;
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
 use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
+use crate::body::Connection;
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
-use crate::query::Query;
 use crate::reply::{Envelope, Reply};
-use crate::request::Request;
-use crate::version::Version;
+use crate::request::{Refused, Request};
+use crate::spelling::Spellings;
+use crate::version::{Version, X_MS_VERSION};
 use crate::{body, health, operation};
 
 /// Tells the time of day. Requests that were signed too long ago by it are refused.
@@ -63,10 +67,23 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: Accounts,
     pub(crate) limits: Limits,
+    /// What bodies may take, of requests and of answers.
+    pub(crate) budget: Arc<Budget>,
     clock: WallClock,
     request_ids: RequestIds,
     /// A permit for each connection that may be open.
     pub(crate) connections: Semaphore,
+}
+
+/// An answer, and what its connection must know.
+pub(crate) struct Answered {
+    pub(crate) response: Response<Full<Bytes>>,
+    /// What is left of the connection after it.
+    pub(crate) connection: Connection,
+    /// Whether the request was.
+    pub(crate) is_authentic: bool,
+    /// How the names of metadata in the answer's head are to be spelled.
+    pub(crate) spellings: Spellings,
 }
 
 impl fmt::Debug for Shared {
@@ -90,6 +107,7 @@ impl QueueApi {
         Self(Arc::new(Shared {
             broker,
             accounts,
+            budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
             clock,
             request_ids: RequestIds::new(),
@@ -113,57 +131,89 @@ impl Shared {
     }
 
     /// Answers a request. There is an answer to every one.
-    pub(crate) async fn answer<B>(&self, request: hyper::Request<B>) -> Response<Full<Bytes>>
+    ///
+    /// `heard` is how its head spells the names of metadata. Nothing was heard of a head if it is not
+    /// certain where the request ends.
+    pub(crate) async fn answer<B>(
+        &self,
+        request: hyper::Request<B>,
+        heard: Option<Spellings>,
+    ) -> Answered
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let (head, body) = request.into_parts();
+        let Some(heard) = heard else {
+            let error = Error::InvalidInput;
+            let reply = self.explain(self.envelope(&head), &error, &head.method);
+            return reply.into_answered(Connection::Spent, false);
+        };
         if let Some(reply) = health::answer(&self.broker, &head) {
-            let connection = body::discard(body, &head.headers, &self.limits).await;
-            return reply.into_response(connection);
+            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            return reply.into_answered(connection, false);
         }
-        let version = Version::of_request(head.headers.get("x-ms-version")).map_err(|value| {
-            Error::InvalidHeaderValue {
-                name: "x-ms-version",
-                value: String::from_utf8_lossy(value.as_bytes()).into(),
-            }
-        });
-        let speaks = version.as_ref().ok().copied();
-        let envelope = Envelope::new(&head.headers, speaks, self.request_ids.next());
-        let query = Query::parse(head.uri.query());
-        let (result, connection) = match Request::admit(self, &head, &query, version) {
+        let envelope = self.envelope(&head);
+        match Request::admit(self, &head, &heard) {
             Ok(request) => {
-                let (body, connection) = body::read(body, &self.limits).await;
-                (operation::run(&request, body).await, connection)
+                let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
+                let reply = match operation::run(&request, read.result).await {
+                    Ok(reply) => envelope.seal(reply),
+                    Err(error) => self.explain(envelope, &error, &head.method),
+                };
+                reply.into_answered(read.connection, true)
             }
-            Err(error) => {
-                let connection = body::discard(body, &head.headers, &self.limits).await;
-                (Err(error), connection)
+            Err(Refused {
+                error,
+                is_authentic,
+            }) => {
+                let connection = body::refuse(body, &head.headers, &self.limits).await;
+                let reply = self.explain(envelope, &error, &head.method);
+                reply.into_answered(connection, is_authentic)
             }
-        };
-        let reply = match result {
-            Ok(reply) => envelope.seal(reply),
-            Err(error) => self.explain(envelope, &error, &head.method),
-        };
-        reply.into_response(connection)
+        }
+    }
+
+    fn envelope(&self, head: &Parts) -> Envelope {
+        let speaks = Version::of_request(head.headers.get(X_MS_VERSION)).ok();
+        Envelope::new(&head.headers, speaks, self.request_ids.next())
     }
 
     fn explain(&self, envelope: Envelope, error: &Error, method: &Method) -> Reply {
         let wire = error.wire();
         if wire.status.is_server_error() {
             let request_id = String::from_utf8_lossy(&envelope.request_id).into_owned();
-            tracing::warn!(code = wire.code, request_id, "request failed");
+            match error {
+                Error::InternalError => {
+                    tracing::warn!(code = wire.code, request_id, "request failed");
+                }
+                // A server that is busy has better things to do than to say so each time.
+                _ => tracing::debug!(code = wire.code, request_id, "request failed"),
+            }
         }
         envelope.seal_error(error, method == Method::HEAD, self.now())
     }
 
+    /// The answer to a head that is none, in place of `automatic`, which is hyper's.
+    pub(crate) fn refuse_head(&self, automatic: &[u8]) -> Reply {
+        let error = match automatic.get(9..12) {
+            Some(b"414") => Error::InvalidUri,
+            _ => Error::InvalidInput,
+        };
+        self.bare_envelope().seal_error(&error, false, self.now())
+    }
+
     /// The answer to a connection that is one too many.
     pub(crate) fn busy(&self) -> Reply {
-        let envelope = Envelope {
+        self.bare_envelope()
+            .seal_error(&Error::ServerBusy, false, self.now())
+    }
+
+    /// The envelope of an answer to nothing that could be read.
+    fn bare_envelope(&self) -> Envelope {
+        Envelope {
             request_id: self.request_ids.next(),
-            version: None,
+            version: HeaderValue::try_from(Version::NEWEST.to_string()).ok(),
             client_request_id: None,
-        };
-        envelope.seal_error(&Error::ServerBusy, false, self.now())
+        }
     }
 }

@@ -14,7 +14,7 @@ use hyper::header::{AUTHORIZATION, DATE, HeaderMap};
 use crate::accounts::Account;
 use crate::address::Address;
 use crate::error::Error;
-use crate::query::Query;
+use crate::query::{Plus, Query};
 use crate::route::Operation;
 use crate::version::Version;
 use shared_key::Scheme;
@@ -53,6 +53,14 @@ impl Principal {
     }
 }
 
+/// What a credential proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Authentic {
+    pub(crate) principal: Principal,
+    /// What the sender means by a `+` in the query: the signature holds for this reading alone.
+    pub(crate) plus: Plus,
+}
+
 /// Finds out who sent a request.
 ///
 /// Refuses with `NoAuthenticationInformation` (before 2019-12-12 `ResourceNotFound`) without a
@@ -60,7 +68,7 @@ impl Principal {
 /// with an explanation that holds no secret, for one that does not hold.
 ///
 /// Source: *Authorize requests to Azure Storage*.
-pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Principal, Error> {
+pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, Error> {
     let mut values = credentials.headers.get_all(AUTHORIZATION).iter();
     let Some(header) = values.next() else {
         return Err(refuse_anonymous(credentials));
@@ -89,7 +97,7 @@ pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Principal, E
 }
 
 fn refuse_anonymous(credentials: &Credentials<'_>) -> Error {
-    if credentials.query.raw("sig").is_some() {
+    if credentials.query.value("sig").is_some() {
         Error::authentication_failed("Shared access signatures are not enabled on this server.")
     } else if credentials.version >= Version::V2019_12_12 {
         Error::NoAuthenticationInformation

@@ -3,13 +3,19 @@
 //! hyper reads and writes HTTP/1.1; this drives it and watches the clock. Two deadlines hold, and
 //! hyper's own timer cannot tell them apart: the head of a request, once begun, must arrive soon,
 //! while a connection between requests may be idle for long. So the socket is wrapped in one that
-//! notes when the first byte of a head arrives. The same wrapper minds how metadata is spelled.
+//! notes when the first byte of a head arrives. The same wrapper minds how metadata is spelled and
+//! requests are framed, replaces what hyper answers by itself to a head that is none, and sees to it
+//! that the last answer arrives.
+//!
+//! Three kinds of connection end without an answer: one whose client is too slow with a head, one
+//! that speaks HTTP/2, and one on which nothing was asked.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -20,17 +26,24 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use crate::api::QueueApi;
+use crate::api::{Answered, QueueApi, Shared};
+use crate::body::Connection;
 use crate::limits::Limits;
-use crate::spelling::{Listener, Spellings};
+use crate::listener::Listener;
+use crate::spelling::Spellings;
 
 /// The smallest buffer for a head that hyper takes.
 const HEAD_SIZE_BYTES_MIN: usize = 8 * 1024;
 
-/// How long a client that is turned away has to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a client has to read the last answer of a connection on which it is still sending, and
+/// how many bytes it may send meanwhile. To close before it has stopped would destroy the answer.
+const FAREWELL: Duration = Duration::from_secs(2);
+const FAREWELL_SIZE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How many bytes that nobody wants are read at once.
+const SINK_SIZE_BYTES: usize = 4 * 1024;
 
 impl QueueApi {
     /// Serves one connection until the client closes it, a limit ends it, or, after `shutdown`
@@ -46,35 +59,32 @@ impl QueueApi {
         let shared = &self.0;
         let Ok(_permit) = shared.connections.try_acquire() else {
             tracing::debug!(%peer, "connection turned away: too many are open");
-            turn_away(io, shared.busy().to_bytes()).await;
+            turn_away(io, shared.busy().to_bytes(shared.now())).await;
             return;
         };
         let limits = &shared.limits;
         let activity = Arc::new(Activity::new());
-        let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        let service = service_fn(|request: hyper::Request<Incoming>| {
             let shared = Arc::clone(shared);
             let activity = Arc::clone(&activity);
             activity.enter(Phase::Answering);
-            let heard = std::mem::take(&mut *activity.heard());
-            if !heard.is_empty() {
-                request.extensions_mut().insert(heard);
-            }
+            let heard = activity.heads.take();
             async move {
-                let mut response = shared.answer(request).await;
-                if let Some(spellings) = response.extensions_mut().remove::<Spellings>() {
-                    activity.to_restore().append(spellings);
-                }
-                activity.enter(Phase::Idle);
-                Ok::<_, Infallible>(response)
+                let answered = shared.answer(request, heard).await;
+                activity.answered(&answered);
+                activity.restores.add(answered.spellings);
+                Ok::<_, Infallible>(answered.response)
             }
         });
-        let io = Watched::new(io, Arc::clone(&activity));
+        let io = Watched::new(io, Arc::clone(&activity), Arc::clone(shared));
         // Not `pipeline_flush`: it keeps an answer back while unread bytes are buffered, also the last
         // one of a connection, which would then never be sent.
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(None)
+            .max_headers(limits.header_count_max)
+            .max_header_size(limits.head_size_bytes_max.max(HEAD_SIZE_BYTES_MIN))
             .max_buf_size(limits.head_size_bytes_max.max(HEAD_SIZE_BYTES_MIN));
         let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
         let mut shutdown = pin!(shutdown);
@@ -106,8 +116,7 @@ impl QueueApi {
     }
 }
 
-/// Tells a client that there is no room, and gives it time to read that: closing with unread bytes
-/// would destroy the answer on its way.
+/// Tells a client that there is no room, and gives it time to read that.
 async fn turn_away<IO>(mut io: IO, answer: Vec<u8>)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -115,7 +124,7 @@ where
     let farewell = async {
         io.write_all(&answer).await?;
         io.shutdown().await?;
-        let mut sink = [0; 1024];
+        let mut sink = [0; SINK_SIZE_BYTES];
         while io.read(&mut sink).await? > 0 {}
         Ok::<_, io::Error>(())
     };
@@ -140,10 +149,14 @@ struct Activity {
     start: Instant,
     /// Milliseconds from `start`, times four, plus the phase.
     state: AtomicU64,
-    /// How the metadata in the current head is spelled.
-    heard: Mutex<Spellings>,
-    /// How the metadata in answers not yet written is spelled.
-    to_restore: Mutex<Spellings>,
+    /// Whether an answer was made that is not all written yet.
+    is_writing: AtomicBool,
+    /// Whether some request was authentic.
+    is_proven: AtomicBool,
+    /// Whether the client may still be sending when the connection ends.
+    is_cut: AtomicBool,
+    heads: Heads,
+    restores: Restores,
 }
 
 impl Activity {
@@ -151,19 +164,24 @@ impl Activity {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
-            heard: Mutex::default(),
-            to_restore: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+            is_proven: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
+            heads: Heads::default(),
+            restores: Restores::default(),
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Spellings> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn to_restore(&self) -> MutexGuard<'_, Spellings> {
-        self.to_restore
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Takes note of an answer that is to be written now.
+    fn answered(&self, answered: &Answered) {
+        self.is_writing.store(true, Ordering::Relaxed);
+        if answered.is_authentic {
+            self.is_proven.store(true, Ordering::Relaxed);
+        }
+        if answered.connection == Connection::Spent {
+            self.is_cut.store(true, Ordering::Relaxed);
+        }
+        self.enter(Phase::Idle);
     }
 
     fn enter(&self, phase: Phase) {
@@ -191,30 +209,107 @@ impl Activity {
         match self.phase() {
             Phase::Head => since + limits.head_timeout,
             Phase::Answering => Instant::now() + limits.head_timeout,
-            Phase::Idle => since + limits.keep_alive,
+            Phase::Idle if self.is_proven.load(Ordering::Relaxed) => since + limits.keep_alive,
+            Phase::Idle => since + limits.unproven_keep_alive,
         }
     }
 }
 
-/// A socket that notes when the first byte of a request arrives, and that hears and restores the
-/// spelling of metadata.
+/// What was heard of the heads that hyper has not handed over yet. Most spell no metadata and are
+/// only counted.
+#[derive(Default)]
+struct Heads {
+    heard_count: AtomicU64,
+    taken_count: AtomicU64,
+    has_spellings: AtomicBool,
+    /// With the head's place in the connection, counted from zero.
+    spellings: Mutex<VecDeque<(u64, Spellings)>>,
+}
+
+impl Heads {
+    fn add(&self, spellings: Spellings) {
+        let index = self.heard_count.fetch_add(1, Ordering::Relaxed);
+        if !spellings.is_empty() {
+            lock(&self.spellings).push_back((index, spellings));
+            self.has_spellings.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The names that the next request's head spells, or nothing if the head was not heard.
+    fn take(&self) -> Option<Spellings> {
+        let index = self.taken_count.fetch_add(1, Ordering::Relaxed);
+        if index >= self.heard_count.load(Ordering::Relaxed) {
+            return None;
+        }
+        if !self.has_spellings.load(Ordering::Relaxed) {
+            return Some(Spellings::default());
+        }
+        let mut queued = lock(&self.spellings);
+        let found = queued.pop_front_if(|(of, _)| *of == index);
+        self.has_spellings
+            .store(!queued.is_empty(), Ordering::Relaxed);
+        Some(found.map(|(_, spellings)| spellings).unwrap_or_default())
+    }
+}
+
+/// How the metadata in answers not yet written is spelled. Usually there is none.
+#[derive(Default)]
+struct Restores {
+    is_needed: AtomicBool,
+    spellings: Mutex<Spellings>,
+}
+
+impl Restores {
+    fn add(&self, spellings: Spellings) {
+        if !spellings.is_empty() {
+            lock(&self.spellings).append(spellings);
+            self.is_needed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        self.is_needed.load(Ordering::Relaxed)
+    }
+
+    fn restore(&self, bytes: &mut [u8]) {
+        let mut spellings = lock(&self.spellings);
+        spellings.restore(bytes);
+        self.is_needed
+            .store(!spellings.is_empty(), Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket that notes when the first byte of a request arrives, hears heads, restores the spelling of
+/// metadata, and ends with care.
 struct Watched<IO> {
     io: IO,
     activity: Arc<Activity>,
+    shared: Arc<Shared>,
     listener: Listener,
     /// Bytes that were taken to be changed, and are not all written yet. Usually empty.
     changed: BytesMut,
+    farewell: Option<Farewell>,
+}
+
+/// What is left of the patience with a client that was given its last answer.
+struct Farewell {
+    end: Pin<Box<Sleep>>,
+    left_bytes: usize,
 }
 
 impl<IO> Watched<IO> {
-    fn new(io: IO, activity: Arc<Activity>) -> Self {
-        let mut listener = Listener::default();
-        listener.begin_head();
+    fn new(io: IO, activity: Arc<Activity>, shared: Arc<Shared>) -> Self {
         Self {
             io,
             activity,
-            listener,
+            shared,
+            listener: Listener::default(),
             changed: BytesMut::new(),
+            farewell: None,
         }
     }
 }
@@ -234,10 +329,30 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         }
         if this.activity.phase() == Phase::Idle {
             this.activity.enter(Phase::Head);
-            this.listener.begin_head();
         }
-        this.listener.listen(new, &mut this.activity.heard());
+        let heads = &this.activity.heads;
+        this.listener.listen(new, |spellings| heads.add(spellings));
         result
+    }
+}
+
+impl<IO: AsyncRead + Unpin> Watched<IO> {
+    /// Reads what the client still sends, until it stops or patience ends.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let farewell = self.farewell.get_or_insert_with(|| Farewell {
+            end: Box::pin(sleep(FAREWELL)),
+            left_bytes: FAREWELL_SIZE_BYTES_MAX,
+        });
+        while farewell.left_bytes > 0 && farewell.end.as_mut().poll(cx).is_pending() {
+            let mut sink = [0; SINK_SIZE_BYTES];
+            let mut sink = ReadBuf::new(&mut sink);
+            let result = ready!(Pin::new(&mut self.io).poll_read(cx, &mut sink));
+            if result.is_err() || sink.filled().is_empty() {
+                break;
+            }
+            farewell.left_bytes = farewell.left_bytes.saturating_sub(sink.filled().len());
+        }
+        Poll::Ready(())
     }
 }
 
@@ -260,36 +375,63 @@ impl<IO: AsyncWrite + Unpin> Watched<IO> {
             self.changed.extend_from_slice(slice);
         }
         let taken = self.changed.len();
-        self.activity.to_restore().restore(&mut self.changed);
+        if self.is_automatic() {
+            let answer = self.shared.refuse_head(&self.changed);
+            let answer = answer.to_bytes(self.shared.now());
+            self.changed = answer.as_slice().into();
+            self.activity.is_cut.store(true, Ordering::Relaxed);
+        } else {
+            self.activity.restores.restore(&mut self.changed);
+        }
         match self.poll_changed(cx) {
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(())) | Poll::Pending => Ok(taken),
         }
     }
+
+    /// Whether what hyper writes now is its own answer to a head that is none: no request is being
+    /// answered, and every answer before was written to its end.
+    fn is_automatic(&self) -> bool {
+        !self.activity.is_writing.load(Ordering::Relaxed)
+            && self.activity.phase() != Phase::Answering
+    }
+
+    fn is_to_be_changed(&self) -> bool {
+        self.activity.restores.is_needed() || self.is_automatic()
+    }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_changed(cx))?;
-        if self.activity.to_restore().is_empty() {
-            Pin::new(&mut self.io).poll_write(cx, bytes)
-        } else {
+        if self.is_to_be_changed() {
             Poll::Ready(self.change(cx, &[IoSlice::new(bytes)]))
+        } else {
+            Pin::new(&mut self.io).poll_write(cx, bytes)
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_changed(cx))?;
-        Pin::new(&mut self.io).poll_flush(cx)
+        ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+        // hyper flushes only when it has handed over all that it has.
+        self.activity.is_writing.store(false, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_changed(cx))?;
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        if self.farewell.is_none() {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+        }
+        if self.activity.is_cut.load(Ordering::Relaxed) {
+            ready!(self.poll_farewell(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(
@@ -298,14 +440,16 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_changed(cx))?;
-        if self.activity.to_restore().is_empty() {
-            Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-        } else {
+        if self.is_to_be_changed() {
             Poll::Ready(self.change(cx, slices))
+        } else {
+            Pin::new(&mut self.io).poll_write_vectored(cx, slices)
         }
     }
 
+    /// Always, so that hyper keeps an answer's body until it is written, and no copy of it: what the
+    /// body takes of the budget is given back with it.
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        true
     }
 }

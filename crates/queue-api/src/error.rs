@@ -55,7 +55,7 @@ pub(crate) enum Error {
     InvalidMd5,
     InvalidMetadata,
     InvalidQueryParameterValue {
-        name: &'static str,
+        name: Box<str>,
         value: Box<str>,
         reason: &'static str,
     },
@@ -123,7 +123,7 @@ impl Error {
         reason: &'static str,
     ) -> Self {
         Self::InvalidQueryParameterValue {
-            name,
+            name: name.into(),
             value: value.into(),
             reason,
         }

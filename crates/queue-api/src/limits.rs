@@ -10,24 +10,35 @@ pub(crate) const TEXT_SIZE_BYTES_MAX: usize = 65_536;
 pub struct Limits {
     /// Open connections. One more is answered `ServerBusy` and closed. Default 10,000.
     pub connections_max: usize,
+    /// Bodies of requests that are being read and carried out, and of answers that are being
+    /// written, in bytes, all connections together. What finds no room is answered `ServerBusy`.
+    /// Keep it at 16 MiB or more: one answer may have eleven. Default 256 MiB.
+    pub in_flight_size_bytes_max: usize,
     /// Size of a request's head, in bytes; at least 8,192. Default 65,536.
-    ///
-    /// A head has at most 100 headers besides.
     pub head_size_bytes_max: usize,
+    /// Headers of a request. Default 1,000: metadata of 8 KiB may come in short pairs.
+    pub header_count_max: usize,
     /// Size of a request's body, in bytes. Default 397,312: a text of 64 KiB in which every
     /// character is escaped, and its envelope.
     pub body_size_bytes_max: usize,
-    /// How much of a body that is of no use is read, in bytes, so that the connection can go on.
+    /// How much of a body that is too large is read, in bytes, so that the connection can go on.
     /// A longer one ends the connection after its answer. Default 1 MiB.
     pub discarded_size_bytes_max: u64,
+    /// The same for the body of a request that is refused for its head, as it is without a good
+    /// signature, in bytes. Default 64 KiB.
+    pub refused_size_bytes_max: u64,
     /// Time from the first byte of a request's head to its last, and from the accept of a
     /// connection to the end of the first head. Default 30 s.
     pub head_timeout: Duration,
     /// Time for a request's body to arrive. Default 60 s.
     pub body_timeout: Duration,
+    /// The same for a request that is refused for its head. Default 5 s.
+    pub refused_body_timeout: Duration,
     /// How long a connection may be idle between requests. Client pools reuse sockets for
     /// minutes, so keep it at 120 s or more. Default 180 s.
     pub keep_alive: Duration,
+    /// The same as long as no request on the connection was authentic. Default 30 s.
+    pub unproven_keep_alive: Duration,
     /// How far a request's date may be from the server's, either way. Default 15 minutes.
     pub clock_skew_max: Duration,
 }
@@ -36,12 +47,17 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            in_flight_size_bytes_max: 256 * 1024 * 1024,
             head_size_bytes_max: 64 * 1024,
+            header_count_max: 1_000,
             body_size_bytes_max: 6 * TEXT_SIZE_BYTES_MAX + 4096,
             discarded_size_bytes_max: 1024 * 1024,
+            refused_size_bytes_max: 64 * 1024,
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
+            refused_body_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(180),
+            unproven_keep_alive: Duration::from_secs(30),
             clock_skew_max: Duration::from_secs(15 * 60),
         }
     }

@@ -23,7 +23,7 @@ const SIZE_BYTES_MAX: usize = 8 * 1024;
 /// Source: *Setting and retrieving properties and metadata for queue resources*.
 pub(crate) fn from_headers(
     headers: &HeaderMap,
-    spellings: Option<&Spellings>,
+    spellings: &Spellings,
     version: Version,
 ) -> Result<Metadata, Error> {
     let mut size_bytes = 0;
@@ -47,7 +47,7 @@ pub(crate) fn from_headers(
         if size_bytes > SIZE_BYTES_MAX {
             return Err(Error::MetadataTooLarge);
         }
-        let spelling = spellings.and_then(|spellings| spellings.of(key));
+        let spelling = spellings.of(key);
         pairs.push((spelling.unwrap_or(key), value));
     }
     Ok(pairs.into_iter().collect())
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn code(pairs: &[(&str, &str)], version: Version) -> &'static str {
-        match from_headers(&headers(pairs), None, version) {
+        match from_headers(&headers(pairs), &Spellings::default(), version) {
             Ok(_) => "ok",
             Err(error) => error.wire().code,
         }
@@ -107,7 +107,7 @@ mod tests {
         ]);
         let mut heard = Spellings::default();
         heard.push("Owner");
-        let metadata = from_headers(&given, Some(&heard), Version::NEWEST).unwrap();
+        let metadata = from_headers(&given, &heard, Version::NEWEST).unwrap();
         let names: Vec<_> = metadata.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["Owner", "_a1"]);
         let mut shown = HeaderMap::new();

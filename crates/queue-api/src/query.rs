@@ -1,7 +1,11 @@
 //! The query of a request, taken apart once.
 //!
-//! Names are compared without case, as the service does. Values stay as they were sent until
-//! somebody asks: the string to sign and the parameters decode them differently.
+//! Names are compared without ASCII case, as the service does; the string to sign lower-cases them by
+//! the same rule. Values stay as they were sent until somebody asks.
+//!
+//! The string to sign has a line for each parameter, with name and value decoded and nothing escaped.
+//! What could pass for the end of a name or a line, or for a second value, would let another query
+//! have the same string: [`Query::parse`] refuses it.
 
 use std::borrow::Cow;
 
@@ -9,10 +13,11 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Error;
 
-/// The parameters in the order sent.
+/// The parameters in the order sent, no two of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query<'a> {
     parameters: Vec<Parameter<'a>>,
+    plus: Plus,
 }
 
 /// One `name=value`. Without `=` the value is empty.
@@ -21,50 +26,103 @@ pub(crate) struct Parameter<'a> {
     /// The name, decoded, in the case sent.
     pub(crate) name: Cow<'a, str>,
     /// The value, still percent-encoded.
-    pub(crate) raw_value: &'a str,
+    raw_value: &'a str,
+}
+
+/// What a `+` in a value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Plus {
+    #[default]
+    Literal,
+    /// A space, as in forms.
+    Space,
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn parse(raw: Option<&'a str>) -> Self {
-        let Some(raw) = raw else {
-            return Self::default();
-        };
-        let parameters = raw
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .map(|pair| {
-                let (name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
-                Parameter {
-                    name: percent_decode_str(name).decode_utf8_lossy(),
-                    raw_value,
-                }
-            })
-            .collect();
-        Self { parameters }
+    /// Refuses with `InvalidQueryParameterValue` a name that is not letters, digits, `_`, `.` and
+    /// `-`, a name that comes twice, and a value that is not UTF-8 or has a control character.
+    pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self, Error> {
+        let mut parameters: Vec<Parameter<'a>> = Vec::new();
+        for pair in raw.unwrap_or_default().split('&') {
+            if pair.is_empty() {
+                continue;
+            }
+            let parameter = Parameter::parse(pair)?;
+            if find(&parameters, &parameter.name).is_some() {
+                return Err(parameter.refuse("A parameter may be given once."));
+            }
+            parameters.push(parameter);
+        }
+        Ok(Self {
+            parameters,
+            plus: Plus::default(),
+        })
+    }
+
+    /// From now on values are read so: as the client signed them.
+    pub(crate) fn set_plus(&mut self, plus: Plus) {
+        self.plus = plus;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
         self.parameters.iter()
     }
 
-    /// The value of the first parameter of that name, still percent-encoded.
-    pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
+    /// Whether some value could be read in two ways.
+    pub(crate) fn has_plus(&self) -> bool {
         self.parameters
             .iter()
-            .find(|parameter| parameter.name.eq_ignore_ascii_case(name))
-            .map(|parameter| parameter.raw_value)
+            .any(|parameter| parameter.raw_value.contains('+'))
     }
 
-    /// The value of the first parameter of that name. Refuses with `InvalidQueryParameterValue` if
-    /// its escapes are not UTF-8.
-    pub(crate) fn value(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Error> {
-        let Some(raw) = self.raw(name) else {
-            return Ok(None);
+    /// The value of the parameter of that name, decoded.
+    pub(crate) fn value(&self, name: &str) -> Option<Cow<'a, str>> {
+        find(&self.parameters, name).map(|parameter| parameter.value(self.plus))
+    }
+}
+
+fn find<'p, 'a>(parameters: &'p [Parameter<'a>], name: &str) -> Option<&'p Parameter<'a>> {
+    parameters
+        .iter()
+        .find(|parameter| parameter.name.eq_ignore_ascii_case(name))
+}
+
+impl<'a> Parameter<'a> {
+    fn parse(pair: &'a str) -> Result<Self, Error> {
+        let (name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
+        let parameter = Self {
+            name: percent_decode_str(name).decode_utf8_lossy(),
+            raw_value,
         };
-        percent_decode_str(raw)
-            .decode_utf8()
-            .map(Some)
-            .map_err(|_| Error::invalid_query(name, raw, "The value is not UTF-8."))
+        let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        if parameter.name.is_empty() || !parameter.name.bytes().all(in_name) {
+            return Err(parameter.refuse("The parameter has no valid name."));
+        }
+        match percent_decode_str(raw_value).decode_utf8() {
+            Err(_) => Err(parameter.refuse("The value is not UTF-8.")),
+            Ok(value) if value.chars().any(char::is_control) => {
+                Err(parameter.refuse("The value has a control character."))
+            }
+            Ok(_) => Ok(parameter),
+        }
+    }
+
+    /// The value, decoded.
+    pub(crate) fn value(&self, plus: Plus) -> Cow<'a, str> {
+        if plus == Plus::Space && self.raw_value.contains('+') {
+            let spaced = self.raw_value.replace('+', "%20");
+            let value = percent_decode_str(&spaced).decode_utf8_lossy();
+            return Cow::Owned(value.into_owned());
+        }
+        percent_decode_str(self.raw_value).decode_utf8_lossy()
+    }
+
+    fn refuse(&self, reason: &'static str) -> Error {
+        Error::InvalidQueryParameterValue {
+            name: self.name.clone().into_owned().into(),
+            value: self.raw_value.into(),
+            reason,
+        }
     }
 }
 
@@ -74,9 +132,9 @@ mod tests {
 
     use super::*;
 
-    fn check(raw: &str, name: &'static str, expected: Option<&str>) {
-        let query = Query::parse(Some(raw));
-        assert_eq!(query.value(name).unwrap().as_deref(), expected, "{raw}");
+    fn check(raw: &str, name: &str, expected: Option<&str>) {
+        let query = Query::parse(Some(raw)).unwrap();
+        assert_eq!(query.value(name).as_deref(), expected, "{raw}");
     }
 
     #[test]
@@ -93,15 +151,52 @@ mod tests {
         check("prefix", "prefix", Some(""));
         check("prefix=", "prefix", Some(""));
         check("&&a=1&&", "prefix", None);
-        check("timeout=1&timeout=2", "timeout", Some("1"));
-        assert!(Query::parse(Some("prefix=%ff")).value("prefix").is_err());
+        assert_eq!(Query::parse(None).unwrap(), Query::default());
+    }
+
+    #[test]
+    fn a_plus_is_what_was_signed() {
+        let mut query = Query::parse(Some("prefix=a+b%2Bc")).unwrap();
+        assert_eq!(query.value("prefix").unwrap(), "a+b+c");
+        query.set_plus(Plus::Space);
+        assert_eq!(query.value("prefix").unwrap(), "a b+c");
+    }
+
+    #[test]
+    fn what_could_pass_for_another_line_is_refused() {
+        for raw in [
+            "numofmessages%3A5%0Apeekonly=true",
+            "a%0Ab=1",
+            "a:b=1",
+            "a,b=1",
+            "=1",
+            "%20a=1",
+            "\u{212A}ey=1",
+            "%E2%84%AAey=1",
+            "%ff=1",
+            "a=1%0Ab:2",
+            "a=%0d",
+            "a=%00",
+            "a=%7f",
+            "a=%C2%85",
+            "a=%ff",
+            "timeout=1&timeout=2",
+            "timeout=1&Time%6fut=1",
+        ] {
+            let refused = Query::parse(Some(raw));
+            assert!(
+                matches!(refused, Err(Error::InvalidQueryParameterValue { .. })),
+                "{raw}: {refused:?}"
+            );
+        }
     }
 
     proptest! {
         #[test]
         fn parsing_never_panics(raw in ".{0,200}") {
-            let query = Query::parse(Some(&raw));
-            let _ = query.value("comp");
+            if let Ok(query) = Query::parse(Some(&raw)) {
+                let _ = query.value("comp");
+            }
         }
     }
 }

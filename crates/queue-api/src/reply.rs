@@ -11,15 +11,16 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
+use crate::api::Answered;
 use crate::body::Connection;
+use crate::budget::Share;
 use crate::date;
 use crate::error::Error;
 use crate::spelling::Spellings;
-use crate::version::Version;
+use crate::version::{Version, X_MS_VERSION};
 use crate::xml::write::{DECLARATION, put_element};
 
 const X_MS_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
-const X_MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
 const X_MS_CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 const X_MS_ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-code");
 
@@ -52,9 +53,11 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn empty(status: StatusCode) -> Self {
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(SERVER, SERVER_NAME);
         Self {
             status,
-            headers: HeaderMap::with_capacity(8),
+            headers,
             body: Bytes::new(),
             spellings: Spellings::default(),
         }
@@ -65,6 +68,12 @@ impl Reply {
         reply.headers.insert(CONTENT_TYPE, APPLICATION_XML);
         reply.body = body.freeze();
         reply
+    }
+
+    /// Keeps the share until the body is written.
+    pub(crate) fn holding(mut self, share: Share) -> Self {
+        self.body = share.hold(self.body);
+        self
     }
 
     pub(crate) fn text(status: StatusCode, body: &'static str) -> Self {
@@ -89,8 +98,8 @@ impl Reply {
         &mut self.headers
     }
 
-    /// The answer as bytes, for a connection that hyper never sees; it closes after it.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// The answer as bytes, for a connection that hyper does not answer; it closes after it.
+    pub(crate) fn to_bytes(&self, now: SystemTime) -> Vec<u8> {
         let mut bytes = format!("HTTP/1.1 {}\r\n", self.status).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend_from_slice(name.as_str().as_bytes());
@@ -99,26 +108,28 @@ impl Reply {
             bytes.extend_from_slice(b"\r\n");
         }
         let end = format!(
-            "connection: close\r\ncontent-length: {}\r\n\r\n",
-            self.body.len()
+            "connection: close\r\ncontent-length: {}\r\ndate: {}\r\n\r\n",
+            self.body.len(),
+            httpdate::fmt_http_date(now)
         );
         bytes.extend_from_slice(end.as_bytes());
         bytes.extend_from_slice(&self.body);
         bytes
     }
 
-    pub(crate) fn into_response(mut self, connection: Connection) -> Response<Full<Bytes>> {
-        self.headers.insert(SERVER, SERVER_NAME);
+    pub(crate) fn into_answered(mut self, connection: Connection, is_authentic: bool) -> Answered {
         if connection == Connection::Spent {
             self.headers.insert(CONNECTION, CLOSE);
         }
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
-        if !self.spellings.is_empty() {
-            response.extensions_mut().insert(self.spellings);
+        Answered {
+            response,
+            connection,
+            is_authentic,
+            spellings: self.spellings,
         }
-        response
     }
 }
 

@@ -1,27 +1,30 @@
 //! A request that was let in: authentic, allowed, and its names in order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use hyper::Version as HttpVersion;
+use bytes::BytesMut;
 use hyper::header::{
     HOST, HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
 };
 use hyper::http::request::Parts;
+use hyper::{StatusCode, Version as HttpVersion};
 use kew_broker::Answer;
 use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
 
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
-use crate::auth::{self, Credentials};
+use crate::auth::{self, Authentic, Credentials, Principal};
 use crate::error::Error;
 use crate::id::parse_message_id;
 use crate::metadata;
 use crate::parameter;
 use crate::query::Query;
+use crate::reply::Reply;
 use crate::route::{self, Operation};
 use crate::spelling::Spellings;
-use crate::version::Version;
+use crate::version::{Version, X_MS_VERSION};
 
 /// Headers that make a request conditional. Queues have nothing to compare with, and to ignore a
 /// condition would be to do what was not asked.
@@ -37,42 +40,61 @@ pub(crate) struct Request<'a> {
     shared: &'a Shared,
     pub(crate) operation: Operation,
     pub(crate) version: Version,
-    pub(crate) query: &'a Query<'a>,
+    pub(crate) query: Query<'a>,
     pub(crate) headers: &'a HeaderMap,
-    spellings: Option<&'a Spellings>,
+    spellings: &'a Spellings,
+    /// How long the operation may take.
+    timeout: Duration,
     host: &'a str,
     account: &'a Arc<str>,
     address: Address<'a>,
 }
 
+/// Why a request was not let in.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: Error,
+    /// Whether its sender is known to have a key.
+    pub(crate) is_authentic: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            is_authentic: false,
+        }
+    }
+}
+
 impl<'a> Request<'a> {
-    /// Lets a request in, or says what is wrong with it.
+    /// Lets a request in, or says what is wrong with it. `spellings` are those of its head.
     ///
     /// The order of the checks is the protocol's: URI and verb, version, authentication,
-    /// authorization, names, headers. The operation goes on with the query, the body and what
-    /// exists.
+    /// authorization, names, timeout, headers. The operation goes on with the query, the body and
+    /// what exists.
     pub(crate) fn admit(
         shared: &'a Shared,
         head: &'a Parts,
-        query: &'a Query<'a>,
-        version: Result<Version, Error>,
-    ) -> Result<Self, Error> {
+        spellings: &'a Spellings,
+    ) -> Result<Self, Refused> {
+        let mut query = Query::parse(head.uri.query())?;
         let host = host(head)?;
         let path = head.uri.path();
         let address = Address::parse(path, host, &shared.accounts)?;
-        let operation = route::find(&head.method, &address.resource, query)?;
-        let version = version?;
+        let operation = route::find(&head.method, &address.resource, &query)?;
+        let version = version(&head.headers)?;
         if version < operation.since() {
-            return Err(Error::FeatureVersionMismatch);
+            return Err(Error::FeatureVersionMismatch.into());
         }
         let account = shared
             .accounts
             .find(address.account)
             .ok_or(Error::ResourceNotFound)?;
-        let principal = auth::authenticate(&Credentials {
+        let Authentic { principal, plus } = auth::authenticate(&Credentials {
             method: head.method.as_str(),
             path,
-            query,
+            query: &query,
             headers: &head.headers,
             version,
             address: &address,
@@ -80,25 +102,20 @@ impl<'a> Request<'a> {
             now: shared.now(),
             clock_skew_max: shared.limits.clock_skew_max,
         })?;
-        if !principal.may(operation) || (address.secondary && !operation.is_read()) {
-            return Err(Error::InsufficientAccountPermissions);
-        }
-        if let Some(queue) = address.resource.queue() {
-            check_queue_name(queue)?;
-        }
-        if CONDITIONS
-            .iter()
-            .any(|name| head.headers.contains_key(name))
-        {
-            return Err(Error::ConditionHeadersNotSupported);
-        }
+        query.set_plus(plus);
+        let timeout = check_authentic(principal, operation, &address, &query, &head.headers)
+            .map_err(|error| Refused {
+                error,
+                is_authentic: true,
+            })?;
         Ok(Self {
             shared,
             operation,
             version,
             query,
             headers: &head.headers,
-            spellings: head.extensions.get(),
+            spellings,
+            timeout,
             host,
             account: account.name(),
             address,
@@ -142,19 +159,80 @@ impl<'a> Request<'a> {
     ///
     /// After `OperationTimedOut` and `InternalError` the command may have been carried out or not.
     pub(crate) async fn submit(&self, command: Command) -> Result<Answer, Error> {
-        let limit = parameter::timeout(self.query)?;
-        match time::timeout(limit, self.shared.broker.submit(command)).await {
+        match time::timeout(self.timeout, self.shared.broker.submit(command)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(rejection)) => Err(Error::of_rejection(rejection, self.version)),
             Err(_) => Err(Error::OperationTimedOut),
         }
     }
 
+    /// Refuses with `ServerBusy` if an answer of that size would find no room. Asked before a command
+    /// that cannot be undone.
+    pub(crate) fn check_room(&self, size_bytes: usize) -> Result<(), Error> {
+        self.shared.budget.check_room(size_bytes)
+    }
+
+    /// The answer with a document that takes its room until it is written, or `ServerBusy`.
+    pub(crate) fn reply(&self, document: BytesMut) -> Result<Reply, Error> {
+        let mut share = self.shared.budget.share();
+        share.grow(document.capacity())?;
+        let reply = Reply::xml(StatusCode::OK, document).with_no_cache();
+        Ok(reply.holding(share))
+    }
+
     /// What to answer when the broker's answer is to another question: the fault is ours.
     pub(crate) fn unexpected(&self, outcome: &Outcome) -> Error {
-        tracing::error!(operation = ?self.operation, ?outcome, "the broker answered something else");
+        // Its kind alone: an outcome has receipts in it.
+        let answered = kind(outcome);
+        tracing::error!(operation = ?self.operation, answered, "the broker answered something else");
         Error::InternalError
     }
+}
+
+const fn kind(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Initialized => "Initialized",
+        Outcome::QueueCreated => "QueueCreated",
+        Outcome::QueueUnchanged => "QueueUnchanged",
+        Outcome::QueueDeleted => "QueueDeleted",
+        Outcome::Queue(_) => "Queue",
+        Outcome::QueueMetadataSet => "QueueMetadataSet",
+        Outcome::Queues(_) => "Queues",
+        Outcome::Sent(_) => "Sent",
+        Outcome::Received(_) => "Received",
+        Outcome::Peeked(_) => "Peeked",
+        Outcome::Updated { .. } => "Updated",
+        Outcome::Deleted => "Deleted",
+        Outcome::Cleared => "Cleared",
+    }
+}
+
+fn version(headers: &HeaderMap) -> Result<Version, Error> {
+    Version::of_request(headers.get(X_MS_VERSION)).map_err(|value| Error::InvalidHeaderValue {
+        name: "x-ms-version",
+        value: String::from_utf8_lossy(value.as_bytes()).into(),
+    })
+}
+
+/// Checks what comes after authentication, and returns how long the operation may take.
+fn check_authentic(
+    principal: Principal,
+    operation: Operation,
+    address: &Address<'_>,
+    query: &Query<'_>,
+    headers: &HeaderMap,
+) -> Result<Duration, Error> {
+    if !principal.may(operation) || (address.secondary && !operation.is_read()) {
+        return Err(Error::InsufficientAccountPermissions);
+    }
+    if let Some(queue) = address.resource.queue() {
+        check_queue_name(queue)?;
+    }
+    let timeout = parameter::timeout(query)?;
+    if CONDITIONS.iter().any(|name| headers.contains_key(name)) {
+        return Err(Error::ConditionHeadersNotSupported);
+    }
+    Ok(timeout)
 }
 
 /// The host that the client asks, with its port.
@@ -177,3 +255,6 @@ fn host(head: &Parts) -> Result<&str, Error> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

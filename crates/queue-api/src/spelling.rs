@@ -1,18 +1,11 @@
 //! How clients spell the names of metadata.
 //!
 //! The service keeps the case of a name as it was first stored; an HTTP library that lower-cases
-//! header names loses it. So the bytes of the connection are watched on their way: in, for the
-//! spelling in the head of a request; out, to put the stored spelling back, letter for letter.
-//!
-//! A request that is sent before the last one was answered is read together with what comes before
-//! it, and is not looked at: its names stay lower-case. No SDK does that.
+//! header names loses it. So the bytes of the connection are watched on their way: in, by the
+//! [`Listener`](crate::listener::Listener), for the spelling in the head of a request; out, to put the
+//! stored spelling back, letter for letter.
 
 use memchr::memmem;
-
-use crate::metadata::PREFIX;
-
-/// The longest line of a head that is looked at. A longer one has a value, and its name came first.
-const LINE_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 /// Names of metadata in somebody's spelling, without their prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,80 +62,11 @@ fn find_header(bytes: &[u8], from: usize) -> Option<usize> {
     Some(from + found + LINE.len())
 }
 
-/// Watches the bytes that come in for the names of metadata in heads.
-#[derive(Debug, Default)]
-pub(crate) struct Listener {
-    /// Whether the bytes that come belong to a head.
-    in_head: bool,
-    /// Whether the head has begun: empty lines before it do not end it.
-    has_line: bool,
-    /// The beginning of a line whose end has not come yet.
-    partial: Vec<u8>,
-}
-
-impl Listener {
-    /// A new head begins with the next bytes.
-    pub(crate) fn begin_head(&mut self) {
-        self.in_head = true;
-        self.has_line = false;
-        self.partial.clear();
-    }
-
-    /// Looks at bytes that came in, and adds what names they spell.
-    pub(crate) fn listen(&mut self, bytes: &[u8], heard: &mut Spellings) {
-        if !self.in_head {
-            return;
-        }
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let is_whole = piece.ends_with(b"\n");
-            if !is_whole || !self.partial.is_empty() {
-                let room = LINE_SIZE_BYTES_MAX.saturating_sub(self.partial.len());
-                let kept = piece.get(..room).unwrap_or(piece);
-                self.partial.extend_from_slice(kept);
-            }
-            if !is_whole {
-                return;
-            }
-            let is_end = if self.partial.is_empty() {
-                self.take_line(piece, heard)
-            } else {
-                let line = std::mem::take(&mut self.partial);
-                self.take_line(&line, heard)
-            };
-            if is_end {
-                self.in_head = false;
-                return;
-            }
-        }
-    }
-
-    /// Whether the line ends the head.
-    fn take_line(&mut self, line: &[u8], heard: &mut Spellings) -> bool {
-        if line.trim_ascii_end().is_empty() {
-            return self.has_line;
-        }
-        self.has_line = true;
-        let Some((prefix, rest)) = line.split_at_checked(PREFIX.len()) else {
-            return false;
-        };
-        if prefix.eq_ignore_ascii_case(PREFIX.as_bytes()) {
-            let name = rest.split(|byte| *byte == b':').next().unwrap_or_default();
-            if let Ok(name) = std::str::from_utf8(name) {
-                heard.push(name);
-            }
-        }
-        false
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    const HEAD: &[u8] = b"PUT /a/q HTTP/1.1\r\nHost: h\r\nX-Ms-Meta-OwnerName: x-ms-meta-No: 1\r\n\
-        x-ms-date: y\r\nx-ms-meta-lower:2\r\n\r\nx-ms-meta-Body: 3\r\n";
 
     fn spellings(names: &[&str]) -> Spellings {
         let mut spellings = Spellings::default();
@@ -152,41 +76,11 @@ mod tests {
         spellings
     }
 
-    fn heard(pieces: &[&[u8]]) -> Spellings {
-        let mut listener = Listener::default();
-        let mut heard = Spellings::default();
-        listener.begin_head();
-        for piece in pieces {
-            listener.listen(piece, &mut heard);
-        }
-        heard
-    }
-
     #[test]
-    fn a_head_is_heard_and_its_body_is_not() {
-        let expected = spellings(&["OwnerName", "lower"]);
-        assert_eq!(heard(&[HEAD]), expected);
-        assert_eq!(heard(&[b"\r\n", HEAD]), expected);
-        assert_eq!(expected.of("ownername"), Some("OwnerName"));
-        assert_eq!(expected.of("other"), None);
-    }
-
-    #[test]
-    fn every_split_is_heard_alike() {
-        for index in 0..HEAD.len() {
-            let (first, second) = HEAD.split_at(index);
-            assert_eq!(heard(&[first, second]), spellings(&["OwnerName", "lower"]));
-        }
-        let bytes: Vec<&[u8]> = HEAD.chunks(1).collect();
-        assert_eq!(heard(&bytes), spellings(&["OwnerName", "lower"]));
-    }
-
-    #[test]
-    fn nothing_is_heard_outside_a_head() {
-        let mut listener = Listener::default();
-        let mut heard = Spellings::default();
-        listener.listen(HEAD, &mut heard);
-        assert!(heard.is_empty());
+    fn a_name_finds_its_spelling() {
+        let spellings = spellings(&["OwnerName", "lower"]);
+        assert_eq!(spellings.of("ownername"), Some("OwnerName"));
+        assert_eq!(spellings.of("other"), None);
     }
 
     fn check_restored(names: &[&str], answer: &str, expected: &str, left: &[&str]) {
@@ -216,12 +110,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn listening_never_panics(pieces: Vec<Vec<u8>>) {
-            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            heard(&pieces);
-        }
-
         #[test]
         fn restoring_changes_case_only(
             parts in proptest::collection::vec(

@@ -7,7 +7,10 @@
 
 use std::fmt;
 
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
+
+/// The header that names the version.
+pub(crate) const X_MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
 
 /// A version of the protocol. Later ones compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,9 +11,9 @@ use hyper::header::{
     CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderName,
     HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE,
 };
-use percent_encoding::percent_decode;
 
 use super::{Credentials, X_MS_DATE, collation};
+use crate::query::Plus;
 use crate::version::Version;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -52,13 +52,6 @@ pub(super) enum Spaces {
     Folded,
     /// As they were sent: what the Python SDK does.
     AsSent,
-}
-
-/// What a `+` in a query is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plus {
-    Literal,
-    Space,
 }
 
 /// Which path is signed.
@@ -188,9 +181,9 @@ pub(super) fn string_to_sign(
     match form {
         Form::Full => put_query(out, credentials, reading.plus),
         Form::Lite => {
-            if let Some(comp) = credentials.query.raw("comp") {
+            if let Some(comp) = credentials.query.value("comp") {
                 out.extend_from_slice(b"?comp=");
-                out.extend(percent_decode(comp.as_bytes()));
+                out.extend_from_slice(comp.as_bytes());
             }
         }
     }
@@ -264,43 +257,19 @@ fn put_unfolded(out: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// Writes the parameters, sorted by name, one a line, several values of a name joined.
+/// Writes the parameters, sorted by name, one a line. There are no two of one name.
 fn put_query(out: &mut Vec<u8>, credentials: &Credentials<'_>, plus: Plus) {
-    let mut parameters: Vec<(String, Vec<u8>)> = credentials
+    let mut parameters: Vec<_> = credentials
         .query
         .iter()
-        .map(|parameter| {
-            (
-                parameter.name.to_lowercase(),
-                decode(parameter.raw_value, plus),
-            )
-        })
+        .map(|parameter| (parameter.name.to_ascii_lowercase(), parameter.value(plus)))
         .collect();
     parameters.sort_unstable();
-    let mut previous: Option<&str> = None;
     for (name, value) in &parameters {
-        if previous == Some(name) {
-            out.push(b',');
-        } else {
-            out.push(b'\n');
-            out.extend_from_slice(name.as_bytes());
-            out.push(b':');
-        }
-        out.extend_from_slice(value);
-        previous = Some(name);
-    }
-}
-
-fn decode(raw: &str, plus: Plus) -> Vec<u8> {
-    match plus {
-        Plus::Literal => percent_decode(raw.as_bytes()).collect(),
-        Plus::Space => {
-            let spaced: Vec<u8> = raw
-                .bytes()
-                .map(|byte| if byte == b'+' { b' ' } else { byte })
-                .collect();
-            percent_decode(&spaced).collect()
-        }
+        out.push(b'\n');
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
     }
 }
 
@@ -332,7 +301,7 @@ mod tests {
             Some((path, query)) => (path, Some(query)),
             None => (case.uri, None),
         };
-        let query = Query::parse(query);
+        let query = Query::parse(query).unwrap();
         let address = Address::parse(path, "127.0.0.1:10001", &accounts).unwrap();
         let credentials = Credentials {
             method: case.method,
@@ -464,10 +433,10 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_decoded_sorted_and_joined() {
+    fn queries_are_decoded_and_sorted() {
         let case = Case {
             method: "DELETE",
-            uri: "/devstoreaccount1/q/messages/1?popreceipt=a%2Bb+c%3d&Timeout=30&z=2&z=1&flag",
+            uri: "/devstoreaccount1/q/messages/1?popreceipt=a%2Bb+c%3d&Timeout=30&z=2&flag",
             version: Version::NEWEST,
             headers: &[],
         };
@@ -477,11 +446,11 @@ mod tests {
         };
         assert_eq!(
             query(Plus::Literal),
-            "flag:\npopreceipt:a+b+c=\ntimeout:30\nz:1,2"
+            "flag:\npopreceipt:a+b+c=\ntimeout:30\nz:2"
         );
         assert_eq!(
             query(Plus::Space),
-            "flag:\npopreceipt:a+b c=\ntimeout:30\nz:1,2"
+            "flag:\npopreceipt:a+b c=\ntimeout:30\nz:2"
         );
     }
 

@@ -5,14 +5,23 @@ use std::cell::RefCell;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::canonical::{Form, Path, Plus, Reading, SignedHeaders, string_to_sign};
-use super::{Credentials, Principal, check_date};
+use super::canonical::{Form, Path, Reading, SignedHeaders, string_to_sign};
+use super::{Authentic, Credentials, Principal, check_date};
 use crate::address::Style;
 use crate::error::Error;
+use crate::query::Plus;
 use crate::version::Version;
 
 /// The size of an HMAC-SHA256.
 const SIGNATURE_SIZE_BYTES: usize = 32;
+
+/// The most readings that are tried of one request: whoever makes the server compute them has shown
+/// no key yet. Real clients differ from the first one in one corner or two.
+const READINGS_MAX: usize = 5;
+
+/// How much of a signature and of a string to sign is shown to whom they failed, in bytes.
+const SHOWN_SIGNATURE_SIZE_BYTES_MAX: usize = 128;
+const SHOWN_STRING_SIZE_BYTES_MAX: usize = 4 * 1024;
 
 /// A buffer that outgrew this is not kept for the next request.
 const BUFFER_SIZE_BYTES_MAX: usize = 64 * 1024;
@@ -43,7 +52,7 @@ pub(super) fn authenticate(
     credentials: &Credentials<'_>,
     scheme: Scheme,
     parameters: &str,
-) -> Result<Principal, Error> {
+) -> Result<Authentic, Error> {
     let (account, signature) = parameters
         .split_once(':')
         .ok_or(Error::InvalidAuthenticationInfo)?;
@@ -58,29 +67,56 @@ pub(super) fn authenticate(
     }
     check_date(credentials)?;
     let form = scheme.form(credentials.version);
-    let headers = SignedHeaders::new(credentials.headers);
     BUFFER.with_borrow_mut(|buffer| {
-        let verified = decoded.len() == SIGNATURE_SIZE_BYTES
-            && readings(credentials, &headers).any(|reading| {
-                string_to_sign(buffer, credentials, form, &headers, reading);
-                let keys = credentials.account.keys();
-                keys.iter().any(|key| key.verifies(buffer, &decoded))
-            });
-        if verified {
-            if buffer.capacity() > BUFFER_SIZE_BYTES_MAX {
-                *buffer = Vec::new();
-            }
-            return Ok(Principal::AccountOwner);
+        let result = verify(buffer, credentials, form, &decoded).ok_or_else(|| {
+            Error::authentication_failed(format!(
+                "The MAC signature found in the HTTP request '{}' is not the same as any \
+                 computed signature. Server used following string to sign: '{}'.",
+                shown(signature.as_bytes(), SHOWN_SIGNATURE_SIZE_BYTES_MAX),
+                shown(buffer, SHOWN_STRING_SIZE_BYTES_MAX)
+            ))
+        });
+        if buffer.capacity() > BUFFER_SIZE_BYTES_MAX {
+            *buffer = Vec::new();
         }
-        if let Some(reading) = readings(credentials, &headers).next() {
-            string_to_sign(buffer, credentials, form, &headers, reading);
-        }
-        Err(Error::authentication_failed(format!(
-            "The MAC signature found in the HTTP request '{signature}' is not the same as any \
-             computed signature. Server used following string to sign: '{}'.",
-            String::from_utf8_lossy(buffer)
-        )))
+        result
     })
+}
+
+/// Finds the reading of the request that was signed. Without one, the first is left in `buffer`.
+fn verify(
+    buffer: &mut Vec<u8>,
+    credentials: &Credentials<'_>,
+    form: Form,
+    signature: &[u8],
+) -> Option<Authentic> {
+    let headers = SignedHeaders::new(credentials.headers);
+    let readings: Vec<Reading> = readings(credentials, &headers).take(READINGS_MAX).collect();
+    if signature.len() == SIGNATURE_SIZE_BYTES {
+        for &reading in &readings {
+            string_to_sign(buffer, credentials, form, &headers, reading);
+            if credentials.account.verifies(buffer, signature) {
+                return Some(Authentic {
+                    principal: Principal::AccountOwner,
+                    plus: reading.plus,
+                });
+            }
+        }
+    }
+    if let Some(&first) = readings.first() {
+        string_to_sign(buffer, credentials, form, &headers, first);
+    }
+    None
+}
+
+/// The beginning of a text that may be no text, and long.
+fn shown(bytes: &[u8], size_bytes_max: usize) -> String {
+    match bytes.get(..size_bytes_max) {
+        Some(start) if start.len() < bytes.len() => {
+            format!("{}...", String::from_utf8_lossy(start))
+        }
+        Some(_) | None => String::from_utf8_lossy(bytes).into_owned(),
+    }
 }
 
 /// Every way to read the request that makes a difference, the most likely first.
@@ -88,11 +124,7 @@ fn readings<'a>(
     credentials: &Credentials<'_>,
     headers: &'a SignedHeaders<'_>,
 ) -> impl Iterator<Item = Reading> + use<'a> {
-    let has_plus = credentials
-        .query
-        .iter()
-        .any(|parameter| parameter.raw_value.contains('+'));
-    let pluses: &[Plus] = if has_plus {
+    let pluses: &[Plus] = if credentials.query.has_plus() {
         &[Plus::Literal, Plus::Space]
     } else {
         &[Plus::Literal]

@@ -14,7 +14,7 @@ use crate::request::Request;
 /// Source: *Delete Message*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let command = Command::Delete {
-        receipt: parameter::pop_receipt(request.query)?,
+        receipt: parameter::pop_receipt(&request.query)?,
         queue: request.queue()?,
         message: request.message()?,
     };

@@ -1,7 +1,6 @@
 //! Get Messages.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use hyper::StatusCode;
 use kew_engine::{Command, Outcome, ReceivedMessage, VisibilityTimeout};
 
 use super::RequestBody;
@@ -25,13 +24,13 @@ const OLD_VISIBILITY_TIMEOUT_SECONDS_MAX: u32 = 7_200;
 ///
 /// Source: *Get Messages*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let count = parameter::message_count(request.query)?;
+    let count = parameter::message_count(&request.query)?;
     let seconds_max = if request.version < Version::V2011_08_18 {
         OLD_VISIBILITY_TIMEOUT_SECONDS_MAX
     } else {
         VisibilityTimeout::SECONDS_MAX
     };
-    let visibility_timeout = match parameter::visibility_timeout(request.query, 1..=seconds_max)? {
+    let visibility_timeout = match parameter::visibility_timeout(&request.query, 1..=seconds_max)? {
         Some(timeout) => timeout,
         None => VisibilityTimeout::from_seconds(VISIBILITY_TIMEOUT_SECONDS)
             .expect("the default is below the maximum"),
@@ -42,11 +41,12 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         visibility_timeout,
     };
     body?;
+    request.check_room(message_list::size_bytes(count))?;
     let answer = request.submit(command).await?;
     match answer.outcome {
         Outcome::Received(messages) => {
             let out = document(&messages, &answer.bodies, request.version);
-            Ok(Reply::xml(StatusCode::OK, out).with_no_cache())
+            request.reply(out)
         }
         other => Err(request.unexpected(&other)),
     }

@@ -1,7 +1,6 @@
 //! List Queues.
 
 use bytes::{BufMut as _, BytesMut};
-use hyper::StatusCode;
 use kew_engine::{Command, ListedQueue, Outcome, QueuePage, Service};
 
 use super::RequestBody;
@@ -18,6 +17,10 @@ use crate::xml::write::{DECLARATION, put_attribute, put_element};
 /// How many queues a page has if the client does not say, and at most.
 const PAGE_QUEUE_COUNT_MAX: u32 = 5_000;
 
+/// A page that has this many bytes ends after its queue, whatever was asked for. Queues with much
+/// metadata would make it forty times as long.
+const PAGE_SIZE_BYTES: usize = 1024 * 1024;
+
 /// What of the query goes into the command and the answer.
 struct Listing {
     prefix: Option<Box<str>>,
@@ -32,12 +35,14 @@ struct Listing {
 /// Lists an account's queues in ascending order of their names' bytes: 200.
 ///
 /// `prefix` is what names begin with; `marker` is where an earlier page ended; `maxresults` is at
-/// least 1, and above 5,000 taken as 5,000; `include` may be `metadata`.
+/// least 1, and above 5,000 taken as 5,000; `include` may be `metadata`. A page of much metadata may
+/// have fewer queues than asked for, and then names the next.
 ///
 /// Source: *List Queues*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let listing = Listing::parse(request.query, request.account(), request.version)?;
+    let listing = Listing::parse(&request.query, request.account(), request.version)?;
     body?;
+    request.check_room(PAGE_SIZE_BYTES)?;
     let command = Command::ListQueues {
         service: Service::QueueStorage,
         account: request.account().clone(),
@@ -49,7 +54,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         Outcome::Queues(page) => {
             let endpoint = request.endpoint();
             let out = listing.document(&page, &endpoint, request.account(), request.version);
-            Ok(Reply::xml(StatusCode::OK, out).with_no_cache())
+            request.reply(out)
         }
         other => Err(request.unexpected(&other)),
     }
@@ -58,13 +63,13 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
 impl Listing {
     fn parse(query: &Query<'_>, account: &str, version: Version) -> Result<Self, Error> {
         let (max_results, limit) = max_results(query)?;
-        let marker = query.value("marker")?;
+        let marker = query.value("marker");
         let from = match marker.as_deref() {
             None | Some("") => "",
             Some(marker) => queue_of_marker(marker, account)?,
         };
         Ok(Self {
-            prefix: query.value("prefix")?.map(Into::into),
+            prefix: query.value("prefix").map(Into::into),
             from: from.into(),
             max_results,
             limit,
@@ -86,6 +91,7 @@ impl Listing {
         } else {
             "Name"
         };
+        let mut next = page.next.as_deref();
         let mut out = BytesMut::with_capacity(512 + 128 * page.queues.len());
         out.put_slice(DECLARATION);
         out.put_slice(if is_old {
@@ -108,7 +114,8 @@ impl Listing {
             out.put_slice(b"<Queues />");
         } else {
             out.put_slice(b"<Queues>");
-            for queue in &page.queues {
+            let mut queues = page.queues.iter();
+            while let Some(queue) = queues.next() {
                 out.put_slice(b"<Queue>");
                 put_element(&mut out, name_element, &queue.name);
                 if is_old {
@@ -118,10 +125,16 @@ impl Listing {
                     put_metadata(&mut out, queue);
                 }
                 out.put_slice(b"</Queue>");
+                if out.len() >= PAGE_SIZE_BYTES
+                    && let Some(left) = queues.next()
+                {
+                    next = Some(&left.name);
+                    break;
+                }
             }
             out.put_slice(b"</Queues>");
         }
-        let next_marker = match &page.next {
+        let next_marker = match next {
             Some(next) => format!("/{account}/{next}"),
             None => String::new(),
         };
@@ -151,7 +164,7 @@ fn put_metadata(out: &mut BytesMut, queue: &ListedQueue) {
 /// `maxresults` as it was sent, and the number of queues that it asks for.
 fn max_results(query: &Query<'_>) -> Result<(Option<Box<str>>, u32), Error> {
     const NAME: &str = "maxresults";
-    let Some(text) = query.value(NAME)? else {
+    let Some(text) = query.value(NAME) else {
         return Ok((None, PAGE_QUEUE_COUNT_MAX));
     };
     if !is_integer(&text) {
@@ -192,7 +205,7 @@ fn includes_metadata(query: &Query<'_>, version: Version) -> Result<bool, Error>
     if version < Version::V2009_09_19 {
         return Ok(false);
     }
-    let Some(text) = query.value("include")? else {
+    let Some(text) = query.value("include") else {
         return Ok(false);
     };
     let mut parts = text
@@ -221,7 +234,7 @@ mod tests {
     const ACCOUNT: &str = "devstoreaccount1";
 
     fn listing(query: &str, version: Version) -> Result<Listing, Error> {
-        Listing::parse(&Query::parse(Some(query)), ACCOUNT, version)
+        Listing::parse(&Query::parse(Some(query)).unwrap(), ACCOUNT, version)
     }
 
     fn code(query: &str) -> &'static str {
@@ -270,6 +283,34 @@ mod tests {
             "<EnumerationResults ServiceEndpoint=\"http://h/devstoreaccount1/\"><Queues />\
              <NextMarker /></EnumerationResults>"
         );
+    }
+
+    #[test]
+    fn a_page_ends_before_it_is_too_long() {
+        let value = "v".repeat(8 * 1024);
+        let page = QueuePage {
+            queues: (0..1000)
+                .map(|number| ListedQueue {
+                    name: format!("queue-{number}").into(),
+                    metadata: [("k", value.as_str())].into_iter().collect(),
+                })
+                .collect(),
+            next: None,
+        };
+        let listing = |query| listing(query, Version::NEWEST).unwrap();
+        let shown = |listing: Listing| {
+            let out = listing.document(&page, "http://h/", ACCOUNT, Version::NEWEST);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        let long = shown(listing("comp=list&include=metadata"));
+        assert!(long.len() < PAGE_SIZE_BYTES + 10_000, "{}", long.len());
+        let count = long.matches("<Queue>").count();
+        let next = format!("<NextMarker>/{ACCOUNT}/queue-{count}</NextMarker>");
+        assert!(long.contains(&next));
+        // Without the metadata there is room for all.
+        let short = shown(listing("comp=list"));
+        assert_eq!(short.matches("<Queue>").count(), 1000);
+        assert!(short.ends_with("<NextMarker /></EnumerationResults>"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use kew_engine::{BodyEncoding, Timestamp, Token};
 
+use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::xml::write::{DECLARATION, put_text};
 use crate::{date, id};
 
@@ -20,6 +21,13 @@ pub(super) enum Field {
     PopReceipt(Token),
     TimeNextVisible(Timestamp),
     DequeueCount(u32),
+}
+
+/// What a list of that many messages may well need: texts are as long as they may be, and have few
+/// characters that are escaped.
+pub(super) fn size_bytes(message_count: u32) -> usize {
+    let message_count = usize::try_from(message_count).unwrap_or(usize::MAX);
+    message_count.saturating_mul(MESSAGE_SIZE_BYTES + TEXT_SIZE_BYTES_MAX)
 }
 
 /// Begins a list of that many messages with that many bytes of text in all.

@@ -1,7 +1,6 @@
 //! Peek Messages.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use hyper::StatusCode;
 use kew_engine::{Command, Outcome, PeekedMessage};
 
 use super::RequestBody;
@@ -19,16 +18,18 @@ use crate::version::Version;
 /// Source: *Peek Messages*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     check_peekonly(request)?;
+    let count = parameter::message_count(&request.query)?;
     let command = Command::Peek {
         queue: request.queue()?,
-        count: parameter::message_count(request.query)?,
+        count,
     };
     body?;
+    request.check_room(message_list::size_bytes(count))?;
     let answer = request.submit(command).await?;
     match answer.outcome {
         Outcome::Peeked(messages) => {
             let out = document(&messages, &answer.bodies, request.version);
-            Ok(Reply::xml(StatusCode::OK, out).with_no_cache())
+            request.reply(out)
         }
         other => Err(request.unexpected(&other)),
     }
@@ -36,7 +37,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
 
 /// The route took anything but `false` for a peek, which is the side to err on.
 fn check_peekonly(request: &Request<'_>) -> Result<(), Error> {
-    match request.query.value("peekonly")? {
+    match request.query.value("peekonly") {
         Some(text) if !text.eq_ignore_ascii_case("true") => Err(Error::invalid_query(
             "peekonly",
             text,

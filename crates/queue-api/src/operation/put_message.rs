@@ -31,8 +31,8 @@ const OLD_TEXT_SIZE_BYTES_MAX: usize = 8_192;
 ///
 /// Source: *Put Message*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let time_to_live_seconds = time_to_live(request.query, request.version)?;
-    let visibility_timeout = visibility_timeout(request.query, request.version)?;
+    let time_to_live_seconds = time_to_live(&request.query, request.version)?;
+    let visibility_timeout = visibility_timeout(&request.query, request.version)?;
     check_shown_before_expiry(visibility_timeout, time_to_live_seconds)?;
     let headers = request.headers;
     if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
@@ -70,7 +70,7 @@ fn time_to_live(query: &Query<'_>, version: Version) -> Result<Option<u32>, Erro
         let seconds = parameter::number(query, NAME, 1..=TIME_TO_LIVE_SECONDS)?;
         return Ok(Some(seconds.unwrap_or(TIME_TO_LIVE_SECONDS)));
     }
-    let Some(text) = query.value(NAME)? else {
+    let Some(text) = query.value(NAME) else {
         return Ok(Some(TIME_TO_LIVE_SECONDS));
     };
     if !is_integer(&text) {
@@ -135,7 +135,7 @@ mod tests {
 
     fn check_time_to_live(text: &str, version: Version, expected: &str) {
         let query = format!("messagettl={text}");
-        let result = time_to_live(&Query::parse(Some(&query)), version);
+        let result = time_to_live(&Query::parse(Some(&query)).unwrap(), version);
         assert_eq!(code(result), expected, "{text}");
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn old_versions_ignore_what_they_do_not_know() {
-        let query = Query::parse(Some("visibilitytimeout=nonsense"));
+        let query = Query::parse(Some("visibilitytimeout=nonsense")).unwrap();
         assert!(visibility_timeout(&query, Version::V2009_09_19).is_ok());
         assert!(visibility_timeout(&query, Version::V2011_08_18).is_err());
     }

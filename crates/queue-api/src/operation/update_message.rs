@@ -23,9 +23,9 @@ const X_MS_TIME_NEXT_VISIBLE: HeaderName = HeaderName::from_static("x-ms-time-ne
 ///
 /// Source: *Update Message*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let receipt = parameter::pop_receipt(request.query)?;
+    let receipt = parameter::pop_receipt(&request.query)?;
     let bounds = 0..=VisibilityTimeout::SECONDS_MAX;
-    let visibility_timeout = parameter::visibility_timeout(request.query, bounds)?.ok_or(
+    let visibility_timeout = parameter::visibility_timeout(&request.query, bounds)?.ok_or(
         Error::MissingRequiredQueryParameter {
             name: "visibilitytimeout",
         },

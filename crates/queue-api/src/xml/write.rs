@@ -1,7 +1,7 @@
 //! Answers are written by hand, straight into the buffer that is sent.
 
 use bytes::{BufMut as _, BytesMut};
-use memchr::{memchr, memchr3};
+use memchr::{memchr_iter, memchr3};
 
 /// What every document begins with. The service puts a byte order mark before it; nobody needs it.
 pub(crate) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>";
@@ -11,18 +11,39 @@ pub(crate) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"
 ///
 /// The text has only characters that XML allows; what is stored was checked when it was read.
 pub(crate) fn put_text(out: &mut BytesMut, text: &[u8]) {
-    if memchr3(b'&', b'<', b'>', text).is_none() && memchr(b'\r', text).is_none() {
-        out.put_slice(text);
-        return;
+    let mut start = 0;
+    for end in memchr_iter(b'\r', text) {
+        put_line(out, text.get(start..end).unwrap_or_default());
+        out.put_slice(b"&#xD;");
+        start = end + 1;
     }
-    for &byte in text {
-        match byte {
-            b'&' => out.put_slice(b"&amp;"),
-            b'<' => out.put_slice(b"&lt;"),
-            b'>' => out.put_slice(b"&gt;"),
-            b'\r' => out.put_slice(b"&#xD;"),
-            _ => out.put_u8(byte),
+    put_line(out, text.get(start..).unwrap_or_default());
+}
+
+/// Writes character data without carriage returns: runs without markup are copied whole.
+fn put_line(out: &mut BytesMut, line: &[u8]) {
+    let mut rest = line;
+    while let Some(index) = memchr3(b'&', b'<', b'>', rest) {
+        let (run, hits) = rest.split_at_checked(index).unwrap_or((rest, &[]));
+        out.put_slice(run);
+        // Where one is there are often more, and to search for each would take longer.
+        rest = hits;
+        while let Some((&byte, after)) = rest.split_first()
+            && let Some(escaped) = escape(byte)
+        {
+            out.put_slice(escaped);
+            rest = after;
         }
+    }
+    out.put_slice(rest);
+}
+
+const fn escape(byte: u8) -> Option<&'static [u8]> {
+    match byte {
+        b'&' => Some(b"&amp;"),
+        b'<' => Some(b"&lt;"),
+        b'>' => Some(b"&gt;"),
+        _ => None,
     }
 }
 
@@ -81,6 +102,8 @@ mod tests {
         check_text("plain \"text\" 'too'\n\t", "plain \"text\" 'too'\n\t");
         check_text("a<b>&c", "a&lt;b&gt;&amp;c");
         check_text("a\r\nb", "a&#xD;\nb");
+        check_text("\r", "&#xD;");
+        check_text("&\r\r>\r", "&amp;&#xD;&#xD;&gt;&#xD;");
         check_text("", "");
         check_text("😀é", "😀é");
     }

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::client::{ACCOUNT, Call, Door, KEY, call, put};
+use kew_broker::Broker;
+use kew_queue_api::{Account, AccountKey, QueueApiOptions};
+
+use crate::client::{ACCOUNT, Answer, Call, Door, KEY, call, md5_of, message, put};
 
 fn dated(call: Call, offset_seconds: i64) -> Call {
     let offset = Duration::from_secs(offset_seconds.unsigned_abs());
@@ -96,18 +99,67 @@ async fn a_wrong_signature_is_told_what_was_signed() {
 }
 
 #[tokio::test]
+async fn a_long_string_to_sign_is_shown_in_part() {
+    let door = Door::open();
+    let list = call("GET", "/?comp=list").key(ACCOUNT, "d3Jvbmc=");
+    let answer = door
+        .send(list.header("x-ms-long", &"x".repeat(30_000)))
+        .await;
+    answer.check_error(403, "AuthenticationFailed");
+    assert!(answer.body.len() < 6_000, "{}", answer.body.len());
+    assert!(answer.body.contains("x...'."), "{answer:?}");
+    let signature = format!("SharedKey {ACCOUNT}:{}", "A".repeat(30_000));
+    let list = call("GET", "/?comp=list").authorization(&signature);
+    let answer = door.send(list).await;
+    answer.check_error(403, "AuthenticationFailed");
+    assert!(answer.body.len() < 6_000, "{}", answer.body.len());
+}
+
+#[tokio::test]
 async fn whatever_is_signed_must_stay() {
     let door = Door::open();
-    let signed = String::from_utf8(put("orders", "?messagettl=60", "x").to_bytes()).unwrap();
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    let body = message("x");
+    let call = put("orders", "?messagettl=60", "x")
+        .header("Content-Type", "application/xml")
+        .header("Content-MD5", &md5_of(&body))
+        .header("x-ms-meta-note", "a b");
+    let signed = String::from_utf8(call.to_bytes()).unwrap();
+    let mut wire = door.connect();
+    wire.write(signed.as_bytes()).await;
+    wire.answer(false).await.check_status(201);
+    let length = format!("Content-Length: {}", body.len());
     for (from, to) in [
         ("messagettl=60", "messagettl=61"),
+        ("messagettl=60", "messagettl=60&visibilitytimeout=1"),
+        ("?messagettl=60", ""),
         ("/orders/", "/orderz/"),
         ("POST", "PUT"),
         ("x-ms-version: 2026-10-06", "x-ms-version: 2026-06-06"),
         ("Host:", "x-ms-more: 1\r\nHost:"),
+        ("x-ms-meta-note: a b", "x-ms-meta-note: ab"),
+        ("x-ms-meta-note: a b\r\n", ""),
+        ("Content-Type: application/xml", "Content-Type: text/xml"),
+        ("Content-Type: application/xml\r\n", ""),
+        ("Content-MD5: ", "Content-MD5: A"),
+        ("Content-MD5: ", "X-Content-MD5: "),
+        (&*length, "Content-Length: 5"),
+        (&*length, "Transfer-Encoding: chunked"),
+        (":00 GMT", ":59 GMT"),
     ] {
+        // The clock gives the date whatever seconds it has.
+        let from = if from == ":00 GMT" {
+            let end = signed.find(" GMT").unwrap();
+            &signed[end - 3..end + 4]
+        } else {
+            from
+        };
+        let altered = signed.replacen(from, to, 1);
+        if altered == signed {
+            continue;
+        }
         let mut wire = door.connect();
-        wire.write(signed.replacen(from, to, 1).as_bytes()).await;
+        wire.write(altered.as_bytes()).await;
         let answer = wire.answer(false).await;
         if to == "PUT" {
             answer.check_error(405, "UnsupportedHttpVerb");
@@ -115,6 +167,88 @@ async fn whatever_is_signed_must_stay() {
             answer.check_error(403, "AuthenticationFailed");
         }
     }
+}
+
+/// Replaces the query of a signed request.
+async fn with_query(door: &Door, signed: &Call, query: &str) -> Answer {
+    let text = String::from_utf8(signed.to_bytes()).unwrap();
+    let (start, rest) = text.split_once('?').unwrap();
+    let (_, end) = rest.split_once(' ').unwrap();
+    let mut wire = door.connect();
+    wire.write(format!("{start}?{query} {end}").as_bytes())
+        .await;
+    wire.answer(false).await
+}
+
+#[tokio::test]
+async fn no_two_queries_have_one_signature() {
+    let door = Door::open();
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    door.send(put("orders", "", "x")).await.check_status(201);
+    let peek = call("GET", "/orders/messages?numofmessages=5&peekonly=true");
+    for query in [
+        // Each of these once had the string to sign of the first.
+        "numofmessages%3A5%0Apeekonly=true",
+        "numofmessages=5%0Apeekonly:true",
+        "numofmessages=5%0Apeekonly%3Atrue",
+        "%0Anumofmessages=5&peekonly=true",
+        "numofmessages=5&peekonly=true&numofmessages=5",
+    ] {
+        with_query(&door, &peek, query)
+            .await
+            .check_error(400, "InvalidQueryParameterValue");
+    }
+    // U+212A is a `k` in lower case, but not for whoever looks for `marker`.
+    let list = call("GET", "/?comp=list&marker=abc");
+    for query in [
+        "comp=list&mar\u{212A}er=abc",
+        "comp=list&mar%E2%84%AAer=abc",
+    ] {
+        with_query(&door, &list, query)
+            .await
+            .check_error(400, "InvalidQueryParameterValue");
+    }
+    // The order, the case of names and the escapes do not matter.
+    let answer = with_query(&door, &peek, "PeekOnly=t%72ue&&%6eumofmessages=5").await;
+    answer.check_status(200).check_element("DequeueCount", "0");
+}
+
+#[tokio::test]
+async fn the_host_does_not_change_what_was_signed() {
+    let door = Door::open();
+    for queue in [ACCOUNT, "messages"] {
+        let create = call("PUT", &format!("/{queue}"));
+        door.send(create).await.check_status(201);
+    }
+    door.send(put(ACCOUNT, "", "x")).await.check_status(201);
+    let delete = String::from_utf8(call("DELETE", "/messages").to_bytes()).unwrap();
+    let host = format!("{ACCOUNT}.queue.localhost:10001");
+    let mut wire = door.connect();
+    wire.write(delete.replace("127.0.0.1:10001", &host).as_bytes())
+        .await;
+    wire.answer(false).await.check_error(400, "InvalidUri");
+    let get = call("GET", &format!("/{ACCOUNT}/messages"));
+    door.send(get).await.check_element("MessageText", "x");
+}
+
+#[tokio::test]
+async fn each_key_of_an_account_signs() {
+    let keys = ["b25l", "dHdv"];
+    let [one, two] = keys.map(|key| AccountKey::from_base64(key).unwrap());
+    let account = Account::new(ACCOUNT, one, two).unwrap();
+    let options = QueueApiOptions {
+        accounts: [account].into_iter().collect(),
+        ..QueueApiOptions::default()
+    };
+    let door = Door::with_options(Broker::start_in_memory().unwrap(), options);
+    for key in keys {
+        door.send(call("GET", "/?comp=list").key(ACCOUNT, key))
+            .await
+            .check_status(200);
+    }
+    door.send(call("GET", "/?comp=list").key(ACCOUNT, "dGhyZWU="))
+        .await
+        .check_error(403, "AuthenticationFailed");
 }
 
 #[tokio::test]

@@ -9,8 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
 use kew_queue_api::{Accounts, Limits, QueueApi, QueueApiOptions};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use md5::{Digest as _, Md5};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const KEY: &str =
@@ -28,13 +31,27 @@ impl Door {
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
-        let options = QueueApiOptions {
-            accounts: Accounts::well_known(),
-            limits,
-            clock: Arc::new(SystemTime::now),
-        };
+        Self::with(Broker::start_in_memory().unwrap(), limits)
+    }
+
+    pub(crate) fn with_broker(broker: Broker) -> Self {
+        Self::with(broker, Limits::default())
+    }
+
+    fn with(broker: Broker, limits: Limits) -> Self {
+        Self::with_options(
+            broker,
+            QueueApiOptions {
+                accounts: Accounts::well_known(),
+                limits,
+                clock: Arc::new(SystemTime::now),
+            },
+        )
+    }
+
+    pub(crate) fn with_options(broker: Broker, options: QueueApiOptions) -> Self {
         Self {
-            api: QueueApi::new(Broker::start_in_memory().unwrap(), options),
+            api: QueueApi::new(broker, options),
             shutdown: watch::channel(false).0,
         }
     }
@@ -46,6 +63,21 @@ impl Door {
     /// A connection that takes so many bytes at a time.
     pub(crate) fn connect_through(&self, size_bytes: usize) -> Wire {
         let (ours, theirs) = tokio::io::duplex(size_bytes);
+        self.serve(theirs);
+        Wire::new(ours)
+    }
+
+    /// A connection through the kernel, which destroys what is on its way when a socket is closed
+    /// with bytes unread.
+    pub(crate) async fn connect_tcp(&self) -> Wire {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ours, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        self.serve(accepted.unwrap().0);
+        Wire::new(ours.unwrap())
+    }
+
+    fn serve(&self, stream: impl Stream) {
         let api = self.api.clone();
         let mut shutdown = self.shutdown.subscribe();
         tokio::spawn(async move {
@@ -56,12 +88,8 @@ impl Door {
                     std::future::pending::<()>().await;
                 }
             };
-            api.serve_connection(theirs, peer, shutdown).await;
+            api.serve_connection(stream, peer, shutdown).await;
         });
-        Wire {
-            stream: ours,
-            read: Vec::new(),
-        }
     }
 
     pub(crate) fn shut_down(&self) {
@@ -78,13 +106,25 @@ impl Door {
     }
 }
 
+/// What a connection can be made of.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
+
 /// A connection.
 pub(crate) struct Wire {
-    stream: DuplexStream,
+    stream: Box<dyn Stream>,
     read: Vec<u8>,
 }
 
 impl Wire {
+    fn new(stream: impl Stream) -> Self {
+        Self {
+            stream: Box::new(stream),
+            read: Vec::new(),
+        }
+    }
+
     pub(crate) async fn send(&mut self, call: Call) -> Answer {
         let is_head = call.method == "HEAD";
         self.write(&call.to_bytes()).await;
@@ -93,6 +133,11 @@ impl Wire {
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Ends what this side sends.
+    pub(crate) async fn finish(&mut self) {
+        self.stream.shutdown().await.unwrap();
     }
 
     /// Reads one answer.
@@ -131,12 +176,20 @@ impl Wire {
         answer
     }
 
-    /// Whether the server has closed the connection; waits until it has, or for a long time.
+    /// Whether the server closes the connection at once, and says nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
-        let closed = async { while self.fill().await > 0 {} };
-        tokio::time::timeout(Duration::from_secs(3600), closed)
-            .await
-            .is_ok()
+        self.closes_within(Duration::from_secs(5)).await
+    }
+
+    /// Whether the server closes the connection ever, and says nothing before. For clocks that run
+    /// ahead while the test waits.
+    pub(crate) async fn is_closed_at_last(&mut self) -> bool {
+        self.closes_within(Duration::from_secs(3600)).await
+    }
+
+    async fn closes_within(&mut self, limit: Duration) -> bool {
+        let closed = async { self.read.is_empty() && self.fill().await == 0 };
+        timeout(limit, closed).await.unwrap_or(false)
     }
 
     async fn fill(&mut self) -> usize {
@@ -422,6 +475,11 @@ fn unescape(value: &str) -> String {
     percent_encoding::percent_decode_str(value)
         .decode_utf8_lossy()
         .into_owned()
+}
+
+/// What `Content-MD5` says of a body.
+pub(crate) fn md5_of(body: &str) -> String {
+    STANDARD.encode(Md5::digest(body))
 }
 
 /// Escapes what must be in a query.

@@ -6,5 +6,7 @@ mod auth;
 mod client;
 mod http;
 mod messages;
+mod overload;
 mod queues;
+mod smuggling;
 mod versions;

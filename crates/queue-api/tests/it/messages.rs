@@ -1,6 +1,6 @@
 //! Messages: put, get, peek, update, delete, clear.
 
-use crate::client::{Answer, Door, Wire, call, escape, message, put};
+use crate::client::{Answer, Door, Wire, call, escape, md5_of, message, put};
 
 /// A door with a queue `orders`, and a connection through it.
 async fn orders() -> Wire {
@@ -383,10 +383,15 @@ async fn a_lost_id_does_not_clear_the_queue() {
 #[tokio::test]
 async fn md5_is_checked() {
     let wire = &mut orders().await;
-    for (stated, status) in [("X", 400), ("1B2M2Y8AsgTpgAmY7PhCfg==", 400)] {
+    for (stated, code) in [
+        ("X", "InvalidMd5"),
+        ("YWJj", "InvalidMd5"),
+        (&*md5_of("something else"), "Md5Mismatch"),
+    ] {
         let call = put("orders", "", "x").header("Content-MD5", stated);
-        wire.send(call).await.check_status(status);
+        wire.send(call).await.check_error(400, code);
     }
-    let call = put("orders", "", "x").header("Content-MD5", "1B2M2Y8AsgTpgAmY7PhCfg==");
-    wire.send(call).await.check_error(400, "Md5Mismatch");
+    assert_eq!(count(wire).await, "0");
+    let call = put("orders", "", "x").header("Content-MD5", &md5_of(&message("x")));
+    wire.send(call).await.check_status(201);
 }

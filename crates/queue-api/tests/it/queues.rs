@@ -101,6 +101,42 @@ async fn metadata_is_checked() {
 }
 
 #[tokio::test]
+async fn metadata_may_come_in_many_short_pairs() {
+    let door = Door::open();
+    let mut create = call("PUT", "/orders");
+    for number in 0..900 {
+        create = create.header(&format!("x-ms-meta-k{number}"), "v");
+    }
+    door.send(create).await.check_status(201);
+    let answer = door.send(call("GET", "/orders?comp=metadata")).await;
+    assert_eq!(answer.header("x-ms-meta-k899"), Some("v"));
+}
+
+#[tokio::test]
+async fn a_page_of_much_metadata_is_short_and_names_the_next() {
+    let door = Door::open();
+    let wire = &mut door.connect();
+    for number in 0..140 {
+        let create = call("PUT", &format!("/queue-{number:03}"))
+            .header("x-ms-meta-k", &"v".repeat(8 * 1024 - 1));
+        wire.send(create).await.check_status(201);
+    }
+    let list = |marker: &str| {
+        let target = format!("/?comp=list&include=metadata&marker={marker}");
+        call("GET", &target)
+    };
+    let first = wire.send(list("")).await;
+    let next = first.element("NextMarker").unwrap();
+    let second = wire.send(list(next)).await;
+    let names = [first.elements("Name"), second.elements("Name")].concat();
+    let expected: Vec<_> = (0..140)
+        .map(|number| format!("queue-{number:03}"))
+        .collect();
+    assert_eq!(names, expected);
+    assert_eq!(second.element("NextMarker"), None);
+}
+
+#[tokio::test]
 async fn listing_pages_through_every_queue_once() {
     let door = Door::open();
     for name in ["ccc", "aaa", "bbb", "aab"] {

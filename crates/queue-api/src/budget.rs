@@ -1,0 +1,131 @@
+//! One bound on the bodies that all connections hold together.
+//!
+//! Each connection has bounds of its own, but ten thousand times those is more than a machine has.
+//! So a body takes its size from one budget as it grows, and gives it back when it is dropped: a
+//! request's when it was carried out, an answer's when it was written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::error::Error;
+
+/// How many bytes may be held, and are.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    size_bytes_max: usize,
+    taken_bytes: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(size_bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            size_bytes_max,
+            taken_bytes: AtomicUsize::new(0),
+        })
+    }
+
+    /// A share with nothing in it.
+    pub(crate) fn share(self: &Arc<Self>) -> Share {
+        Share {
+            budget: Arc::clone(self),
+            size_bytes: 0,
+        }
+    }
+
+    /// Refuses with `ServerBusy` if there is no room for so much now. Takes nothing: it keeps what
+    /// cannot be undone from being done for an answer that would not fit.
+    pub(crate) fn check_room(&self, size_bytes: usize) -> Result<(), Error> {
+        let taken_bytes = self.taken_bytes.load(Ordering::Relaxed);
+        if size_bytes <= self.size_bytes_max.saturating_sub(taken_bytes) {
+            Ok(())
+        } else {
+            Err(Error::ServerBusy)
+        }
+    }
+}
+
+/// What one body has taken.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    size_bytes: usize,
+}
+
+impl Share {
+    /// Takes so much more, or nothing and refuses with `ServerBusy`.
+    pub(crate) fn grow(&mut self, size_bytes: usize) -> Result<(), Error> {
+        let taken = &self.budget.taken_bytes;
+        // Adding first keeps two from both seeing the last room.
+        let before = taken.fetch_add(size_bytes, Ordering::Relaxed);
+        if before.saturating_add(size_bytes) > self.budget.size_bytes_max {
+            taken.fetch_sub(size_bytes, Ordering::Relaxed);
+            return Err(Error::ServerBusy);
+        }
+        self.size_bytes += size_bytes;
+        Ok(())
+    }
+
+    /// The bytes, which give the share back when the last part of them is dropped.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Held {
+            bytes,
+            _share: self,
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let taken = &self.budget.taken_bytes;
+        taken.fetch_sub(self.size_bytes, Ordering::Relaxed);
+    }
+}
+
+struct Held {
+    bytes: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let budget = Budget::new(10);
+        let mut one = budget.share();
+        let mut two = budget.share();
+        one.grow(4).unwrap();
+        two.grow(6).unwrap();
+        assert!(matches!(one.grow(1), Err(Error::ServerBusy)));
+        assert!(budget.check_room(0).is_ok());
+        assert!(budget.check_room(1).is_err());
+        drop(two);
+        assert!(budget.check_room(6).is_ok());
+        one.grow(6).unwrap();
+        drop(one);
+        assert!(budget.check_room(10).is_ok());
+    }
+
+    #[test]
+    fn bytes_hold_their_share_to_the_last_part() {
+        let budget = Budget::new(10);
+        let mut share = budget.share();
+        share.grow(10).unwrap();
+        let bytes = share.hold(Bytes::from_static(b"0123456789"));
+        let part = bytes.slice(8..);
+        drop(bytes);
+        assert!(budget.check_room(1).is_err());
+        assert_eq!(part, "89");
+        drop(part);
+        assert!(budget.check_room(10).is_ok());
+    }
+}

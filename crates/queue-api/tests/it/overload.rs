@@ -1,0 +1,239 @@
+//! When there is more to do than can be done: too much in flight, a busy or stopped broker, a disk
+//! that does not answer.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
+use kew_log::{MemoryStorage, Storage, StorageFile};
+use kew_queue_api::Limits;
+
+use crate::client::{Answer, Call, Door, Wire, call, message, put};
+
+const TEXT_SIZE_BYTES: usize = 60_000;
+
+fn text() -> String {
+    "x".repeat(TEXT_SIZE_BYTES)
+}
+
+#[track_caller]
+fn check_busy(answer: &Answer) {
+    answer.check_error(503, "ServerBusy");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+}
+
+/// Sends a request again and again until there is no room for it: what takes the room may not have
+/// been noticed yet.
+async fn send_until_busy(wire: &mut Wire, call: &Call) {
+    for _ in 0..1000 {
+        let answer = wire.send(call.clone()).await;
+        if answer.status >= 300 {
+            return check_busy(&answer);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("there is always room");
+}
+
+fn room_for(size_bytes: usize) -> Limits {
+    Limits {
+        in_flight_size_bytes_max: size_bytes,
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn bodies_share_one_budget() {
+    let door = Door::with_limits(room_for(100_000));
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    // One body is on its way, all but its last byte.
+    let slow = &mut door.connect();
+    let bytes = put("orders", "", &text()).to_bytes();
+    let (last, first) = bytes.split_last().unwrap();
+    slow.write(first).await;
+    let wire = &mut door.connect();
+    send_until_busy(wire, &put("orders", "", &text())).await;
+    // What is small finds room, on the same connection.
+    wire.send(put("orders", "", "x")).await.check_status(201);
+    slow.write(&[*last]).await;
+    slow.answer(false).await.check_status(201);
+    wire.send(put("orders", "", &text()))
+        .await
+        .check_status(201);
+}
+
+#[tokio::test]
+async fn answers_count_until_they_are_read() {
+    let door = Door::with_limits(room_for(200_000));
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    for _ in 0..2 {
+        let put = put("orders", "", &text());
+        door.send(put).await.check_status(201);
+    }
+    let peek = call("GET", "/orders/messages?peekonly=true&numofmessages=2");
+    let slow = &mut door.connect_through(1024);
+    slow.write(&peek.to_bytes()).await;
+    let wire = &mut door.connect();
+    send_until_busy(wire, &peek).await;
+    // Nothing was taken for an answer that found no room.
+    let get = call("GET", "/orders/messages?numofmessages=2");
+    check_busy(&wire.send(get.clone()).await);
+    let answer = slow.answer(false).await;
+    assert_eq!(answer.elements("MessageText").len(), 2);
+    let answer = wire.send(get).await;
+    assert_eq!(answer.elements("DequeueCount"), ["1", "1"]);
+}
+
+#[tokio::test]
+async fn a_busy_broker_is_told_so() {
+    let options = BrokerOptions {
+        admission: AdmissionLimits {
+            body_bytes_max: 1000,
+            ..AdmissionLimits::default()
+        },
+        ..BrokerOptions::default()
+    };
+    let (broker, _) = Broker::start(Arc::new(MemoryStorage::new()), options).unwrap();
+    let door = Door::with_broker(broker);
+    let wire = &mut door.connect();
+    wire.send(call("PUT", "/orders")).await.check_status(201);
+    let long = "x".repeat(1001);
+    check_busy(&wire.send(put("orders", "", &long)).await);
+    wire.send(put("orders", "", "x")).await.check_status(201);
+}
+
+#[tokio::test]
+async fn a_stopped_broker_knows_no_outcome() {
+    let broker = Broker::start_in_memory().unwrap();
+    let door = Door::with_broker(broker.clone());
+    let wire = &mut door.connect();
+    wire.send(call("PUT", "/orders")).await.check_status(201);
+    broker.stop();
+    wire.send(put("orders", "", "x"))
+        .await
+        .check_error(500, "InternalError");
+    let ready = call("GET", "").target("/health/ready").anonymous();
+    wire.send(ready).await.check_status(503);
+}
+
+#[tokio::test]
+async fn an_operation_has_the_time_that_its_request_gives() {
+    let disk = Arc::new(StuckDisk::default());
+    let (broker, _) = Broker::start(disk.clone(), BrokerOptions::default()).unwrap();
+    let door = Door::with_broker(broker);
+    let wire = &mut door.connect();
+    wire.send(call("PUT", "/orders")).await.check_status(201);
+    disk.gate.set_open(false);
+    wire.send(put("orders", "?timeout=1", "x"))
+        .await
+        .check_error(500, "OperationTimedOut");
+    disk.gate.set_open(true);
+    // It was carried out all the same, and the connection goes on.
+    let get = call("GET", "/orders/messages");
+    wire.send(get).await.check_element("MessageText", "x");
+}
+
+#[tokio::test]
+async fn a_bad_timeout_is_told_before_the_body_is_read() {
+    let wire = &mut Door::open().connect();
+    let put = call("POST", "/orders/messages?timeout=soon").body(message("x"));
+    wire.write(&put.header("Expect", "100-continue").head())
+        .await;
+    wire.answer(false)
+        .await
+        .check_error(400, "InvalidQueryParameterValue")
+        .check_element("QueryParameterName", "timeout");
+}
+
+/// A disk whose syncs can be made to wait.
+#[derive(Default)]
+struct StuckDisk {
+    disk: MemoryStorage,
+    gate: Arc<Gate>,
+}
+
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            is_open: Mutex::new(true),
+            opened: Condvar::new(),
+        }
+    }
+}
+
+impl Gate {
+    fn set_open(&self, is_open: bool) {
+        *self.is_open.lock().unwrap() = is_open;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_open = self.is_open.lock().unwrap();
+        let passed = self.opened.wait_while(is_open, |is_open| !*is_open);
+        drop(passed.unwrap());
+    }
+}
+
+impl StuckDisk {
+    fn gated(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(StuckFile {
+            file,
+            gate: Arc::clone(&self.gate),
+        })
+    }
+}
+
+impl Storage for StuckDisk {
+    fn create(&self, name: &str) -> std::io::Result<Arc<dyn StorageFile>> {
+        self.disk.create(name).map(|file| self.gated(file))
+    }
+
+    fn open(&self, name: &str) -> std::io::Result<Arc<dyn StorageFile>> {
+        self.disk.open(name).map(|file| self.gated(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> std::io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn sync_dir(&self) -> std::io::Result<()> {
+        self.disk.sync_dir()
+    }
+}
+
+struct StuckFile {
+    file: Arc<dyn StorageFile>,
+    gate: Arc<Gate>,
+}
+
+impl StorageFile for StuckFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.gate.pass();
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> std::io::Result<u64> {
+        self.file.len()
+    }
+}
