@@ -64,7 +64,9 @@ impl Segment {
 
     /// Where the next record goes.
     pub fn position(&self) -> u64 {
-        self.header.base + (SEGMENT_HEADER_BLOCK_SIZE + self.records.len()) as u64
+        let offset = SEGMENT_HEADER_BLOCK_SIZE + self.records.len();
+        // A header may say anything.
+        self.header.base.wrapping_add(offset as u64)
     }
 
     /// How many bytes of payload fit.

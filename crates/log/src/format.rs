@@ -143,10 +143,13 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Refuses what no Kew writes, so that the arithmetic on positions cannot overflow.
+    /// Refuses what no Kew writes, so that the arithmetic on positions, numbers and epochs cannot
+    /// overflow.
     pub(crate) fn check(&self) -> Result<(), FormatError> {
         let highest = 1 << 62;
-        let sane = self.base.as_u64() < highest
+        let sane = self.number < highest
+            && self.epoch.as_u64() < highest
+            && self.base.as_u64() < highest
             && self.base.as_u64().is_multiple_of(RECORD_ALIGNMENT)
             && self.capacity_bytes < highest
             && self.capacity_bytes > SEGMENT_HEADER_BLOCK_SIZE

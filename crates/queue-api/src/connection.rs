@@ -104,12 +104,13 @@ impl QueueApi {
                     connection.as_mut().graceful_shutdown();
                 }
                 () = &mut deadline => {
-                    let next = activity.deadline(limits);
-                    if next <= Instant::now() {
+                    let (next, now) = (activity.deadline(limits), Instant::now());
+                    if next <= now {
                         tracing::debug!(%peer, phase = ?activity.phase(), "connection timed out");
                         return;
                     }
-                    deadline.as_mut().reset(next);
+                    // A head that begins meanwhile has less time than idling has.
+                    deadline.as_mut().reset(next.min(now + limits.head_timeout));
                 }
             }
         }

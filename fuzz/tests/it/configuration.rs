@@ -17,7 +17,7 @@ const EXAMPLE: &str = "data_dir = \"/var/lib/kew\"\nephemeral = false\n\
 
 #[test]
 fn configuration() {
-    let place = tempfile::tempdir().expect("a temporary directory");
+    let place = crate::scratch();
     let path = place.path().join("kew.toml");
     let check = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("writable");

@@ -55,7 +55,7 @@ fn event_apply() {
                 while !input.is_empty() {
                     let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
                     let mut event = golden.to_vec();
-                    if input.byte() % 4 > 0 {
+                    if !input.byte().is_multiple_of(4) {
                         changes(&mut event, &mut input);
                     }
                     if let Some(event) = check_event(&event) {

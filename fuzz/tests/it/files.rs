@@ -14,7 +14,7 @@ const MEMORY_MAX_BYTES: usize = 1 << 20;
 
 #[test]
 fn manifest() {
-    let place = tempfile::tempdir().expect("a temporary directory");
+    let place = crate::scratch();
     fs::create_dir(place.path().join("partition-0")).expect("writable");
     let path = place.path().join("MANIFEST");
     let check = |bytes: &[u8]| {

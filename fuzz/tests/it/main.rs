@@ -35,3 +35,18 @@ const INPUT_SIZE_MAX: usize = 2048;
 
 /// What a decoder may hold besides what it was given.
 const MEMORY_BASE_BYTES: usize = 64 << 10;
+
+/// A directory for files that are rewritten for every input: in memory, where there is one.
+fn scratch() -> tempfile::TempDir {
+    let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    made.expect("a temporary directory")
+}
+
+#[test]
+fn the_gauge_notices_what_nobody_checked() {
+    let taken = |size: usize| {
+        std::panic::catch_unwind(|| kew_fuzz::gauge::within(MEMORY_BASE_BYTES, || vec![1u8; size]))
+    };
+    assert!(taken(MEMORY_BASE_BYTES).is_ok());
+    assert!(taken(MEMORY_BASE_BYTES + 1).is_err());
+}

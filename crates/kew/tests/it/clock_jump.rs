@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use queue_load::{Client, Endpoint, PutOptions};
 
-use crate::load::{self, Load, Persistence, Style};
+use crate::load::{self, Ending, Load, Style};
 use crate::preload;
 use crate::server::{Server, show};
 
@@ -106,7 +106,7 @@ async fn jump(wall: &WallClock, data_dir: &Path, seed: u64) {
     client.create_queue("leases", &[]).await.expect("created");
 
     for offset in JUMPS {
-        load.begin(&endpoint(), Persistence::UntilTold);
+        load.begin(&endpoint(), Ending::Told);
         load.acknowledged(500).await;
         load.end().await;
         client.clear("leases").await.expect("cleared");
@@ -130,7 +130,7 @@ async fn jump(wall: &WallClock, data_dir: &Path, seed: u64) {
         assert_eq!(refused.is_ok(), offset == 0, "{offset:+} s: {refused:?}");
 
         // The load goes on across the jump with the leases and receipts from before it.
-        load.begin(&endpoint(), Persistence::UntilTold);
+        load.begin(&endpoint(), Ending::Told);
         let found = loop {
             let got = client.get("leases", 32, 600).await.expect("received");
             if !got.is_empty() {

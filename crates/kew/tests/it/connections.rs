@@ -14,7 +14,7 @@ use queue_load::{Endpoint, PutOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::load::{self, Load, Persistence, Random, Style, from_environment};
+use crate::load::{self, Ending, Load, Random, Style, from_environment};
 use crate::server::{Server, show};
 
 /// How many connections are reset.
@@ -36,7 +36,7 @@ async fn reset_loop(data_dir: &Path, resets: u64, seed: u64) {
     load.create_queues(&server).await;
     let proxy = Proxy::start(server.addresses()[0], load.random.next()).await;
     let endpoint = Endpoint::development(server.addresses()[0]).through(proxy.address);
-    load.begin(&Arc::new(endpoint), Persistence::UntilTold);
+    load.begin(&Arc::new(endpoint), Ending::Told);
     while proxy.counts.all() < resets {
         load.acknowledged(20).await;
     }
@@ -201,7 +201,7 @@ async fn silence(data_dir: &Path, seed: u64) {
     for number in 0..SILENT_PEERS {
         silent.push(fall_silent(address, number).await);
     }
-    load.begin(&server.endpoint(), Persistence::UntilTold);
+    load.begin(&server.endpoint(), Ending::Told);
     load.acknowledged(5000).await;
     // Beside them, one who asks is answered at once.
     let mut client = server.client();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use queue_load::PutOptions;
 use rustix::process::Signal;
 
-use crate::load::{self, CLOCK_GRAIN, LEASE_MAX, Load, Persistence, Style};
+use crate::load::{self, CLOCK_GRAIN, Ending, LEASE_MAX, Load, Style};
 use crate::server::{Server, show};
 
 const FREEZES: u32 = 3;
@@ -26,7 +26,7 @@ async fn freeze(data_dir: &Path, seed: u64) {
     client.create_queue("leases", &[]).await.expect("created");
 
     for _ in 0..FREEZES {
-        load.begin(&server.endpoint(), Persistence::UntilTold);
+        load.begin(&server.endpoint(), Ending::Told);
         load.acknowledged(500).await;
         client.clear("leases").await.expect("cleared");
         for text in ["long", "short"] {

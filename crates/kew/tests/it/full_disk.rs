@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use queue_load::{Client, Error, PutOptions};
 
-use crate::load::{self, Load, Mix, Persistence, Style, stop_in_order};
+use crate::load::{self, Ending, Load, Mix, Style, stop_in_order};
 use crate::server::{PATIENCE, Server, show};
 
 const DISK_SIZE_MIB: u32 = 24;
@@ -127,7 +127,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     let server = disk.start();
     load.create_queues(&server).await;
 
-    load.begin_writers(&server.endpoint(), Mix::Puts, Persistence::UntilFull);
+    load.begin_writers(&server.endpoint(), Mix::Puts, Ending::Full);
     load.ended(2 * PATIENCE).await;
     let kept = load.ledger.live_count();
     let mut client = server.client();
@@ -137,7 +137,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     );
 
     // What is there can be received and deleted: half of it is.
-    load.begin_writers(&server.endpoint(), Mix::Drain, Persistence::UntilTold);
+    load.begin_writers(&server.endpoint(), Mix::Drain, Ending::Told);
     let begun = Instant::now();
     while load.ledger.live_count() > kept / 2 {
         assert!(begun.elapsed() < PATIENCE, "a full disk cannot be drained");
@@ -161,7 +161,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     }
     show(&format!("puts_work_again_after={:?}", begun.elapsed()));
 
-    load.begin(&server.endpoint(), Persistence::UntilUnanswered);
+    load.begin(&server.endpoint(), Ending::Unanswered);
     load.acknowledged(500).await;
     server.kill();
     load.server_is_gone().await;

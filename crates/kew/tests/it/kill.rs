@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::load::{self, Load, Persistence, Style, from_environment, stop_in_order};
+use crate::load::{self, Ending, Load, Style, from_environment, stop_in_order};
 use crate::server::{Server, show};
 
 const KILLS_DEFAULT: u64 = 50;
@@ -33,7 +33,7 @@ async fn kill_loop(data_dir: &Path, kills: u64, seed: u64) {
     while killed < kills {
         round += 1;
         let clean = round % ROUNDS_TO_A_CLEAN_STOP == 0;
-        load.begin(&server.endpoint(), Persistence::UntilUnanswered);
+        load.begin(&server.endpoint(), Ending::Unanswered);
         // The stop falls somewhere among the operations in flight after this many more.
         let count = 200 + load.random.below(2000);
         load.acknowledged(count).await;

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::load::{self, Load, Mix, Persistence, Style, Texts, from_environment, stop_in_order};
+use crate::load::{self, Ending, Load, Mix, Style, Texts, from_environment, stop_in_order};
 use crate::server::{Server, show};
 
 const LIMIT_MIB: u64 = 512;
@@ -60,7 +60,7 @@ async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
     load.create_queues(&server).await;
 
     let messages = push_mib * 16;
-    load.begin_writers(&server.endpoint(), Mix::Puts, Persistence::UntilTold);
+    load.begin_writers(&server.endpoint(), Mix::Puts, Ending::Told);
     load.acknowledged_within(messages, PATIENCE).await;
     load.end().await;
     let peak_mib = server.peak_memory_kib() >> 10;
@@ -73,7 +73,7 @@ async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
     server.kill();
     load.server_is_gone().await;
     let server = start(data_dir);
-    load.begin_writers(&server.endpoint(), Mix::Drain, Persistence::UntilTold);
+    load.begin_writers(&server.endpoint(), Mix::Drain, Ending::Told);
     load.acknowledged_within(messages, PATIENCE).await;
     load.end().await;
     load.empty_at_last(&server).await;

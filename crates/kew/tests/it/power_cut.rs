@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use queue_load::PutOptions;
 
-use crate::load::{self, Load, Persistence, Random, Style, from_environment, stop_in_order};
+use crate::load::{self, Ending, Load, Random, Style, from_environment, stop_in_order};
 use crate::preload;
 use crate::server::{Server, show};
 
@@ -84,7 +84,8 @@ impl Disk {
             0 => random.below(pending.len() as u64 + 1),
             _ => 0,
         };
-        for name in pending.iter().skip(kept as usize).rev() {
+        let kept = usize::try_from(kept).expect("an index");
+        for name in pending.iter().skip(kept).rev() {
             name.undo();
             self.undone += 1;
         }
@@ -162,7 +163,7 @@ async fn power_cut_loop(mut disk: Disk, cuts: u64, seed: u64) {
     let (mut cut, mut round) = (0, 0);
     while cut < cuts {
         round += 1;
-        load.begin(&server.endpoint(), Persistence::UntilUnanswered);
+        load.begin(&server.endpoint(), Ending::Unanswered);
         let count = 200 + load.random.below(2000);
         load.acknowledged(count).await;
         disk.cut(server, &mut load.random);

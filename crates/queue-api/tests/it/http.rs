@@ -216,6 +216,18 @@ async fn a_slow_head_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_head_is_cut_after_a_good_one() {
+    let wire = &mut Door::open().connect();
+    wire.send(call("DELETE", "/Orders")).await.check_status(400);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let start = tokio::time::Instant::now();
+    wire.write(b"GET / HTTP/1.1\r\n").await;
+    assert!(wire.is_closed_at_last().await);
+    let waited = start.elapsed().as_secs();
+    assert!((30..=60).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_body_is_cut() {
     let wire = &mut Door::open().connect();
     let put = put("orders", "", "x");

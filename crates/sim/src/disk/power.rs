@@ -38,11 +38,12 @@ pub struct PowerCounts {
     pub sequences: u64,
     /// Calls at which the power went off, with the disk changed since the one before.
     pub calls: u64,
-    /// Disks that were opened and checked, no two of one call the same.
+    /// Disks that were opened and checked after a power cut, no two of one call the same.
     pub disks: u64,
-    /// Of these, disks of a process that was killed, with the page cache kept.
+    /// Processes killed, with the page cache kept, and the power cut when the next one had shown
+    /// what it found.
     pub kills: u64,
-    /// Disks after a second power cut, in the middle of a recovery.
+    /// Disks after a second power cut, in the middle of a recovery or just behind it.
     pub second_cuts: u64,
     /// Disks on which a torn tail was cut.
     pub tails_cut: u64,
@@ -171,7 +172,6 @@ impl Trial<'_> {
             self.recover(point, disk)?;
         }
         self.note(format_args!("killed before call {}", point.call));
-        self.counts.disks += 1;
         self.counts.kills += 1;
         self.recover_from_kill(point)
     }

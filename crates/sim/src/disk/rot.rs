@@ -151,10 +151,14 @@ pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure
                 return Ok(TailDamage::Refused);
             }
         };
-        let cut = host.recovery().tail_cut.clone().expect("what is cut is named");
+        let cut = host
+            .recovery()
+            .tail_cut
+            .clone()
+            .expect("what is cut is named");
         assert_eq!((cut.file, cut.offset), (file, offset));
+        // What is sent next gets the id of the one that is lost, so nothing is.
         host.drain()?;
-        host.use_once()?;
         Ok(TailDamage::Cut)
     })
 }

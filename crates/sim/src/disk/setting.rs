@@ -55,34 +55,25 @@ pub(super) enum Background {
 
 impl Setting {
     /// Every world that sequences are played in.
-    pub const ALL: [Self; 6] = [
-        Self::new("fresh", Start::Fresh, Traffic::OneByOne, Background::AtOnce),
-        Self::new(
-            "recycled",
-            Start::Recycled,
-            Traffic::OneByOne,
-            Background::AtOnce,
-        ),
-        Self::new("full", Start::Full, Traffic::OneByOne, Background::Later),
-        Self::new(
-            "one-commit",
-            Start::Recycled,
-            Traffic::OneCommit,
-            Background::Later,
-        ),
-        Self::new(
-            "overlapped",
-            Start::Full,
-            Traffic::Overlapped,
-            Background::AtOnce,
-        ),
-        Self::new(
-            "killed",
-            Start::Killed,
-            Traffic::OneByOne,
-            Background::AtOnce,
-        ),
-    ];
+    pub const ALL: [Self; 12] = {
+        use Background::{AtOnce, Later};
+        use Start::{Fresh, Full, Killed, Recycled};
+        use Traffic::{OneByOne, OneCommit, Overlapped};
+        [
+            Self::new("fresh", Fresh, OneByOne, AtOnce),
+            Self::new("fresh-one-commit", Fresh, OneCommit, Later),
+            Self::new("fresh-overlapped", Fresh, Overlapped, AtOnce),
+            Self::new("recycled", Recycled, OneByOne, AtOnce),
+            Self::new("recycled-one-commit", Recycled, OneCommit, Later),
+            Self::new("recycled-overlapped", Recycled, Overlapped, Later),
+            Self::new("full", Full, OneByOne, Later),
+            Self::new("full-one-commit", Full, OneCommit, AtOnce),
+            Self::new("full-overlapped", Full, Overlapped, AtOnce),
+            Self::new("killed", Killed, OneByOne, AtOnce),
+            Self::new("killed-one-commit", Killed, OneCommit, AtOnce),
+            Self::new("killed-overlapped", Killed, Overlapped, Later),
+        ]
+    };
 
     const fn new(
         name: &'static str,

@@ -26,7 +26,9 @@ fn each_planted_bug_is_caught() {
         .filter(|bug| {
             let caught = with(*bug, || power().or_else(faults));
             match &caught {
-                Some(failure) => println!("{bug:?}: {}, {}", failure.case, failure.violation.promise),
+                Some(failure) => {
+                    println!("{bug:?}: {}, {}", failure.case, failure.violation.promise)
+                }
                 None => println!("{bug:?}: MISSED"),
             }
             caught.is_none()

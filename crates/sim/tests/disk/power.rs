@@ -44,7 +44,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
     if replayed().is_some() {
         return;
     }
-    assert_eq!(all.sequences, 1884 * 6);
+    assert_eq!(all.sequences, 1884 * Setting::ALL.len() as u64);
     if cut.drawn >= 10 {
         assert!(all.disks >= 250_000, "{all:?}");
     }
@@ -52,5 +52,5 @@ fn no_power_cut_takes_what_was_acknowledged() {
     assert!(all.second_cuts >= all.disks / 4, "{all:?}");
     assert!(all.tails_cut >= all.disks / 200, "{all:?}");
     assert!(all.tails_copied >= all.disks / 10, "{all:?}");
-    assert!(all.reused >= all.sequences, "{all:?}");
+    assert!(all.reused >= all.sequences / 2, "{all:?}");
 }

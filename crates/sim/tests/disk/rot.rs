@@ -56,9 +56,8 @@ fn no_damage_goes_unnoticed() {
 /// the last commit looks like a torn tail. A mark, which an idle partition writes, ends it.
 #[test]
 fn damage_in_the_last_batch_is_told_from_a_torn_tail_by_a_mark() {
-    let damaged = |is_marked| {
-        damage_tail(seed(), is_marked).unwrap_or_else(|failure| panic!("{failure}"))
-    };
+    let damaged =
+        |is_marked| damage_tail(seed(), is_marked).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(damaged(false), TailDamage::Cut);
     assert_eq!(damaged(true), TailDamage::Refused);
 }

@@ -1,6 +1,6 @@
 //! What the suites share: numbers from the environment, all cores, and the case to replay.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 pub(crate) fn number(name: &str, default: u64) -> u64 {
@@ -31,13 +31,13 @@ pub(crate) fn on_all_cores<S: Default + Send>(
     work: impl Fn(usize) -> S + Sync,
     add: impl Fn(&mut S, &S) + Sync,
 ) -> S {
-    let next = AtomicU64::new(0);
+    let next = AtomicUsize::new(0);
     let cores = thread::available_parallelism().map_or(2, usize::from);
     thread::scope(|scope| {
         let worker = || {
             let mut sum = S::default();
             loop {
-                let index = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap();
+                let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count {
                     return sum;
                 }

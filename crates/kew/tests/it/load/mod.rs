@@ -65,19 +65,19 @@ impl Default for Style {
 
 /// When clients stop by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Persistence {
+pub(crate) enum Ending {
     /// At the first request without an answer: the server is gone.
-    UntilUnanswered,
+    Unanswered,
     /// Only when told to.
-    UntilTold,
+    Told,
     /// When the server has been busy for long enough to call it full.
-    UntilFull,
+    Full,
 }
 
 /// Tells a client when to stop.
 #[derive(Clone)]
 struct Until {
-    persistence: Persistence,
+    ending: Ending,
     told: Arc<AtomicBool>,
 }
 
@@ -87,11 +87,11 @@ impl Until {
     }
 
     fn ends_with_a_failure(&self) -> bool {
-        self.persistence != Persistence::UntilTold
+        self.ending != Ending::Told
     }
 
     fn ends_when_full(&self) -> bool {
-        self.persistence == Persistence::UntilFull
+        self.ending == Ending::Full
     }
 }
 
@@ -127,9 +127,9 @@ impl Load {
     }
 
     /// Starts all clients, with every operation there is.
-    pub(crate) fn begin(&mut self, endpoint: &Arc<Endpoint>, persistence: Persistence) {
-        self.begin_writers(endpoint, Mix::Everything, persistence);
-        let until = self.until(persistence);
+    pub(crate) fn begin(&mut self, endpoint: &Arc<Endpoint>, ending: Ending) {
+        self.begin_writers(endpoint, Mix::Everything, ending);
+        let until = self.until(ending);
         let catalogue = self.catalogue.clone().run(endpoint.clone(), until);
         self.tasks.spawn(async {
             catalogue.await;
@@ -138,25 +138,20 @@ impl Load {
     }
 
     /// Starts writers alone.
-    pub(crate) fn begin_writers(
-        &mut self,
-        endpoint: &Arc<Endpoint>,
-        mix: Mix,
-        persistence: Persistence,
-    ) {
+    pub(crate) fn begin_writers(&mut self, endpoint: &Arc<Endpoint>, mix: Mix, ending: Ending) {
         self.told = Arc::default();
         for number in 0..self.writers {
             let random = Random::new(self.random.next() ^ number);
             let (endpoint, ledger) = (endpoint.clone(), self.ledger.clone());
-            let until = self.until(persistence);
+            let until = self.until(ending);
             self.tasks
                 .spawn(writer::run(endpoint, ledger, random, mix, until));
         }
     }
 
-    fn until(&self, persistence: Persistence) -> Until {
+    fn until(&self, ending: Ending) -> Until {
         Until {
-            persistence,
+            ending,
             told: self.told.clone(),
         }
     }
