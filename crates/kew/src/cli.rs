@@ -80,7 +80,7 @@ pub(crate) enum LogCommand {
     /// First run it without --accept-loss: it changes nothing and lists every message that would be
     /// lost, and every part of the history that cannot be read. Whatever matches its checksum is
     /// kept, also behind damage; no message is altered. A message whose deletion cannot be read
-    /// comes back. A queue whose name cannot be read is kept as recovered-<number>.
+    /// comes back. A queue whose name cannot be read is kept as recovered-N.
     ///
     /// With --accept-loss it lists the same, and then makes a new log of the rest. Damaged files
     /// stay in the data directory, under names that begin with damaged-. An interruption does no

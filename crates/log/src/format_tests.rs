@@ -175,8 +175,8 @@ proptest! {
 
     #[test]
     fn segment_headers_round_trip(
-        number: u64,
-        epoch: u64,
+        number in 0u64..1 << 62,
+        epoch in 0u64..1 << 62,
         base in 0u64..1 << 50,
         pages in 2u64..1 << 20,
         salt: u64,

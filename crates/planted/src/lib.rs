@@ -2,7 +2,7 @@
 //!
 //! The code under test asks [`is_planted`] at the place of each bug. In the product that is a
 //! constant `false` and the compiler leaves nothing of it. With the feature `enabled` a bug is
-//! chosen at run time, for one thread and one piece of work, by [`with`].
+//! chosen at run time, for one thread and one piece of work, by `with`.
 
 /// A bug that somebody could have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,6 +83,12 @@ fn golden_directory_damaged() {
                         let (other, _) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
                         storage.put(other, &content);
                     }
+                    2 => {
+                        // One with a number that is nobody's.
+                        let kind = ["segment", "snapshot", "damaged-1-segment"];
+                        let kind = kind[usize::from(input.byte()) % kind.len()];
+                        storage.put(&format!("{kind}-{:020}", input.number()), &content);
+                    }
                     _ => {
                         changes(&mut content, &mut input);
                         storage.put(name, &content);

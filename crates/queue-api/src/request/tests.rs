@@ -189,11 +189,18 @@ fn folded(value: &str) -> String {
     words.join(" ")
 }
 
-/// Texts to put in place of a byte, or before it: every byte, and what other readers take for ends,
-/// escapes, or another way to write the same.
-fn replacements() -> Vec<Vec<u8>> {
-    let texts = [
+/// What other readers may take for ends, escapes, or another way to write the same.
+fn texts() -> Vec<Vec<u8>> {
+    [
         "",
+        "/",
+        "?",
+        "&",
+        "=",
+        "+",
+        ":",
+        ",",
+        ";",
         "%00",
         "%0A",
         "%0a",
@@ -220,13 +227,16 @@ fn replacements() -> Vec<Vec<u8>> {
         "/..",
         "/messages",
         "-secondary",
-        ",",
         ", ",
-    ];
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// Every byte, and the texts above.
+fn replacements() -> Vec<Vec<u8>> {
     let bytes = (0..=u8::MAX).map(|byte| vec![byte]);
-    bytes
-        .chain(texts.iter().map(|text| text.as_bytes().to_vec()))
-        .collect()
+    bytes.chain(texts()).collect()
 }
 
 fn api() -> QueueApi {
@@ -253,6 +263,22 @@ fn each_change(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(Vec<
     }
 }
 
+/// Calls `check` with every text in which two of the signs that hold a target together differ.
+fn each_two_signs(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(Vec<u8>)) {
+    let is_sign = |index: &usize| b"/?&=+%".contains(&text[*index]);
+    let signs: Vec<_> = (0..text.len()).filter(is_sign).collect();
+    for (nth, &first) in signs.iter().enumerate() {
+        for &second in &signs[nth + 1..] {
+            for one in replacements {
+                for other in replacements {
+                    let start = [&text[..first], one, &text[first + 1..second]].concat();
+                    check([&start, &**other, &text[second + 1..]].concat());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn no_change_to_what_is_signed_changes_what_is_done() {
     let api = api();
@@ -269,6 +295,10 @@ fn no_change_to_what_is_signed_changes_what_is_done() {
         };
         let mut changed = signed.clone();
         each_change(&signed.target, &replacements, |target| {
+            changed.target = target;
+            check(&changed);
+        });
+        each_two_signs(&signed.target, &texts(), |target| {
             changed.target = target;
             check(&changed);
         });

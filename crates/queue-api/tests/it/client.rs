@@ -176,7 +176,7 @@ impl Wire {
         answer
     }
 
-    /// Whether the server closes the connection at once, and says nothing before.
+    /// Whether the server closes the connection at once, in order, and says nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
         self.closes_within(Duration::from_secs(5)).await
     }
@@ -188,8 +188,11 @@ impl Wire {
     }
 
     async fn closes_within(&mut self, limit: Duration) -> bool {
-        let closed = async { self.read.is_empty() && self.fill().await == 0 };
-        timeout(limit, closed).await.unwrap_or(false)
+        if !self.read.is_empty() {
+            return false;
+        }
+        let read = self.stream.read_buf(&mut self.read);
+        matches!(timeout(limit, read).await, Ok(Ok(0)))
     }
 
     async fn fill(&mut self) -> usize {

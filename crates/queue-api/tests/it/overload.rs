@@ -2,7 +2,7 @@
 //! that does not answer.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
 use kew_log::{MemoryStorage, Storage, StorageFile};
@@ -124,9 +124,12 @@ async fn an_operation_has_the_time_that_its_request_gives() {
     let wire = &mut door.connect();
     wire.send(call("PUT", "/orders")).await.check_status(201);
     disk.gate.set_open(false);
+    let start = Instant::now();
     wire.send(put("orders", "?timeout=1", "x"))
         .await
         .check_error(500, "OperationTimedOut");
+    let waited = start.elapsed().as_secs();
+    assert!((1..10).contains(&waited), "{waited}");
     disk.gate.set_open(true);
     // It was carried out all the same, and the connection goes on.
     let get = call("GET", "/orders/messages");

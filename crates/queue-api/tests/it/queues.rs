@@ -223,3 +223,24 @@ async fn case_survives_keep_alive_and_narrow_pipes() {
         assert!(answer.headers.iter().any(is_there), "{answer:?}");
     }
 }
+
+#[tokio::test]
+async fn case_survives_pipelining() {
+    let door = Door::open();
+    let create = |queue: &str| call("PUT", &format!("/{queue}"));
+    let mut bytes = create("aaa").to_bytes();
+    bytes.extend(create("bbb").header("x-ms-meta-Tier", "1").to_bytes());
+    bytes.extend(create("ccc").body("").to_bytes());
+    bytes.extend(create("ddd").header("x-ms-meta-TIER", "1").to_bytes());
+    bytes.extend(call("GET", "/?comp=list&include=metadata").to_bytes());
+    let wire = &mut door.connect();
+    wire.write(&bytes).await;
+    for _ in 0..4 {
+        wire.answer(false).await.check_status(201);
+    }
+    let list = wire.answer(false).await;
+    assert_eq!(
+        list.elements("Metadata"),
+        ["<Tier>1</Tier>", "<TIER>1</TIER>"]
+    );
+}

@@ -168,7 +168,13 @@ impl Trial<'_> {
             if played.was_not_opened {
                 self.counts.not_opened += 1;
             } else {
-                use_full_disk(&mut played.host)?;
+                let used = use_full_disk(&mut played.host);
+                if self.trace {
+                    for line in played.host.clients.transcript() {
+                        self.note(format_args!("{line:.200}"));
+                    }
+                }
+                used?;
                 self.counts.out_of_space += 1;
             }
             self.check_aftermath(played.host)?;
