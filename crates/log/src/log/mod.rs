@@ -321,7 +321,10 @@ impl Log {
     fn stage_marks(&mut self) {
         let end = self.active.offset_of(self.end) + MARK_RECORD_SIZE;
         let padding = end.next_multiple_of(PAGE_SIZE) - end;
-        if padding + MARK_RECORD_SIZE <= self.active_room_bytes() {
+        // Not from what is kept for settlements: on a full disk every one of them can be followed by
+        // an idle moment, and pages of padding would leave nothing to drain the disk with.
+        let room_bytes = self.free_room(self.options.settlement_reserve_bytes);
+        if padding + MARK_RECORD_SIZE <= room_bytes {
             self.stage(
                 RecordKind::Mark,
                 vec![0; RECORD_HEADER_SIZE + memory_size(padding)],

@@ -54,6 +54,46 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     Node::open_checked(&disk, &mut told);
 }
 
+/// Settles on a full disk until there is no room, with a mark after each batch or without; answers
+/// how many batches found room.
+fn settle_on_a_full_disk(is_marked: bool) -> usize {
+    let storage = FaultyStorage::new();
+    storage.set_capacity_bytes(Some(47 << 10));
+    let options = LogOptions {
+        segment_size_first_bytes: 32 << 10,
+        segment_size_max_bytes: 32 << 10,
+        settlement_reserve_bytes: 12 << 10,
+        ..without_ballast()
+    };
+    let mut told = Told::default();
+    let mut node = Node::open_with(&storage, options, 7).unwrap();
+    while node.send(1, &mut told).is_ok() {
+        node.commit(&mut told).unwrap();
+    }
+    let mut settled = 0;
+    while let Ok(reservation) = node.log.reserve_for_settlement() {
+        let mut batch = BatchBuilder::at(reservation.position);
+        batch.push_body(&[1; 100]);
+        node.log
+            .append(reservation.epoch, reservation.position, batch)
+            .unwrap();
+        node.log.run_commit().unwrap();
+        if is_marked && node.log.mark() {
+            node.log.run_commit().unwrap();
+        }
+        settled += 1;
+    }
+    settled
+}
+
+#[test]
+fn marks_leave_the_space_that_settlements_need() {
+    // Each mark takes a record, and never a page: a slow consumer drains a full disk, too.
+    let (hasty, slow) = (settle_on_a_full_disk(false), settle_on_a_full_disk(true));
+    assert!(hasty >= 40, "{hasty} batches");
+    assert!(slow >= hasty * 3 / 4, "{slow} of {hasty} batches");
+}
+
 #[test]
 fn a_snapshot_that_finds_no_space_is_given_up_and_can_be_repeated() {
     let storage = FaultyStorage::new();
