@@ -210,6 +210,7 @@ impl Activity {
         match self.phase() {
             Phase::Head => since + limits.head_timeout,
             Phase::Answering => Instant::now() + limits.head_timeout,
+            Phase::Idle if self.is_writing.load(Ordering::Relaxed) => since + limits.body_timeout,
             Phase::Idle if self.is_proven.load(Ordering::Relaxed) => since + limits.keep_alive,
             Phase::Idle => since + limits.unproven_keep_alive,
         }

@@ -30,7 +30,7 @@ pub struct Limits {
     /// Time from the first byte of a request's head to its last, and from the accept of a
     /// connection to the end of the first head. Default 30 s.
     pub head_timeout: Duration,
-    /// Time for a request's body to arrive. Default 60 s.
+    /// Time for a request's body to arrive, and for an answer to be taken. Default 60 s.
     pub body_timeout: Duration,
     /// The same for a request that is refused for its head. Default 5 s.
     pub refused_body_timeout: Duration,

@@ -11,7 +11,7 @@ use kew_broker::Broker;
 use kew_queue_api::{Accounts, Limits, QueueApi, QueueApiOptions};
 use md5::{Digest as _, Md5};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -68,11 +68,13 @@ impl Door {
     }
 
     /// A connection through the kernel, which destroys what is on its way when a socket is closed
-    /// with bytes unread.
+    /// with bytes unread. The client's buffer is small, so that it notices while it writes.
     pub(crate) async fn connect_tcp(&self) -> Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (ours, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(16 * 1024).unwrap();
+        let (ours, accepted) = tokio::join!(socket.connect(address), listener.accept());
         self.serve(accepted.unwrap().0);
         Wire::new(ours.unwrap())
     }

@@ -239,6 +239,20 @@ async fn a_slow_body_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_takes_ends_its_connection() {
+    let door = Door::open();
+    let wire = &mut door.connect_through(64);
+    let start = tokio::time::Instant::now();
+    wire.write(&call("DELETE", "/Orders").to_bytes()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    while door.connection_count() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let waited = start.elapsed().as_secs();
+    assert!((60..=62).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_body_of_a_stranger_is_cut_soon() {
     let wire = &mut Door::open().connect();
     let start = tokio::time::Instant::now();
