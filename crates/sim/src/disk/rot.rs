@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use kew_broker::OpenPartitionError;
 use kew_engine::Timestamp;
@@ -130,10 +131,8 @@ pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure
         let setting = Setting::ALL[0];
         let mut host = setting.prepare(seed)?;
         host.play(Step::Send)?;
-        let log = host.partition().log();
-        let span = log.segments().last().expect("a log has a segment");
-        let file = format!("segment-{:020}", span.number);
-        let offset = log.end().as_u64() - span.base.as_u64();
+        let (file, offset) = end_of(&host);
+        let offset = offset as u64;
         host.play(Step::Send)?;
         let mut clients = host.known()?;
         if is_marked {
@@ -176,7 +175,9 @@ struct Closed {
     now: Timestamp,
     /// The segment with the marks, and where its last batches lie, marks included.
     last_segment: String,
-    last_batches: std::ops::Range<usize>,
+    last_batches: Range<usize>,
+    /// The segment before it, if the log went on just now, and where its last batch and the roll lie.
+    segment_end: Option<(String, Range<usize>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,29 +267,34 @@ impl Closed {
         if random.happens(500) {
             host.play(Step::Snapshot)?;
         }
-        // At least one batch follows, so that a mark is due.
-        while {
+        // At least one batch follows, so that a mark is due; sometimes so many that the log goes on
+        // in another segment, whose records alone prove the end of the one before.
+        let goes_on = random.happens(400);
+        let mut segment_end = None;
+        loop {
+            let (file, end) = end_of(&host);
             host.play(Step::CreateQueue)?;
             host.play(Step::Send)?;
-            host.partition().log().space().active_room_bytes < 3 * PAGE_SIZE as u64
-        } {}
+            if end_of(&host).0 != file {
+                let begin = end.saturating_sub(LAST_BATCHES_BYTES / 2).max(PAGE_SIZE);
+                segment_end = Some((file, begin..end + SECTOR_SIZE / 8));
+            }
+            let room = host.partition().log().space().active_room_bytes;
+            if room >= 3 * PAGE_SIZE as u64 && (segment_end.is_some() || !goes_on) {
+                break;
+            }
+        }
         if random.happens(300) {
             host.play(Step::Snapshot)?;
         }
-        let log = host.partition().log();
-        let batches_end = log.end();
-        let span = log.segments().last().expect("a log has a segment");
-        let last_segment = format!("segment-{:020}", span.number);
+        let (last_segment, batches_end) = end_of(&host);
         host.end(true)?;
-        let offset = |position: kew_log::LogPosition| {
-            usize::try_from(position.as_u64() - span.base.as_u64()).expect("an offset in memory")
-        };
-        let marks_end = offset(host.partition().log().end());
+        let (_, marks_end) = end_of(&host);
         assert!(
-            marks_end / PAGE_SIZE > offset(batches_end) / PAGE_SIZE,
+            marks_end / PAGE_SIZE > batches_end / PAGE_SIZE,
             "the second mark lies in a page of its own"
         );
-        let begin = offset(batches_end)
+        let begin = batches_end
             .saturating_sub(LAST_BATCHES_BYTES)
             .max(PAGE_SIZE);
         let disk = host.tape().disk().kill();
@@ -301,6 +307,7 @@ impl Closed {
             now: host.now(),
             last_segment,
             last_batches: begin..marks_end,
+            segment_end,
         })
     }
 
@@ -386,6 +393,11 @@ impl Closed {
         if random.happens(400) {
             let offset = self.last_batches.start + random.index(self.last_batches.len());
             return (self.last_segment.clone(), offset);
+        }
+        if let Some((file, range)) = &self.segment_end
+            && random.happens(200)
+        {
+            return (file.clone(), range.start + random.index(range.len()));
         }
         let names: Vec<&String> = self
             .contents
@@ -493,6 +505,15 @@ impl Closed {
             _ => &mut counts.in_others,
         } += 1;
     }
+}
+
+/// The segment that is appended to, and where in it the log ends.
+fn end_of(host: &Host) -> (String, usize) {
+    let log = host.partition().log();
+    let span = log.segments().last().expect("a log has a segment");
+    let offset = log.end().as_u64() - span.base.as_u64();
+    let offset = usize::try_from(offset).expect("an offset in memory");
+    (format!("segment-{:020}", span.number), offset)
 }
 
 fn contents(disk: &FaultyStorage) -> Contents {
