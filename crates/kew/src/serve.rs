@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, Origin, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -316,7 +316,11 @@ impl Acceptor {
                 // An error means that the sender is gone, and the server with it.
                 let _ = stopping.wait_for(|stopping| *stopping).await;
             };
-            api.serve_connection(stream, peer, shutdown).await;
+            let origin = Origin {
+                peer,
+                is_secure: false,
+            };
+            api.serve_connection(stream, origin, shutdown).await;
         });
     }
 }

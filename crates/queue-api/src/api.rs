@@ -19,6 +19,7 @@ use crate::budget::Budget;
 use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
+use crate::origin::Origin;
 use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
@@ -136,6 +137,7 @@ impl Shared {
     /// certain where the request ends.
     pub(crate) async fn answer<B>(
         &self,
+        origin: &Origin,
         request: hyper::Request<B>,
         heard: Option<Spellings>,
     ) -> Answered
@@ -153,7 +155,7 @@ impl Shared {
             return reply.into_answered(connection, false);
         }
         let envelope = self.envelope(&head);
-        match Request::admit(self, &head, &heard) {
+        match Request::admit(self, origin, &head, &heard) {
             Ok(request) => {
                 let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
                 let reply = match operation::run(&request, read.result).await {

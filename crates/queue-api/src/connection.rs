@@ -13,7 +13,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +31,7 @@ use crate::api::{Answered, QueueApi, Shared};
 use crate::body::Connection;
 use crate::limits::Limits;
 use crate::listener::Listener;
+use crate::origin::Origin;
 use crate::spelling::Spellings;
 
 /// The smallest buffer for a head that hyper takes.
@@ -49,14 +49,15 @@ impl QueueApi {
     /// Serves one connection until the client closes it, a limit ends it, or, after `shutdown`
     /// resolves, its current request is answered.
     ///
-    /// `peer` is named in log lines only. Dropping the future closes the connection at once.
+    /// Dropping the future closes the connection at once.
     /// Nothing here fails: what goes wrong on one connection is its own matter, and is logged.
-    pub async fn serve_connection<IO, S>(&self, io: IO, peer: SocketAddr, shutdown: S)
+    pub async fn serve_connection<IO, S>(&self, io: IO, origin: Origin, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send,
     {
         let shared = &self.0;
+        let peer = origin.peer;
         let Ok(_permit) = shared.connections.try_acquire() else {
             tracing::debug!(%peer, "connection turned away: too many are open");
             turn_away(io, shared.busy().to_bytes(shared.now())).await;
@@ -70,7 +71,7 @@ impl QueueApi {
             activity.enter(Phase::Answering);
             let heard = activity.heads.take();
             async move {
-                let answered = shared.answer(request, heard).await;
+                let answered = shared.answer(&origin, request, heard).await;
                 activity.answered(&answered);
                 activity.restores.add(answered.spellings);
                 Ok::<_, Infallible>(answered.response)

@@ -19,6 +19,7 @@ use crate::auth::{self, Authentic, Credentials, Principal};
 use crate::error::Error;
 use crate::id::parse_message_id;
 use crate::metadata;
+use crate::origin::Origin;
 use crate::parameter;
 use crate::query::Query;
 use crate::reply::Reply;
@@ -45,6 +46,7 @@ pub(crate) struct Request<'a> {
     spellings: &'a Spellings,
     /// How long the operation may take.
     timeout: Duration,
+    origin: &'a Origin,
     host: &'a str,
     account: &'a Arc<str>,
     address: Address<'a>,
@@ -75,6 +77,7 @@ impl<'a> Request<'a> {
     /// what exists.
     pub(crate) fn admit(
         shared: &'a Shared,
+        origin: &'a Origin,
         head: &'a Parts,
         spellings: &'a Spellings,
     ) -> Result<Self, Refused> {
@@ -116,6 +119,7 @@ impl<'a> Request<'a> {
             headers: &head.headers,
             spellings,
             timeout,
+            origin,
             host,
             account: account.name(),
             address,
@@ -149,9 +153,14 @@ impl<'a> Request<'a> {
 
     /// The address of the account's queue service as this client reaches it, ending in a slash.
     pub(crate) fn endpoint(&self) -> String {
+        let scheme = if self.origin.is_secure {
+            "https"
+        } else {
+            "http"
+        };
         match self.address.style {
-            Style::Host => format!("http://{}/", self.host),
-            Style::Path => format!("http://{}/{}/", self.host, self.account),
+            Style::Host => format!("{scheme}://{}/", self.host),
+            Style::Path => format!("{scheme}://{}/{}/", self.host, self.account),
         }
     }
 

@@ -13,7 +13,6 @@ pub mod disk;
 mod faults;
 mod random;
 mod rare;
-mod script;
 mod swarm;
 mod trace;
 mod workload;
@@ -21,5 +20,4 @@ mod world;
 
 pub use checker::Violation;
 pub use rare::{Rare, RareStates};
-pub use script::{Step, crash_at_every_call};
 pub use world::{Moment, Report, Watch, replay, run};

@@ -83,20 +83,6 @@ impl Swarm {
         }
     }
 
-    /// A world without chance: one queue, one client, no faults of its own.
-    pub(crate) fn plain() -> Self {
-        Self {
-            clients: 1,
-            queues: 1,
-            faults: FaultRates::default(),
-            commands_max: 1000,
-            segment_size_first_bytes: 32 * 1024,
-            batch_size_max_bytes: 16 * 1024,
-            snapshot_after_bytes: u64::MAX,
-            ..Self::draw(0)
-        }
-    }
-
     pub(crate) fn partition_options(&self) -> PartitionOptions {
         PartitionOptions {
             log: LogOptions {

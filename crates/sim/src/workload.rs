@@ -203,12 +203,6 @@ impl Workload {
         life.is_some_and(|life| self.lives.get(&queue).is_some_and(|now| now > life))
     }
 
-    /// The id and receipt learned last.
-    pub(crate) fn last_held(&self) -> Option<(Token, Token)> {
-        let held = self.held.last()?;
-        Some((held.message, held.receipt))
-    }
-
     /// Learns from an answer what can be asked next.
     pub(crate) fn learn(&mut self, queue: usize, command: &Command, outcome: &Outcome) {
         if let (_, Outcome::QueueCreated) = (command, outcome) {

@@ -12,7 +12,7 @@ use kew_broker::{
     Admission, Admitted, Answered, Clock, ClockReading, Partition, PartitionOptions, Rejection,
     Reply, TurnEnd,
 };
-use kew_engine::{Command, Outcome, Refusal, Timestamp, Token};
+use kew_engine::{Command, Outcome, Refusal, Timestamp};
 use kew_log::{BodyError, FaultyStorage, Job, JobKind};
 
 use crate::checker::{Checker, Operation, Seen, Timekeeping, Violation, promise};
@@ -530,61 +530,10 @@ impl World {
         self.dies_after = Some((self.storage.calls() + calls, crash));
     }
 
-    /// Lets the power go off after some more storage calls.
-    pub(crate) fn arm(&mut self, calls: u64) {
-        self.die_after(calls, Crash::PowerCut);
-    }
-
     /// How it died, if it has.
     fn death(&self) -> Option<Crash> {
         let (calls, crash) = self.dies_after?;
         (self.storage.calls() > calls).then_some(crash)
-    }
-
-    pub(crate) fn is_off(&self) -> bool {
-        self.death().is_some()
-    }
-
-    /// The id and receipt that a client learned last.
-    pub(crate) fn last_held(&self) -> Option<(Token, Token)> {
-        self.workload.last_held()
-    }
-
-    /// How many operations were asked for.
-    pub(crate) fn asked(&self) -> u64 {
-        self.next_operation
-    }
-
-    /// Turns and jobs until nothing is left to do or the power is off.
-    pub(crate) fn run_to_rest(&mut self) -> Result<(), Violation> {
-        while !self.commands.is_empty() && !self.is_off() {
-            self.turn()?;
-            self.run_jobs()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn snapshot_now(&mut self) -> Result<(), Violation> {
-        self.partition.snapshot();
-        self.run_jobs()
-    }
-
-    pub(crate) fn mark_now(&mut self) -> Result<(), Violation> {
-        self.partition.mark();
-        self.run_jobs()
-    }
-
-    fn run_jobs(&mut self) -> Result<(), Violation> {
-        while !self.is_off()
-            && let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job())
-        {
-            let outcome = job.run(self.storage.as_ref());
-            let mut replies = Vec::new();
-            // If it fails, the power is off, and whoever asked finds out.
-            let _ = self.partition.complete(outcome, &mut replies);
-            self.take_in(replies)?;
-        }
-        Ok(())
     }
 
     fn describe(&self) -> String {

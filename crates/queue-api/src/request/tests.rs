@@ -1,5 +1,6 @@
 //! No change to what is signed leaves the signature valid and the meaning another one.
 
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -10,6 +11,11 @@ use kew_broker::Broker;
 use super::*;
 use crate::accounts::{AccountKey, Accounts};
 use crate::api::{QueueApi, QueueApiOptions};
+
+const ORIGIN: Origin = Origin {
+    peer: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)),
+    is_secure: false,
+};
 
 const DATE: &str = "Sun, 21 Jun 2026 08:00:00 GMT";
 const DATE_SECONDS: u64 = 1_782_028_800;
@@ -164,7 +170,7 @@ fn meaning(api: &QueueApi, wire: &Wire) -> Option<Meaning> {
     ];
     let head = wire.parse()?;
     let spellings = Spellings::default();
-    let request = Request::admit(&api.0, &head, &spellings).ok()?;
+    let request = Request::admit(&api.0, &ORIGIN, &head, &spellings).ok()?;
     let parameters = PARAMETERS.map(|name| request.query.value(name).map(Into::into));
     Some(Meaning {
         operation: request.operation,

@@ -8,7 +8,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
-use kew_queue_api::{Accounts, Limits, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, Limits, Origin, QueueApi, QueueApiOptions};
 use md5::{Digest as _, Md5};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
@@ -90,7 +90,11 @@ impl Door {
                     std::future::pending::<()>().await;
                 }
             };
-            api.serve_connection(stream, peer, shutdown).await;
+            let origin = Origin {
+                peer,
+                is_secure: false,
+            };
+            api.serve_connection(stream, origin, shutdown).await;
         });
     }
 

@@ -106,18 +106,6 @@ impl World {
         )
     }
 
-    /// Asks and waits for the answer: what was decided, or nothing if it was refused.
-    pub(crate) fn ask_and_wait(
-        &mut self,
-        queue: usize,
-        command: Command,
-    ) -> Result<Option<Outcome>, Violation> {
-        match self.ask_and_see(queue, command)? {
-            Seen::Answered(Ok((outcome, _))) => Ok(Some(outcome)),
-            Seen::Answered(Err(_)) | Seen::Unknown => Ok(None),
-        }
-    }
-
     fn ask_and_see(&mut self, queue: usize, command: Command) -> Result<Seen, Violation> {
         let id = self.next_operation;
         self.ask(queue, command);

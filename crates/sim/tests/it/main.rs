@@ -4,6 +4,5 @@
 
 mod planted;
 mod regressions;
-mod scripts;
 mod seeds;
 mod support;
