@@ -42,14 +42,20 @@ impl Class {
             | Command::Update { .. }
             | Command::Delete { .. }
             | Command::Clear { .. }
-            | Command::DeleteQueue { .. } => Self::Consume,
+            | Command::DeleteQueue { .. }
+            | Command::RemoveAccount { .. } => Self::Consume,
             Command::Initialize { .. }
             | Command::CreateQueue { .. }
             | Command::ReadQueue { .. }
             | Command::SetQueueMetadata { .. }
             | Command::ListQueues { .. }
             | Command::Send { .. }
-            | Command::Peek { .. } => Self::Other,
+            | Command::Peek { .. }
+            | Command::SetQueuePolicies { .. }
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::ListAccounts => Self::Other,
         }
     }
 }
@@ -59,6 +65,7 @@ pub fn body_size_bytes(command: &Command) -> usize {
     match command {
         Command::Send { body, .. } => body.len(),
         Command::Update { body, .. } => body.as_ref().map_or(0, |(_, body)| body.len()),
+        Command::SetServiceProperties { properties, .. } => properties.len(),
         Command::Initialize { .. }
         | Command::CreateQueue { .. }
         | Command::DeleteQueue { .. }
@@ -68,7 +75,12 @@ pub fn body_size_bytes(command: &Command) -> usize {
         | Command::Receive { .. }
         | Command::Peek { .. }
         | Command::Delete { .. }
-        | Command::Clear { .. } => 0,
+        | Command::Clear { .. }
+        | Command::SetQueuePolicies { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. }
+        | Command::ListAccounts => 0,
     }
 }
 

@@ -104,6 +104,8 @@ pub struct Partition<T> {
     /// The record with the last event of each entity, and of the catalogue, while not yet durable.
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
+    /// The last record with an event, likewise.
+    last_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
     /// The time of the latest turn.
@@ -151,6 +153,7 @@ impl<T> Partition<T> {
             waiters: Waiters::new(),
             last_record_of: HashMap::new(),
             catalogue_record: None,
+            last_record: None,
             options,
             last_snapshot_bytes: 0,
             now: Timestamp::ZERO,
@@ -334,6 +337,9 @@ impl<T> Partition<T> {
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }
+        if batch.touches_catalogue || !batch.entities.is_empty() {
+            self.last_record = Some(reservation.position);
+        }
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
@@ -350,6 +356,7 @@ impl<T> Partition<T> {
         let record = match decision.scope {
             Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
             Scope::Catalogue => self.catalogue_record,
+            Scope::Everything => self.last_record,
         };
         let reply = match decision.result {
             Ok(outcome) => Ok(self.with_bodies(outcome)),
@@ -414,6 +421,7 @@ impl<T> Partition<T> {
             assert!(self.waiters.is_empty(), "an answer waits for nothing");
             self.last_record_of.clear();
             self.catalogue_record = None;
+            self.last_record = None;
             // Here and not when the partition rests: under load it never does.
             if self.log.durable() != durable_before {
                 self.snapshot_if_due();
@@ -544,7 +552,11 @@ enum Space {
 impl Space {
     fn admits(self, state: &State, command: &Command) -> bool {
         let writes_nothing = match command {
-            Command::Peek { .. } | Command::ReadQueue { .. } | Command::ListQueues { .. } => true,
+            Command::Peek { .. }
+            | Command::ReadQueue { .. }
+            | Command::ListQueues { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::ListAccounts => true,
             // Workers create their queue when they start, to be sure that it is there.
             Command::CreateQueue { queue, .. } => state.has_entity(queue),
             _ => false,

@@ -295,7 +295,7 @@ impl Reading {
                     self.state.apply(Event { at: event.at, fact });
                 }
             }
-            Fact::QueueMetadataSet { queue, .. } => {
+            Fact::QueueMetadataSet { queue, .. } | Fact::QueuePoliciesSet { queue, .. } => {
                 self.stand_in(*queue, event.at);
             }
             Fact::MessageSent {
@@ -343,8 +343,24 @@ impl Reading {
                 self.holes.retain(|(of, _), _| of != queue);
                 self.stand_ins.remove(queue);
             }
-            Fact::PartitionInitialized { .. } | Fact::RunExpired { .. } => {}
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.holes.retain(|(of, _), _| !gone.contains(of));
+                self.stand_ins.retain(|queue, _| !gone.contains(queue));
+            }
+            Fact::PartitionInitialized { .. }
+            | Fact::RunExpired { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. } => {}
         }
+    }
+
+    fn queues_of(&self, account: &str) -> Vec<Incarnation> {
+        let queues = self.state.queues();
+        queues
+            .filter(|(_, name)| *name.account == *account)
+            .map(|(queue, _)| queue)
+            .collect()
     }
 
     /// Puts a queue there whose creation was not read; says if it did.
@@ -405,8 +421,15 @@ impl Replay for Reading {
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let event = Event::decode(event)?;
         self.prepare(&event);
-        if let Fact::QueueDeleted { queue } = event.fact {
-            self.deleted.insert(queue);
+        match &event.fact {
+            Fact::QueueDeleted { queue } => {
+                self.deleted.insert(*queue);
+            }
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.deleted.extend(gone);
+            }
+            _ => {}
         }
         self.state.apply(event);
         Ok(())

@@ -7,12 +7,14 @@
 //! an entry a run, not one a message.
 //!
 //! Invariants: no run is empty; `fresh_from` is the lowest fresh message, or `next`; a message is
-//! in `timed` if and only if its placement says so; `count` is the number of messages.
+//! in `timed` if and only if its placement says so; `count` is the number of messages, `size_bytes` the
+//! sum of their sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_planted::{Bug, is_planted};
 
+use crate::account::MESSAGE_OVERHEAD_BYTES;
 use crate::message::{Message, Placement};
 use crate::{LeaseGeneration, SequenceNumber, Timestamp};
 
@@ -28,6 +30,7 @@ pub(crate) struct Backlog {
     /// The earliest expiry of each run that has one, with the run's number.
     expiries: BTreeSet<(Timestamp, u64)>,
     count: u64,
+    size_bytes: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +45,11 @@ struct Run {
     expires_first: Timestamp,
     /// An upper bound, likewise.
     expires_last: Timestamp,
+}
+
+/// What a message counts for in its account's bytes.
+fn size_bytes(message: &Message) -> u64 {
+    u64::from(message.body.length) + MESSAGE_OVERHEAD_BYTES
 }
 
 impl Run {
@@ -71,6 +79,7 @@ impl Backlog {
             timed: BTreeSet::new(),
             expiries: BTreeSet::new(),
             count: 0,
+            size_bytes: 0,
         }
     }
 
@@ -114,6 +123,7 @@ impl Backlog {
             }
         }
         self.count += 1;
+        self.size_bytes += size_bytes(&message);
         let number = sequence_number.as_u64() / RUN_LENGTH;
         let run = self.runs.entry(number).or_insert_with(|| Run {
             first: sequence_number.as_u64(),
@@ -159,6 +169,9 @@ impl Backlog {
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
         }
+        if !is_planted(Bug::SizeNotGivenBack) {
+            self.size_bytes -= size_bytes(&message);
+        }
         if message.placement == Placement::Timed {
             self.timed.remove(&(message.visible_at, sequence_number));
         }
@@ -190,7 +203,9 @@ impl Backlog {
         }
         message.placement = Placement::Timed;
         message.visible_at = visible_at;
+        self.size_bytes -= size_bytes(message);
         change(message);
+        self.size_bytes += size_bytes(message);
         self.timed.insert((visible_at, sequence_number));
         self.advance_fresh(sequence_number);
     }
@@ -333,6 +348,11 @@ impl Backlog {
     /// How many messages there are, hidden ones included, and expired ones that no tick has removed.
     pub(crate) fn count(&self) -> u64 {
         self.count
+    }
+
+    /// The sizes of the messages that are counted, as an account's quota has them.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 
     /// Every message, in the order of sequence numbers.

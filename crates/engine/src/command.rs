@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{BodyEncoding, EntityName, Metadata, Service, Token, VisibilityTimeout};
+use crate::{
+    AccessPolicies, AccountRecord, BodyEncoding, EntityName, Metadata, Service, Token,
+    VisibilityTimeout,
+};
 
 /// A request to a partition. A front end builds it from checked values; the engine decides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,4 +110,43 @@ pub enum Command {
         /// The queue's name.
         queue: EntityName,
     },
+    /// Replaces a queue's access policies.
+    SetQueuePolicies {
+        /// The queue's name.
+        queue: EntityName,
+        /// All of the new policies.
+        policies: AccessPolicies,
+    },
+    /// Replaces the properties of a service of an account. The engine does not look into them.
+    SetServiceProperties {
+        /// The service.
+        service: Service,
+        /// The account. It need not be one that was put.
+        account: Arc<str>,
+        /// At most 64 KiB.
+        properties: Bytes,
+    },
+    /// Reads the properties of a service of an account.
+    ReadServiceProperties {
+        /// The service.
+        service: Service,
+        /// The account.
+        account: Arc<str>,
+    },
+    /// Adds an account, or replaces what is known of one.
+    PutAccount {
+        /// The account as it is to be.
+        account: AccountRecord,
+        /// Whether it is added; otherwise it must be there.
+        is_new: bool,
+    },
+    /// Removes an account with the properties of its services.
+    RemoveAccount {
+        /// Its name.
+        account: Arc<str>,
+        /// Whether its queues go with it; otherwise it must have none.
+        with_queues: bool,
+    },
+    /// Lists all accounts in ascending order of their names' bytes.
+    ListAccounts,
 }

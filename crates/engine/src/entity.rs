@@ -1,16 +1,19 @@
 //! An entity: a queue, with what it is called and what is in it.
 
 use crate::backlog::Backlog;
-use crate::{EntityName, Metadata, SequenceNumber, Timestamp};
+use crate::{AccessPolicies, EntityName, Metadata, SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
     pub(crate) name: EntityName,
     pub(crate) metadata: Metadata,
+    pub(crate) policies: AccessPolicies,
     pub(crate) created_at: Timestamp,
     pub(crate) backlog: Backlog,
     /// The deadline under which the state has this entity in its ordered set.
     pub(crate) deadline: Option<Timestamp>,
+    /// The bytes of messages that its account has for it in its use.
+    pub(crate) counted_bytes: u64,
 }
 
 impl Entity {
@@ -18,9 +21,11 @@ impl Entity {
         Self {
             name,
             metadata,
+            policies: AccessPolicies::default(),
             created_at,
             backlog: Backlog::starting_at(SequenceNumber::FIRST),
             deadline: None,
+            counted_bytes: 0,
         }
     }
 }

@@ -5,10 +5,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use crate::account::{account, put_account};
 use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::policy::{policies, put_policies};
 use crate::{
-    BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata, SequenceNumber, Service,
-    Timestamp,
+    AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata,
+    SequenceNumber, Service, Timestamp,
 };
 
 /// A fact about a partition, with the time at which it became one.
@@ -105,6 +109,32 @@ pub enum Fact {
         /// The run: the sequence numbers of its messages, divided by the length of a run.
         run: u64,
     },
+    /// A queue's access policies were replaced.
+    QueuePoliciesSet {
+        /// The queue.
+        queue: Incarnation,
+        /// All of the new policies.
+        policies: AccessPolicies,
+    },
+    /// The properties of a service of an account were replaced.
+    ServicePropertiesSet {
+        /// The service.
+        service: Service,
+        /// The account.
+        account: Arc<str>,
+        /// All of the new properties, as the front end writes them.
+        properties: Bytes,
+    },
+    /// An account was added, or replaced.
+    AccountPut {
+        /// All that is known of it from now on.
+        account: AccountRecord,
+    },
+    /// An account is gone, with all its queues and the properties of its services.
+    AccountRemoved {
+        /// The account.
+        account: Arc<str>,
+    },
 }
 
 /// The version that this build writes, of every event.
@@ -121,13 +151,20 @@ mod kind {
     pub(super) const MESSAGE_DELETED: u8 = 8;
     pub(super) const QUEUE_CLEARED: u8 = 9;
     pub(super) const RUN_EXPIRED: u8 = 10;
+    pub(super) const QUEUE_POLICIES_SET: u8 = 11;
+    pub(super) const SERVICE_PROPERTIES_SET: u8 = 12;
+    pub(super) const ACCOUNT_PUT: u8 = 13;
+    pub(super) const ACCOUNT_REMOVED: u8 = 14;
 }
 
 impl Event {
-    /// The entity that the event is about, if it is about one.
+    /// The entity that the event is about, if it is about one and no other.
     pub fn entity(&self) -> Option<Incarnation> {
         match &self.fact {
-            Fact::PartitionInitialized { .. } => None,
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => None,
             Fact::QueueCreated { queue, .. }
             | Fact::QueueDeleted { queue }
             | Fact::QueueMetadataSet { queue, .. }
@@ -136,23 +173,29 @@ impl Event {
             | Fact::MessageUpdated { queue, .. }
             | Fact::MessageDeleted { queue, .. }
             | Fact::QueueCleared { queue, .. }
-            | Fact::RunExpired { queue, .. } => Some(*queue),
+            | Fact::RunExpired { queue, .. }
+            | Fact::QueuePoliciesSet { queue, .. } => Some(*queue),
         }
     }
 
-    /// Whether a listing of entities, or the absence of one, shows the event.
+    /// Whether a listing of entities, the absence of one, an account or the properties of a service
+    /// show the event.
     pub fn shows_in_catalogue(&self) -> bool {
         match &self.fact {
             Fact::PartitionInitialized { .. }
             | Fact::QueueCreated { .. }
             | Fact::QueueDeleted { .. }
-            | Fact::QueueMetadataSet { .. } => true,
+            | Fact::QueueMetadataSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => true,
             Fact::MessageSent { .. }
             | Fact::MessageReceived { .. }
             | Fact::MessageUpdated { .. }
             | Fact::MessageDeleted { .. }
             | Fact::QueueCleared { .. }
-            | Fact::RunExpired { .. } => false,
+            | Fact::RunExpired { .. }
+            | Fact::QueuePoliciesSet { .. } => false,
         }
     }
 
@@ -229,6 +272,28 @@ impl Event {
                 self.start_for(out, kind::RUN_EXPIRED, *queue);
                 put_varint(out, *run);
             }
+            Fact::QueuePoliciesSet { queue, policies } => {
+                self.start_for(out, kind::QUEUE_POLICIES_SET, *queue);
+                put_policies(out, policies);
+            }
+            Fact::ServicePropertiesSet {
+                service,
+                account,
+                properties,
+            } => {
+                self.start(out, kind::SERVICE_PROPERTIES_SET);
+                put_service(out, *service);
+                put_str(out, account);
+                put_bytes(out, properties);
+            }
+            Fact::AccountPut { account } => {
+                self.start(out, kind::ACCOUNT_PUT);
+                put_account(out, account);
+            }
+            Fact::AccountRemoved { account } => {
+                self.start(out, kind::ACCOUNT_REMOVED);
+                put_str(out, account);
+            }
         }
     }
 
@@ -304,6 +369,21 @@ impl Event {
                 queue: incarnation(&mut r)?,
                 run: r.varint()?,
             },
+            kind::QUEUE_POLICIES_SET => Fact::QueuePoliciesSet {
+                queue: incarnation(&mut r)?,
+                policies: policies(&mut r)?,
+            },
+            kind::SERVICE_PROPERTIES_SET => Fact::ServicePropertiesSet {
+                service: service(&mut r)?,
+                account: r.str()?.into(),
+                properties: Bytes::copy_from_slice(r.bytes()?),
+            },
+            kind::ACCOUNT_PUT => Fact::AccountPut {
+                account: account(&mut r)?,
+            },
+            kind::ACCOUNT_REMOVED => Fact::AccountRemoved {
+                account: r.str()?.into(),
+            },
             _ => return Err(r.error("event kind that is not known")),
         };
         r.finish()?;
@@ -329,18 +409,26 @@ pub(crate) fn sequence_number(r: &mut Reader<'_>) -> Result<SequenceNumber, Deco
 }
 
 pub(crate) fn put_name(out: &mut Vec<u8>, name: &EntityName) {
-    out.push(match name.service {
-        Service::QueueStorage => 1,
-    });
+    put_service(out, name.service);
     put_str(out, &name.account);
     put_str(out, &name.name);
 }
 
+pub(crate) fn put_service(out: &mut Vec<u8>, service: Service) {
+    out.push(match service {
+        Service::QueueStorage => 1,
+    });
+}
+
+pub(crate) fn service(r: &mut Reader<'_>) -> Result<Service, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Service::QueueStorage),
+        _ => Err(r.error("service that is not known")),
+    }
+}
+
 pub(crate) fn name(r: &mut Reader<'_>) -> Result<EntityName, DecodeError> {
-    let service = match r.u8()? {
-        1 => Service::QueueStorage,
-        _ => return Err(r.error("service that is not known")),
-    };
+    let service = service(r)?;
     let account: Arc<str> = r.str()?.into();
     let name: Box<str> = r.str()?.into();
     Ok(EntityName {

@@ -7,6 +7,7 @@
 //! The engine knows no clock, no bytes on the wire and no file. Time comes in as `now`; message
 //! bodies go out through a [`Journal`] and are remembered only as a [`BodyLocation`].
 
+mod account;
 mod backlog;
 mod codec;
 mod command;
@@ -18,6 +19,7 @@ mod message;
 mod metadata;
 mod name;
 mod outcome;
+mod policy;
 mod profile;
 mod repair;
 mod snapshot;
@@ -26,6 +28,10 @@ mod tick;
 mod time;
 mod token;
 
+pub use account::{
+    AccountQuota, AccountRecord, AccountSecret, AccountUsage, InvalidAccountSecret,
+    MESSAGE_OVERHEAD_BYTES, QuotaLimit,
+};
 pub use codec::DecodeError;
 pub use command::Command;
 pub use decide::{Decision, Scope, Turn};
@@ -38,6 +44,7 @@ pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
     SentMessage,
 };
+pub use policy::{AccessPolicies, AccessPolicy, InvalidAccessPolicies, PolicyTime};
 pub use repair::StoredMessage;
 pub use state::State;
 pub use tick::Ticked;

@@ -1,8 +1,12 @@
 //! What a partition answers.
 
+use bytes::Bytes;
 use thiserror::Error;
 
-use crate::{BodyEncoding, BodyLocation, Metadata, Timestamp, Token};
+use crate::{
+    AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, Metadata, QuotaLimit, Timestamp,
+    Token,
+};
 
 /// The answer to a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,18 @@ pub enum Outcome {
     Deleted,
     /// Every message is gone.
     Cleared,
+    /// The queue has the new access policies.
+    QueuePoliciesSet,
+    /// The service has the new properties.
+    ServicePropertiesSet,
+    /// A service's properties, if they were ever set.
+    ServiceProperties(Option<Bytes>),
+    /// The account is as it was to be.
+    AccountPut,
+    /// The account is gone, with its queues and its properties.
+    AccountRemoved,
+    /// Every account.
+    Accounts(Vec<AccountRecord>),
 }
 
 impl Outcome {
@@ -61,6 +77,8 @@ pub struct QueueView {
     /// How many messages there are, hidden ones included. Never lower than the real number; may
     /// include messages that expired a moment ago.
     pub approximate_message_count: u64,
+    /// The access policies as they were set last; none in a new queue.
+    pub policies: AccessPolicies,
 }
 
 /// A page of a listing.
@@ -168,7 +186,39 @@ pub enum Refusal {
         /// The time to live asked for.
         time_to_live_seconds: u32,
     },
-    /// The body is larger than a message may be.
+    /// There is an account of that name already.
+    #[error("account {account} exists already")]
+    AccountAlreadyExists {
+        /// The name asked for.
+        account: Box<str>,
+    },
+    /// There is no such account.
+    #[error("account {account} does not exist")]
+    AccountNotFound {
+        /// The name asked for.
+        account: Box<str>,
+    },
+    /// The account has queues, and they were not to go with it.
+    #[error("account {account} has {queues} queues")]
+    AccountNotEmpty {
+        /// The account.
+        account: Box<str>,
+        /// How many queues it has.
+        queues: u64,
+    },
+    /// The account would take up more than it may.
+    #[error("account {account} would have {needed} {limit}, above its maximum of {allowed}")]
+    AccountQuotaExceeded {
+        /// The account.
+        account: Box<str>,
+        /// Which limit.
+        limit: QuotaLimit,
+        /// What it would have.
+        needed: u64,
+        /// What it may have.
+        allowed: u64,
+    },
+    /// The body, or what else the command brings, is larger than it may be.
     #[error("body of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     BodyTooLarge {
         /// The size of the body.

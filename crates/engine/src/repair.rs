@@ -89,9 +89,7 @@ impl State {
             return;
         }
         self.next_incarnation = self.next_incarnation.max(queue.next());
-        self.catalogue.insert(name.clone(), queue);
-        let entity = Entity::new(name, Metadata::default(), at);
-        self.entities.insert(queue, entity);
+        self.insert(queue, Entity::new(name, Metadata::default(), at));
     }
 
     /// Adds what another reading of the same history knows: queues and messages that are missing
@@ -103,20 +101,27 @@ impl State {
         if self.cipher.is_none() {
             self.cipher = other.cipher;
         }
+        // Of an account that both know, the keys here are the later ones.
+        for (name, account) in other.accounts {
+            self.accounts.entry(name).or_insert(account);
+        }
+        for (place, properties) in other.service_properties {
+            self.service_properties.entry(place).or_insert(properties);
+        }
         for (incarnation, entity) in other.entities {
             if let Some(own) = self.entities.get_mut(&incarnation) {
                 own.backlog.absorb(entity.backlog);
-                self.note_deadline(incarnation);
+                self.settle(incarnation);
             } else if self.catalogue.contains_key(&entity.name) {
                 refused.push(entity.name);
             } else {
-                self.catalogue.insert(entity.name.clone(), incarnation);
                 let entity = Entity {
                     deadline: None,
+                    counted_bytes: 0,
                     ..entity
                 };
-                self.entities.insert(incarnation, entity);
-                self.note_deadline(incarnation);
+                self.insert(incarnation, entity);
+                self.settle(incarnation);
             }
         }
         refused
@@ -127,10 +132,16 @@ impl State {
         if self.catalogue.contains_key(&name) {
             return;
         }
-        if let Some(entity) = self.entities.get_mut(&queue) {
+        if let Some(entity) = self.entities.remove(&queue) {
             self.catalogue.remove(&entity.name);
-            self.catalogue.insert(name.clone(), queue);
-            entity.name = name;
+            self.uncount(&entity);
+            let entity = Entity {
+                name,
+                counted_bytes: 0,
+                ..entity
+            };
+            self.insert(queue, entity);
+            self.settle(queue);
         }
     }
 

@@ -3,15 +3,18 @@
 //! A snapshot is the partition's own part, then each entity's, then the entity's messages in parts
 //! of bounded size. Nothing spans two parts, so that parts can later be written at different times.
 
+use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
-use crate::codec::{DecodeError, Reader, put_varint};
+use crate::account::{account, put_account};
+use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
 use crate::entity::Entity;
 use crate::event::{
-    body, incarnation, metadata, name, put_body, put_metadata, put_name, put_time, sequence_number,
-    time,
+    body, incarnation, metadata, name, put_body, put_metadata, put_name, put_service, put_time,
+    sequence_number, service, time,
 };
 use crate::message::{Message, Placement};
+use crate::policy::{policies, put_policies};
 use crate::token::TokenCipher;
 use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
 
@@ -21,6 +24,9 @@ mod kind {
     pub(super) const PARTITION: u8 = 1;
     pub(super) const QUEUE: u8 = 2;
     pub(super) const MESSAGES: u8 = 3;
+    pub(super) const QUEUE_POLICIES: u8 = 4;
+    pub(super) const SERVICE_PROPERTIES: u8 = 5;
+    pub(super) const ACCOUNT: u8 = 6;
 }
 
 /// A part is closed once it has this many bytes.
@@ -42,10 +48,18 @@ impl State {
         put_varint(&mut out, next_incarnation);
         put_time(&mut out, self.last_event_at);
         part(&out);
+        self.snapshot_accounts(&mut out, &mut part);
         for (incarnation, entity) in &self.entities {
             out.clear();
             put_entity(&mut out, *incarnation, entity);
             part(&out);
+            if !entity.policies.is_empty() && !is_planted(Bug::PoliciesForgotten) {
+                out.clear();
+                out.extend_from_slice(&[kind::QUEUE_POLICIES, VERSION]);
+                put_varint(&mut out, incarnation.as_u64());
+                put_policies(&mut out, &entity.policies);
+                part(&out);
+            }
             let start = |out: &mut Vec<u8>| {
                 out.clear();
                 out.extend_from_slice(&[kind::MESSAGES, VERSION]);
@@ -77,6 +91,23 @@ impl State {
         }
     }
 
+    fn snapshot_accounts(&self, out: &mut Vec<u8>, part: &mut impl FnMut(&[u8])) {
+        for account in self.accounts.values() {
+            out.clear();
+            out.extend_from_slice(&[kind::ACCOUNT, VERSION]);
+            put_account(out, account);
+            part(out);
+        }
+        for ((service, account), properties) in &self.service_properties {
+            out.clear();
+            out.extend_from_slice(&[kind::SERVICE_PROPERTIES, VERSION]);
+            put_service(out, *service);
+            put_str(out, account);
+            put_bytes(out, properties);
+            part(out);
+        }
+    }
+
     /// Adds a part of a snapshot to a state that began empty.
     pub fn restore(&mut self, part: &[u8]) -> Result<(), DecodeError> {
         let mut r = Reader::new(part);
@@ -88,6 +119,16 @@ impl State {
             kind::PARTITION => self.restore_partition(&mut r)?,
             kind::QUEUE => self.restore_entity(&mut r)?,
             kind::MESSAGES => self.restore_messages(&mut r)?,
+            kind::QUEUE_POLICIES => self.restore_policies(&mut r)?,
+            kind::SERVICE_PROPERTIES => {
+                let place = (service(&mut r)?, r.str()?.into());
+                let properties = Bytes::copy_from_slice(r.bytes()?);
+                self.service_properties.insert(place, properties);
+            }
+            kind::ACCOUNT => {
+                let account = account(&mut r)?;
+                self.accounts.insert(account.name.clone(), account);
+            }
             _ => return Err(r.error("snapshot part kind that is not known")),
         }
         r.finish()
@@ -108,8 +149,19 @@ impl State {
         let incarnation = incarnation(r)?;
         let mut entity = Entity::new(name(r)?, metadata(r)?, time(r)?);
         entity.backlog.set_next(sequence_number(r)?);
-        self.catalogue.insert(entity.name.clone(), incarnation);
-        self.entities.insert(incarnation, entity);
+        // A part that comes twice takes the place of the first.
+        self.delete(incarnation);
+        self.insert(incarnation, entity);
+        Ok(())
+    }
+
+    fn restore_policies(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let incarnation = incarnation(r)?;
+        let policies = policies(r)?;
+        let Some(entity) = self.entities.get_mut(&incarnation) else {
+            return Err(r.error("access policies of a queue that is not there"));
+        };
+        entity.policies = policies;
         Ok(())
     }
 
@@ -129,7 +181,7 @@ impl State {
                 return Err(r.error("messages out of order"));
             }
         }
-        self.note_deadline(incarnation);
+        self.settle(incarnation);
         Ok(())
     }
 }

@@ -1,13 +1,18 @@
 //! What a partition is, and how events change it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use crate::entity::Entity;
 use crate::message::{Message, Placement};
 use crate::token::TokenCipher;
-use crate::{BodyLocation, EntityName, Event, Fact, Incarnation, LeaseGeneration, Timestamp};
+use crate::{
+    AccountRecord, AccountUsage, BodyLocation, EntityName, Event, Fact, Incarnation,
+    LeaseGeneration, Service, Timestamp,
+};
 
 /// The whole state of a partition: the sum of its events.
 ///
@@ -23,6 +28,10 @@ pub struct State {
     /// The entities that have something to do at a time of its own.
     pub(crate) deadlines: BTreeSet<(Timestamp, Incarnation)>,
     pub(crate) last_event_at: Timestamp,
+    pub(crate) accounts: BTreeMap<Arc<str>, AccountRecord>,
+    /// What each account with queues uses, whether or not it was put.
+    pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
+    pub(crate) service_properties: BTreeMap<(Service, Arc<str>), Bytes>,
 }
 
 impl Default for State {
@@ -41,6 +50,9 @@ impl State {
             entities: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             last_event_at: Timestamp::ZERO,
+            accounts: BTreeMap::new(),
+            usage: BTreeMap::new(),
+            service_properties: BTreeMap::new(),
         }
     }
 
@@ -50,7 +62,7 @@ impl State {
         let entity = event.entity();
         self.apply_fact(event.at, event.fact);
         if let Some(entity) = entity {
-            self.note_deadline(entity);
+            self.settle(entity);
         }
     }
 
@@ -149,28 +161,102 @@ impl State {
                     entity.backlog.expire_run(run, at);
                 }
             }
+            Fact::QueuePoliciesSet { queue, policies } => {
+                if let Some(entity) = self.entities.get_mut(&queue) {
+                    entity.policies = policies;
+                }
+            }
+            Fact::ServicePropertiesSet {
+                service,
+                account,
+                properties,
+            } => {
+                let place = (service, account);
+                self.service_properties.insert(place, properties);
+            }
+            Fact::AccountPut { account } => {
+                self.accounts.insert(account.name.clone(), account);
+            }
+            Fact::AccountRemoved { account } => self.remove_account(&account),
         }
     }
 
     pub(crate) fn create(&mut self, incarnation: Incarnation, entity: Entity) {
         if incarnation >= self.next_incarnation {
             self.next_incarnation = incarnation.next();
-            self.catalogue.insert(entity.name.clone(), incarnation);
-            self.entities.insert(incarnation, entity);
+            self.insert(incarnation, entity);
         }
     }
 
-    fn delete(&mut self, incarnation: Incarnation) {
-        if let Some(entity) = self.entities.remove(&incarnation) {
+    /// Adds an entity, which no deadline and no use of its account counts yet.
+    pub(crate) fn insert(&mut self, incarnation: Incarnation, entity: Entity) {
+        let usage = self.usage.entry(entity.name.account.clone()).or_default();
+        usage.queues += 1;
+        // A history that was damaged may name one twice: the later one has the name.
+        self.catalogue.insert(entity.name.clone(), incarnation);
+        self.entities.insert(incarnation, entity);
+    }
+
+    pub(crate) fn delete(&mut self, incarnation: Incarnation) {
+        let Some(entity) = self.entities.remove(&incarnation) else {
+            return;
+        };
+        if self.catalogue.get(&entity.name) == Some(&incarnation) {
             self.catalogue.remove(&entity.name);
-            if let Some(deadline) = entity.deadline {
-                self.deadlines.remove(&(deadline, incarnation));
-            }
+        }
+        if let Some(deadline) = entity.deadline {
+            self.deadlines.remove(&(deadline, incarnation));
+        }
+        self.uncount(&entity);
+    }
+
+    /// Takes an entity that is gone out of its account's use.
+    pub(crate) fn uncount(&mut self, entity: &Entity) {
+        let account = &entity.name.account;
+        let Some(usage) = self.usage.get_mut(account) else {
+            return;
+        };
+        usage.queues -= 1;
+        usage.size_bytes -= entity.counted_bytes;
+        if usage.queues == 0 {
+            self.usage.remove(account);
+        }
+    }
+
+    fn remove_account(&mut self, account: &Arc<str>) {
+        let of_account = |(_, entity): &(&Incarnation, &Entity)| entity.name.account == *account;
+        let queues: Vec<Incarnation> = self
+            .entities
+            .iter()
+            .filter(of_account)
+            .map(|(incarnation, _)| *incarnation)
+            .collect();
+        for queue in queues {
+            self.delete(queue);
+        }
+        self.service_properties
+            .retain(|(_, other), _| other != account);
+        if !is_planted(Bug::AccountNotForgotten) {
+            self.accounts.remove(account);
+        }
+    }
+
+    /// Keeps what is counted of an entity in step with it.
+    pub(crate) fn settle(&mut self, incarnation: Incarnation) {
+        self.note_deadline(incarnation);
+        let Some(entity) = self.entities.get_mut(&incarnation) else {
+            return;
+        };
+        let size_bytes = entity.backlog.size_bytes();
+        if size_bytes != entity.counted_bytes {
+            let usage = self.usage.entry(entity.name.account.clone()).or_default();
+            usage.size_bytes = usage.size_bytes - entity.counted_bytes + size_bytes;
+            entity.counted_bytes = size_bytes;
         }
     }
 
     /// Keeps the ordered set of deadlines in step with an entity.
-    pub(crate) fn note_deadline(&mut self, incarnation: Incarnation) {
+    fn note_deadline(&mut self, incarnation: Incarnation) {
         let Some(entity) = self.entities.get_mut(&incarnation) else {
             return;
         };
@@ -205,6 +291,16 @@ impl State {
     pub fn counts(&self) -> (usize, u64) {
         let messages = self.entities.values().map(|entity| entity.backlog.count());
         (self.entities.len(), messages.sum())
+    }
+
+    /// Every account that was put, in ascending order of their names' bytes.
+    pub fn accounts(&self) -> impl Iterator<Item = &AccountRecord> {
+        self.accounts.values()
+    }
+
+    /// What an account uses, whether or not it was put.
+    pub fn usage_of(&self, account: &str) -> AccountUsage {
+        self.usage.get(account).copied().unwrap_or_default()
     }
 
     /// Where the bodies lie that are still needed.

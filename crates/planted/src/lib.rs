@@ -59,11 +59,17 @@ pub enum Bug {
     SequenceNumbersReused,
     /// A snapshot forgets the incarnations of queues that are gone.
     IncarnationsReused,
+    /// A snapshot forgets the access policies of queues.
+    PoliciesForgotten,
+    /// A message that is deleted still counts in the bytes of its account.
+    SizeNotGivenBack,
+    /// An account that is removed is still there.
+    AccountNotForgotten,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::CommitNotSynced,
         Self::SyncTriedAgain,
         Self::DirectoryNotSynced,
@@ -90,6 +96,9 @@ impl Bug {
         Self::DeliveryCountsForgotten,
         Self::SequenceNumbersReused,
         Self::IncarnationsReused,
+        Self::PoliciesForgotten,
+        Self::SizeNotGivenBack,
+        Self::AccountNotForgotten,
     ];
 }
 

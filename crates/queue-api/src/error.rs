@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use hyper::StatusCode;
 use kew_broker::Rejection;
-use kew_engine::Refusal;
+use kew_engine::{QuotaLimit, Refusal};
 
 use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::version::Version;
@@ -30,6 +30,10 @@ pub(crate) const REASON_TIME_TO_LIVE: &str =
     reason = "variants have the names of the codes"
 )]
 pub(crate) enum Error {
+    AccountQuotaExceeded {
+        limit: QuotaLimit,
+        allowed: u64,
+    },
     AuthenticationFailed {
         detail: Box<str>,
     },
@@ -169,6 +173,13 @@ impl Error {
                 size_bytes: _,
                 limit_bytes,
             } => Self::RequestBodyTooLarge { limit_bytes },
+            Refusal::AccountQuotaExceeded { limit, allowed, .. } => {
+                Self::AccountQuotaExceeded { limit, allowed }
+            }
+            // The administration alone asks for what these refuse.
+            Refusal::AccountAlreadyExists { .. }
+            | Refusal::AccountNotFound { .. }
+            | Refusal::AccountNotEmpty { .. } => Self::InternalError,
         }
     }
 
@@ -180,6 +191,14 @@ impl Error {
         const AUTHENTICATE: &str = "Server failed to authenticate the request. Please refer to \
              the information in the www-authenticate header.";
         let (status, code, message) = match self {
+            // The service documents no code for an account that is full. A 403 is what it answers
+            // where an account may not do more, and no SDK tries again after one.
+            Self::AccountQuotaExceeded { .. } => (
+                StatusCode::FORBIDDEN,
+                "AccountQuotaExceeded",
+                "The account has reached its quota. Delete messages or queues, or have the quota \
+                 raised.",
+            ),
             Self::AuthenticationFailed { .. } => (
                 StatusCode::FORBIDDEN,
                 "AuthenticationFailed",
@@ -431,6 +450,10 @@ impl Error {
                 write("MinimumAllowed", minimum);
                 write("MaximumAllowed", maximum);
             }
+            Self::AccountQuotaExceeded { limit, allowed } => {
+                write("QuotaName", limit);
+                write("MaxLimit", allowed);
+            }
             Self::RequestBodyTooLarge { limit_bytes } => write("MaxLimit", limit_bytes),
             Self::UnsupportedQueryParameter { name, value } => {
                 write("QueryParameterName", name);
@@ -532,6 +555,17 @@ mod tests {
             newest,
             413,
             "RequestBodyTooLarge",
+        );
+        check(
+            Refusal::AccountQuotaExceeded {
+                account: "acct".into(),
+                limit: QuotaLimit::Queues,
+                needed: 2,
+                allowed: 1,
+            },
+            newest,
+            403,
+            "AccountQuotaExceeded",
         );
         check(Refusal::AlreadyInitialized, newest, 500, "InternalError");
         for (rejection, status, code) in [

@@ -213,6 +213,12 @@ const fn kind(outcome: &Outcome) -> &'static str {
         Outcome::Updated { .. } => "Updated",
         Outcome::Deleted => "Deleted",
         Outcome::Cleared => "Cleared",
+        Outcome::QueuePoliciesSet => "QueuePoliciesSet",
+        Outcome::ServicePropertiesSet => "ServicePropertiesSet",
+        Outcome::ServiceProperties(_) => "ServiceProperties",
+        Outcome::AccountPut => "AccountPut",
+        Outcome::AccountRemoved => "AccountRemoved",
+        Outcome::Accounts(_) => "Accounts",
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write};
 
 use kew_broker::Rejection;
-use kew_engine::{Command, Outcome, Timestamp, Token};
+use kew_engine::{AccessPolicies, AccountRecord, Command, Outcome, Timestamp, Token};
 
 use crate::checker::Seen;
 
@@ -155,6 +155,34 @@ impl Trace {
                 self.feed_token(*message);
                 self.feed_token(*receipt);
             }
+            Command::SetQueuePolicies { queue, policies } => {
+                self.feed_text(&queue.name);
+                self.feed_policies(policies);
+            }
+            Command::SetServiceProperties { properties, .. } => self.feed_bytes(properties),
+            Command::ReadServiceProperties { .. } => self.feed(1),
+            Command::PutAccount { account, is_new } => {
+                self.feed_account(account);
+                self.feed(u64::from(*is_new));
+            }
+            Command::RemoveAccount { with_queues, .. } => self.feed(u64::from(*with_queues)),
+            Command::ListAccounts => self.feed(2),
+        }
+    }
+
+    fn feed_policies(&mut self, policies: &AccessPolicies) {
+        for policy in policies {
+            self.feed_text(&policy.id);
+        }
+    }
+
+    fn feed_account(&mut self, account: &AccountRecord) {
+        self.feed_text(&account.name);
+        self.feed(account.quota.queues_max.map_or(0, |max| max + 1));
+        self.feed(account.quota.size_bytes_max.map_or(0, |max| max + 1));
+        self.feed(u64::from(account.is_disabled));
+        for key in &account.keys {
+            self.feed_bytes(key.as_bytes());
         }
     }
 
@@ -165,6 +193,7 @@ impl Trace {
                 for (_, value) in view.metadata.iter() {
                     self.feed_text(value);
                 }
+                self.feed_policies(&view.policies);
             }
             Outcome::Queues(page) => {
                 page.queues
@@ -206,6 +235,18 @@ impl Trace {
             Outcome::QueueMetadataSet => self.feed(5),
             Outcome::Deleted => self.feed(6),
             Outcome::Cleared => self.feed(7),
+            Outcome::QueuePoliciesSet => self.feed(8),
+            Outcome::ServicePropertiesSet => self.feed(9),
+            Outcome::ServiceProperties(properties) => {
+                self.feed_bytes(properties.as_deref().unwrap_or_default());
+            }
+            Outcome::AccountPut => self.feed(10),
+            Outcome::AccountRemoved => self.feed(11),
+            Outcome::Accounts(accounts) => {
+                accounts
+                    .iter()
+                    .for_each(|account| self.feed_account(account));
+            }
         }
     }
 

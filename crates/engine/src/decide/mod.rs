@@ -2,6 +2,7 @@
 //!
 //! All refusals come before the first event, so that a refused command changed nothing.
 
+mod account;
 mod list;
 mod queue;
 mod receive;
@@ -44,8 +45,10 @@ pub struct Decision {
 pub enum Scope {
     /// One entity, and nothing else.
     Entity(Incarnation),
-    /// Which entities there are, and their metadata.
+    /// Which entities there are, and their metadata; accounts, and the properties of services.
     Catalogue,
+    /// All of the partition: what an account uses is the sum of its queues.
+    Everything,
 }
 
 /// One go at the state: everything that is decided at one moment, against one journal.
@@ -121,6 +124,23 @@ impl<'a> Turn<'a> {
                 receipt,
             } => self.delete(&queue, message, receipt),
             Command::Clear { queue } => self.clear(&queue),
+            Command::SetQueuePolicies { queue, policies } => {
+                self.set_queue_policies(&queue, policies)
+            }
+            Command::SetServiceProperties {
+                service,
+                account,
+                properties,
+            } => self.set_service_properties(service, account, properties),
+            Command::ReadServiceProperties { service, account } => {
+                self.read_service_properties(service, account)
+            }
+            Command::PutAccount { account, is_new } => self.put_account(account, is_new),
+            Command::RemoveAccount {
+                account,
+                with_queues,
+            } => self.remove_account(account, with_queues),
+            Command::ListAccounts => self.list_accounts(),
         }
     }
 
@@ -160,10 +180,14 @@ impl<'a> Turn<'a> {
         decide: impl FnOnce(&mut Self, Incarnation) -> Result<Outcome, Refusal>,
     ) -> Decision {
         match self.state.catalogue.get(name) {
-            Some(&incarnation) => Decision {
-                result: decide(self, incarnation),
-                scope: Scope::Entity(incarnation),
-            },
+            Some(&incarnation) => {
+                let result = decide(self, incarnation);
+                let scope = match result {
+                    Err(Refusal::AccountQuotaExceeded { .. }) => Scope::Everything,
+                    _ => Scope::Entity(incarnation),
+                };
+                Decision { result, scope }
+            }
             None => Decision {
                 result: Err(Refusal::QueueNotFound {
                     queue: name.name.clone(),

@@ -1,7 +1,7 @@
 //! Queues themselves: create, delete, read, set metadata.
 
 use super::{Decision, Scope, Turn};
-use crate::{EntityName, Fact, Metadata, Outcome, QueueView, Refusal};
+use crate::{AccessPolicies, EntityName, Fact, Metadata, Outcome, QueueView, Refusal};
 
 impl Turn<'_> {
     /// Creating what exists already with the same metadata changes nothing and is no error.
@@ -19,6 +19,12 @@ impl Turn<'_> {
             return Decision {
                 result,
                 scope: Scope::Entity(incarnation),
+            };
+        }
+        if let Err(refusal) = self.check_queues(&name.account) {
+            return Decision {
+                result: Err(refusal),
+                scope: Scope::Catalogue,
             };
         }
         let queue = self.state().next_incarnation;
@@ -46,6 +52,7 @@ impl Turn<'_> {
             Ok(Outcome::Queue(QueueView {
                 metadata: entity.metadata.clone(),
                 approximate_message_count: entity.backlog.count(),
+                policies: entity.policies.clone(),
             }))
         })
     }
@@ -54,6 +61,18 @@ impl Turn<'_> {
         self.with_entity(name, |turn, queue| {
             turn.emit(Fact::QueueMetadataSet { queue, metadata });
             Ok(Outcome::QueueMetadataSet)
+        })
+    }
+
+    /// Source: Queue Storage REST, *Set Queue ACL*.
+    pub(super) fn set_queue_policies(
+        &mut self,
+        name: &EntityName,
+        policies: AccessPolicies,
+    ) -> Decision {
+        self.with_entity(name, |turn, queue| {
+            turn.emit(Fact::QueuePoliciesSet { queue, policies });
+            Ok(Outcome::QueuePoliciesSet)
         })
     }
 }

@@ -19,6 +19,7 @@ impl Turn<'_> {
         time_to_live_seconds: Option<u32>,
         visibility_timeout: VisibilityTimeout,
     ) -> Decision {
+        let account = queue.account.clone();
         self.with_entity(queue, |turn, queue| {
             check_size(body)?;
             let hidden = visibility_timeout.as_seconds();
@@ -30,6 +31,7 @@ impl Turn<'_> {
                     time_to_live_seconds,
                 });
             }
+            turn.check_size_quota(&account, body, None)?;
             let inserted_at = turn.now();
             let expires_at = storage_queue::expiry(inserted_at, time_to_live_seconds);
             let visible_at = visibility_timeout.after(inserted_at);

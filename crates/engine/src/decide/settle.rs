@@ -23,11 +23,16 @@ impl Turn<'_> {
         visibility_timeout: VisibilityTimeout,
         body: Option<(BodyEncoding, Bytes)>,
     ) -> Decision {
+        let account = queue.account.clone();
         self.with_entity(queue, |turn, queue| {
             if let Some((_, body)) = &body {
                 check_size(body)?;
             }
             let sequence_number = turn.held(queue, message, receipt)?;
+            if let Some((_, body)) = &body {
+                let replaced = turn.message(queue, sequence_number).body.length;
+                turn.check_size_quota(&account, body, Some(replaced))?;
+            }
             let visible_at = visibility_timeout.after(turn.now());
             let body = body.map(|(encoding, body)| (encoding, turn.journal.store_body(&body)));
             turn.emit(Fact::MessageUpdated {

@@ -1,5 +1,7 @@
 //! Commands and what comes of them; and that a replay and a snapshot give the same state.
 
+mod accounts;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -194,6 +196,9 @@ impl Partition {
         restored.snapshot(|part| b.push(part.to_vec()));
         assert!(a == b, "a snapshot gives the same state");
         assert_eq!(restored.catalogue, self.state.catalogue);
+        assert_eq!(restored.accounts, self.state.accounts);
+        assert_eq!(restored.usage, self.state.usage);
+        assert_eq!(restored.service_properties, self.state.service_properties);
         for (id, entity) in &self.state.entities {
             let mine: Vec<_> = entity.backlog.visible(self.now).collect();
             let its: Vec<_> = restored.entities[id].backlog.visible(self.now).collect();
@@ -507,7 +512,7 @@ proptest! {
     }
 
     #[test]
-    fn restoring_never_panics(mut part: Vec<u8>, kind in 0u8..5) {
+    fn restoring_never_panics(mut part: Vec<u8>, kind in 0u8..8) {
         if let Some(first) = part.first_mut() {
             *first = kind;
         }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{AccessPolicy, AccountQuota, AccountSecret, PolicyTime};
 
 const QUEUE: u64 = 3;
 
@@ -88,7 +89,58 @@ fn golden() -> Vec<(Fact, &'static str)> {
             "0901e90703c801",
         ),
         (Fact::RunExpired { queue, run: 5 }, "0a01e9070305"),
+        (
+            Fact::QueuePoliciesSet {
+                queue,
+                policies: policies_of_two(),
+            },
+            "0b01e9070302 0172 01e807 00 0102 7270 0177 00 01d00f 00",
+        ),
+        (
+            Fact::ServicePropertiesSet {
+                service: Service::QueueStorage,
+                account: "acct".into(),
+                properties: Bytes::from_static(b"<p/>"),
+            },
+            "0c01e907 01 0461636374 043c702f3e",
+        ),
+        (
+            Fact::AccountPut {
+                account: AccountRecord {
+                    name: "acct".into(),
+                    keys: [b"one", b"two"].map(|key| AccountSecret::new(key).unwrap()),
+                    quota: AccountQuota {
+                        queues_max: Some(1000),
+                        size_bytes_max: None,
+                    },
+                    is_disabled: true,
+                },
+            },
+            "0d01e907 0461636374 036f6e65 0374776f 01e807 00 01",
+        ),
+        (
+            Fact::AccountRemoved {
+                account: "acct".into(),
+            },
+            "0e01e907 0461636374",
+        ),
     ]
+}
+
+fn policies_of_two() -> AccessPolicies {
+    let reader = AccessPolicy {
+        id: "r".into(),
+        start: Some(PolicyTime(1000)),
+        expiry: None,
+        permissions: Some("rp".into()),
+    };
+    let writer = AccessPolicy {
+        id: "w".into(),
+        start: None,
+        expiry: Some(PolicyTime(2000)),
+        permissions: None,
+    };
+    AccessPolicies::new(vec![reader, writer]).unwrap()
 }
 
 fn hex(text: &str) -> Vec<u8> {
@@ -136,7 +188,7 @@ fn a_newer_version_of_an_event_is_refused() {
 
 proptest! {
     #[test]
-    fn decoding_never_panics(mut bytes: Vec<u8>, kind in 0u8..12) {
+    fn decoding_never_panics(mut bytes: Vec<u8>, kind in 0u8..16) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }

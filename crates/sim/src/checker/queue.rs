@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use kew_engine::{
-    Command, Metadata, Outcome, PeekedMessage, QueueView, ReceivedMessage, Refusal, SentMessage,
-    Timestamp, Token,
+    AccessPolicies, Command, Metadata, Outcome, PeekedMessage, QueueView, ReceivedMessage, Refusal,
+    SentMessage, Timestamp, Token,
 };
 
 use super::message::{Certainty, Message, Shown};
@@ -17,6 +17,8 @@ pub(crate) struct Queue {
     exists: Certainty,
     /// What its metadata may be.
     metadata: Vec<Metadata>,
+    /// What its access policies may be.
+    policies: Vec<AccessPolicies>,
     /// All that were ever sent, those that are gone included, to notice if one comes back.
     messages: Vec<Message>,
     /// Those that are not gone for certain.
@@ -33,6 +35,7 @@ impl Default for Queue {
         Self {
             exists: Certainty::No,
             metadata: Vec::new(),
+            policies: Vec::new(),
             messages: Vec::new(),
             possible: BTreeSet::new(),
             by_id: HashMap::new(),
@@ -70,6 +73,11 @@ impl Queue {
             (Command::SetQueueMetadata { metadata, .. }, Outcome::QueueMetadataSet) => {
                 self.must_be_possible(operation)?;
                 self.metadata = vec![metadata.clone()];
+                Ok(())
+            }
+            (Command::SetQueuePolicies { policies, .. }, Outcome::QueuePoliciesSet) => {
+                self.must_be_possible(operation)?;
+                self.policies = vec![policies.clone()];
                 Ok(())
             }
             (Command::Send { body, .. }, Outcome::Sent(sent)) => {
@@ -195,10 +203,12 @@ impl Queue {
                 if self.exists != Certainty::Yes {
                     self.exists = Certainty::Maybe;
                     self.metadata.push(metadata.clone());
+                    self.policies.push(AccessPolicies::default());
                 }
             }
             Command::DeleteQueue { .. } => self.vanish(Certainty::Maybe),
             Command::SetQueueMetadata { metadata, .. } => self.metadata.push(metadata.clone()),
+            Command::SetQueuePolicies { policies, .. } => self.policies.push(policies.clone()),
             Command::Send {
                 body,
                 time_to_live_seconds: ttl,
@@ -265,7 +275,13 @@ impl Queue {
             Command::Initialize { .. }
             | Command::ReadQueue { .. }
             | Command::ListQueues { .. }
-            | Command::Peek { .. } => {}
+            | Command::Peek { .. }
+            // Those of accounts are checked elsewhere.
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::RemoveAccount { .. }
+            | Command::ListAccounts => {}
         }
     }
 
@@ -294,6 +310,7 @@ impl Queue {
         self.vanish(Certainty::Yes);
         self.exists = Certainty::Yes;
         self.metadata = vec![metadata.clone()];
+        self.policies = vec![AccessPolicies::default()];
         Ok(())
     }
 
@@ -354,8 +371,19 @@ impl Queue {
         Ok(())
     }
 
+    /// I2: a queue's access policies are those that it was given.
+    fn check_policies(&mut self, seen: &AccessPolicies) -> Result<(), Violation> {
+        if !self.policies.contains(seen) {
+            let known = &self.policies;
+            return violated!(promise::NO_CHANGE, "policies {seen:?}, not of {known:?}");
+        }
+        self.policies = vec![seen.clone()];
+        Ok(())
+    }
+
     fn read(&mut self, operation: &Operation, view: &QueueView) -> Result<(), Violation> {
         self.check_metadata(&view.metadata)?;
+        self.check_policies(&view.policies)?;
         let certain = |index: &&usize| self.messages[**index].is_certain(operation.until);
         let at_least = self.possible.iter().filter(certain).count();
         let count = view.approximate_message_count;
