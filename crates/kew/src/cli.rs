@@ -54,7 +54,28 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) allow_public_key: bool,
 
-    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key
+    /// Where to serve metrics and health to anybody who asks; repeatable, and in the environment
+    /// separated by commas. Metrics name accounts and queues and need no credential. Clients on this
+    /// machine find /metrics on the other listeners, too [env: KEW_METRICS_LISTEN] [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics_listen: Vec<String>,
+
+    /// How many queues have metrics of their own, 0 to 10000: those with the most messages; the
+    /// others are added up [env: KEW_METRICS_QUEUES] [default: 100]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) metrics_queues: Option<u64>,
+
+    /// Log in lines for people (text) or for programs (json) [env: KEW_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "text|json")]
+    pub(crate) log_format: Option<String>,
+
+    /// Log requests that take as long as this, in milliseconds, 1 to 3600000
+    /// [env: KEW_SLOW_REQUEST] [default: none]
+    #[arg(long, value_name = "MS")]
+    pub(crate) slow_request: Option<u64>,
+
+    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
+    /// metrics_listen, metrics_queues, log_format, slow_request
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod cli;
 mod disk_test;
 mod log_command;
+mod logs;
 mod serve;
 mod settings;
 

@@ -31,6 +31,7 @@ use crate::api::{Answered, QueueApi, Shared};
 use crate::body::Connection;
 use crate::limits::Limits;
 use crate::listener::Listener;
+use crate::metrics::Overdue;
 use crate::origin::Origin;
 use crate::spelling::Spellings;
 
@@ -60,9 +61,11 @@ impl QueueApi {
         let peer = origin.peer;
         let Ok(_permit) = shared.connections.try_acquire() else {
             tracing::debug!(%peer, "connection turned away: too many are open");
+            shared.instruments.turned_away.increment();
             turn_away(io, shared.busy().to_bytes(shared.now())).await;
             return;
         };
+        shared.instruments.accepted.increment();
         let limits = &shared.limits;
         let activity = Arc::new(Activity::new());
         let service = service_fn(|request: hyper::Request<Incoming>| {
@@ -96,6 +99,7 @@ impl QueueApi {
                 biased;
                 result = &mut connection => {
                     if let Err(error) = result {
+                        shared.instruments.broken.increment();
                         tracing::debug!(%peer, %error, "connection failed");
                     }
                     return;
@@ -108,6 +112,7 @@ impl QueueApi {
                     let (next, now) = (activity.deadline(limits), Instant::now());
                     if next <= now {
                         tracing::debug!(%peer, phase = ?activity.phase(), "connection timed out");
+                        shared.instruments.note_overdue(activity.overdue());
                         return;
                     }
                     // A head that begins meanwhile has less time than idling has.
@@ -202,6 +207,16 @@ impl Activity {
             0 => Phase::Head,
             1 => Phase::Answering,
             _ => Phase::Idle,
+        }
+    }
+
+    /// What was waited for in vain.
+    fn overdue(&self) -> Overdue {
+        match self.phase() {
+            Phase::Head => Overdue::Head,
+            Phase::Answering => Overdue::Answer,
+            Phase::Idle if self.is_writing.load(Ordering::Relaxed) => Overdue::Answer,
+            Phase::Idle => Overdue::Idle,
         }
     }
 

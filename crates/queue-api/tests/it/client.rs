@@ -44,7 +44,7 @@ impl Door {
             QueueApiOptions {
                 accounts: Accounts::well_known(),
                 limits,
-                clock: Arc::new(SystemTime::now),
+                ..QueueApiOptions::default()
             },
         )
     }
