@@ -11,7 +11,9 @@
 mod family;
 mod instrument;
 mod process;
+mod read;
 
 pub use family::{CONTENT_TYPE, Family, Labels, Unit, page};
 pub use instrument::{Counter, Histogram, Observed, SIZES_BYTES, Scale};
 pub use process::{disk_free_bytes, process};
+pub use read::{Read, read};
