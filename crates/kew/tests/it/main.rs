@@ -12,6 +12,7 @@ mod kill;
 mod lifecycle;
 mod load;
 mod memory_limit;
+mod observe;
 mod power_cut;
 mod preload;
 mod repair;
