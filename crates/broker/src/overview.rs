@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{Broker, Partition};
 
 /// How many steps the runner takes for metrics between two turns: some hundred microseconds.
-const SLICE_STEPS: u32 = 512;
+const SLICE_STEPS: u32 = 256;
 
 /// The name of what is left when the queues with the most messages have names of their own.
 const OTHER: &str = "(other)";

@@ -5,7 +5,8 @@ use std::io::IsTerminal as _;
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
 
-use crate::settings::{LogFormat, SettingsError};
+use crate::settings::SettingsError;
+use crate::settings::observing::LogFormat;
 
 /// Logs go to standard error; `KEW_LOG` filters them (for example `warn`, `kew_broker=debug` or
 /// `info,kew::access=debug`).

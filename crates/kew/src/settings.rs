@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
-pub(crate) use observing::{LogFormat, Observing};
+use observing::Observing;
 
 #[path = "observing.rs"]
-mod observing;
+pub(crate) mod observing;
 
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";

@@ -260,10 +260,13 @@ fn protocol() -> (&'static str, String) {
     (PROTOCOL.0, PROTOCOL.1.to_owned())
 }
 
+/// A status, and the error code or nothing.
+type Outcome = (StatusCode, Box<str>);
+
 /// Counts by status and code. A place is taken when an outcome is seen first; nobody waits.
 #[derive(Debug)]
 struct Outcomes {
-    places: [(OnceLock<(StatusCode, Box<str>)>, Counter); OUTCOMES],
+    places: [(OnceLock<Outcome>, Counter); OUTCOMES],
     other: Counter,
 }
 
@@ -278,7 +281,7 @@ impl Default for Outcomes {
 
 impl Outcomes {
     fn add(&self, status: StatusCode, code: &str) {
-        let is_it = |known: &(StatusCode, Box<str>)| known.0 == status && *known.1 == *code;
+        let is_it = |known: &Outcome| known.0 == status && *known.1 == *code;
         for (place, counter) in &self.places {
             if is_it(place.get_or_init(|| (status, code.into()))) {
                 counter.increment();

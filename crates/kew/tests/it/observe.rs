@@ -261,7 +261,8 @@ fn no_secret_is_in_logs_of_json_and_every_line_is_an_object() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("an object of JSON"))
         .collect();
-    let of_target = |target: &'static str| events.iter().filter(move |event| event["target"] == target);
+    let of_target =
+        |target: &'static str| events.iter().filter(move |event| event["target"] == target);
     let put = of_target("kew::access")
         .find(|event| event["operation"] == "PutMessage" && event["status"] == 404)
         .expect("the put to a queue that is not there");
