@@ -1,9 +1,11 @@
 //! The `kew` command: a durable message service, and what its operators need.
 
 mod cli;
+mod completions;
 mod disk_test;
 mod log_command;
 mod logs;
+mod queue_command;
 mod serve;
 mod settings;
 
@@ -22,6 +24,9 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
+        Some(Command::Queue(args)) => return queue_command::run(&args),
+        Some(Command::Completions(args)) => completions::run(&args),
+        Some(Command::Man(args)) => completions::write_manual(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
