@@ -120,7 +120,9 @@ fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Resu
             last_sync: stats.last_sync.map(rfc3339),
         }),
         Err(error) => {
-            note(&format!("no geo-replication is known: {error}"));
+            if !output.json {
+                note(&format!("no geo-replication is known: {error}"));
+            }
             None
         }
     };
