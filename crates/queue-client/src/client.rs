@@ -121,7 +121,7 @@ impl Client {
             request = request.query("messagettl", seconds);
         }
         let answer = self.transport.call(&request, &[201])?;
-        self.read(&answer, |root| {
+        self.read(&answer, "QueueMessagesList", |root| {
             let message = root
                 .child("QueueMessage")
                 .ok_or("a put without its message")?;
@@ -207,7 +207,7 @@ impl Client {
             .query("comp", "stats");
         request.to_secondary = true;
         let answer = self.transport.call(&request, &[200])?;
-        self.read(&answer, |root| {
+        self.read(&answer, "StorageServiceStats", |root| {
             let replication = root
                 .child("GeoReplication")
                 .ok_or("stats without GeoReplication")?;
@@ -221,7 +221,7 @@ impl Client {
 
     fn messages(&self, request: &Request, leased: bool) -> Result<Vec<Message>, Error> {
         let answer = self.transport.call(request, &[200])?;
-        self.read(&answer, |root| {
+        self.read(&answer, "QueueMessagesList", |root| {
             root.children
                 .iter()
                 .map(|element| message(element, leased))
@@ -229,14 +229,21 @@ impl Client {
         })
     }
 
-    /// Reads the XML of an answer.
+    /// Reads the XML of an answer, whose root is to have that name.
     fn read<T>(
         &self,
         answer: &Answer,
+        name: &str,
         reader: impl FnOnce(&Element) -> Result<T, String>,
     ) -> Result<T, Error> {
         Element::parse(&answer.body)
-            .and_then(|root| reader(&root))
+            .and_then(|root| {
+                if root.name == name {
+                    reader(&root)
+                } else {
+                    Err(format!("XML that is no {name}"))
+                }
+            })
             .map_err(|what| self.not_understood(what))
     }
 
@@ -268,7 +275,7 @@ impl QueuePages<'_> {
             request = request.query("include", "metadata");
         }
         let answer = self.client.transport.call(&request, &[200])?;
-        self.client.read(&answer, |root| {
+        self.client.read(&answer, "EnumerationResults", |root| {
             let queues = root.child("Queues").ok_or("a list without Queues")?;
             let queues = queues
                 .children

@@ -1,6 +1,6 @@
 //! Runs `kew queue` to its end, against a server or against answers that a test prepared.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
