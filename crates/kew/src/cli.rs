@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::queue_command::QueueArgs;
+use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
 ///

@@ -5,7 +5,9 @@ mod completions;
 mod disk_test;
 mod log_command;
 mod logs;
+mod queue_args;
 mod queue_command;
+mod queue_values;
 mod serve;
 mod settings;
 

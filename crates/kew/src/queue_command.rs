@@ -1,6 +1,5 @@
 //! `kew queue`: a client of Queue Storage, for this server or any other.
 
-mod args;
 mod failure;
 mod messages;
 mod output;
@@ -8,17 +7,16 @@ mod progress;
 mod put;
 mod queues;
 mod stats;
-mod values;
 mod watch;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-pub(crate) use args::QueueArgs;
-use args::{CommonArgs, QueueCommand};
 use failure::Failure;
 use kew_queue_client::{Account, Client, Options};
 use output::Output;
+
+use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 
 /// Where connection strings are looked for, in this order, if the command line has none.
 const VARIABLES: [&str; 2] = ["KEW_CONNECTION_STRING", "AZURE_STORAGE_CONNECTION_STRING"];

@@ -7,11 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use kew_queue_client::{Client, Message};
 use serde::Serialize;
 
-use super::args::{DeleteMessageArgs, FormArgs, GetArgs, PeekArgs, UpdateArgs};
 use super::failure::Failure;
 use super::note;
 use super::output::{Output, printable, printable_lines, rfc3339};
 use super::put::text_of;
+use crate::queue_args::{DeleteMessageArgs, FormArgs, GetArgs, PeekArgs, UpdateArgs};
 
 /// The most messages that one request gets.
 const GET_MAX: u64 = 32;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::args::When;
+use crate::queue_args::When;
 
 /// How often the line changes.
 const INTERVAL: Duration = Duration::from_millis(200);

@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD;
 use kew_queue_client::{Client, PutOptions, is_xml_character};
 use serde::Serialize;
 
-use super::args::{CommonArgs, PutArgs};
 use super::failure::Failure;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
+use crate::queue_args::{CommonArgs, PutArgs};
 
 /// The most that is read as one message. The service takes far less, and says so itself.
 const INPUT_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;

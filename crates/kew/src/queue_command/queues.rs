@@ -6,11 +6,11 @@ use std::time::Duration;
 use kew_queue_client::{Client, Error, Queue};
 use serde::Serialize;
 
-use super::args::{ClearArgs, CommonArgs, CreateArgs, DeleteArgs, ListArgs};
 use super::confirm;
 use super::failure::Failure;
 use super::output::{Align, Output, table};
 use super::progress::Progress;
+use crate::queue_args::{ClearArgs, CommonArgs, CreateArgs, DeleteArgs, ListArgs};
 
 /// How often in a row a clear may run out of time without deleting anything.
 const FRUITLESS_CLEARS_MAX: u32 = 10;

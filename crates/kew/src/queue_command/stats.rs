@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use kew_queue_client::{Client, Message};
 use serde::Serialize;
 
-use super::args::{CommonArgs, StatsArgs};
 use super::failure::Failure;
 use super::note;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
 use super::queues::{count_of, pairs};
+use crate::queue_args::{CommonArgs, StatsArgs};
 
 #[derive(Serialize)]
 struct QueueReport<'a> {

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 use kew_queue_client::{Client, Error};
 use serde::Serialize;
 
-use super::args::WatchArgs;
 use super::failure::Failure;
 use super::note;
 use super::output::{Align, Output, rfc3339, table};
 use super::queues::count_of;
+use crate::queue_args::WatchArgs;
 
 /// Looking more often than this would be load and no more information.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::values::{
+use crate::queue_values::{
     duration, message_part, metadata_pair, queue_name, time_to_live, whole_seconds,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A queue's name: 3 to 63 of `a-z`, `0-9` and single hyphens within.
 ///
 /// Source: *Naming queues and metadata*.
-pub(super) fn queue_name(text: &str) -> Result<String, String> {
+pub(crate) fn queue_name(text: &str) -> Result<String, String> {
     let in_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if !(3..=63).contains(&text.len()) {
         return Err("a queue's name has 3 to 63 characters".into());
@@ -20,7 +20,7 @@ pub(super) fn queue_name(text: &str) -> Result<String, String> {
 }
 
 /// `NAME=VALUE`; the name is an identifier and the value what HTTP can carry.
-pub(super) fn metadata_pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("metadata is NAME=VALUE")?;
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let goes_on_well = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -34,7 +34,7 @@ pub(super) fn metadata_pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// A message's id or receipt: anything that can be sent.
-pub(super) fn message_part(text: &str) -> Result<String, String> {
+pub(crate) fn message_part(text: &str) -> Result<String, String> {
     if text.is_empty() || text == "." || text == ".." {
         return Err("that is no id or receipt: take those that get prints".into());
     }
@@ -42,7 +42,7 @@ pub(super) fn message_part(text: &str) -> Result<String, String> {
 }
 
 /// A number with `ms`, `s`, `m`, `h` or `d`; seconds without.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -63,7 +63,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration for the service, which counts in seconds.
-pub(super) fn whole_seconds(text: &str) -> Result<u32, String> {
+pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
     let duration = duration(text)?;
     if duration.subsec_millis() != 0 {
         return Err("the service counts in whole seconds".into());
@@ -72,7 +72,7 @@ pub(super) fn whole_seconds(text: &str) -> Result<u32, String> {
 }
 
 /// Seconds, or -1 for `never`.
-pub(super) fn time_to_live(text: &str) -> Result<i64, String> {
+pub(crate) fn time_to_live(text: &str) -> Result<i64, String> {
     if text == "never" {
         return Ok(-1);
     }
