@@ -23,3 +23,13 @@ pub(crate) fn write_manual(args: &ManArgs) -> Result<()> {
     clap_mangen::generate_to(Cli::command(), &args.dir)
         .with_context(|| format!("cannot write to {}", args.dir.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_without_contradictions() {
+        Cli::command().debug_assert();
+    }
+}
