@@ -50,7 +50,11 @@ impl AccountKey {
         if bytes.is_empty() {
             return Err(InvalidAccount::Key);
         }
-        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &bytes)))
+        Ok(Self::new(&bytes))
+    }
+
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
     /// Whether `signature` is this key's HMAC-SHA256 of `text`. Takes the same time whichever
@@ -64,9 +68,12 @@ impl AccountKey {
         other.verifies(b"", hmac::sign(&self.0, b"").as_ref())
     }
 
-    #[cfg(test)]
-    pub(crate) fn sign(&self, text: &[u8]) -> Vec<u8> {
-        hmac::sign(&self.0, text).as_ref().to_vec()
+    pub(crate) fn sign(&self, text: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&self.0, text);
+        // An HMAC-SHA256 has as many bytes as a SHA-256.
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(tag.as_ref());
+        bytes
     }
 }
 
@@ -114,13 +121,20 @@ impl Account {
         &self.name
     }
 
-    /// Whether `signature` is one of the keys' HMAC-SHA256 of `text`.
+    pub(crate) const fn primary(&self) -> &AccountKey {
+        &self.primary
+    }
+
+    /// The keys that differ, the primary one first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &AccountKey> {
+        std::iter::once(&self.primary).chain(&self.secondary)
+    }
+
+    /// Whether `signature` is one of the keys' HMAC-SHA256 of `text`. Tries each, so that the time
+    /// does not tell which it was.
     pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
-        self.primary.verifies(text, signature)
-            || self
-                .secondary
-                .as_ref()
-                .is_some_and(|key| key.verifies(text, signature))
+        self.keys()
+            .fold(false, |found, key| key.verifies(text, signature) | found)
     }
 }
 

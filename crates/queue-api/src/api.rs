@@ -7,13 +7,14 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
 use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
+use crate::auth::Issuer;
 use crate::body::Connection;
 use crate::budget::Budget;
 use crate::error::Error;
@@ -23,6 +24,7 @@ use crate::metrics::{Asked, Instruments};
 use crate::observe::{BusyLog, Seen};
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
+use crate::query::Query;
 use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
@@ -46,6 +48,8 @@ pub struct QueueApiOptions {
     pub clock: WallClock,
     /// What operators are shown.
     pub operator: OperatorOptions,
+    /// Whose bearer tokens to take. Default nobody's.
+    pub issuer: Option<Arc<Issuer>>,
 }
 
 impl Default for QueueApiOptions {
@@ -56,6 +60,7 @@ impl Default for QueueApiOptions {
             limits: Limits::default(),
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
+            issuer: None,
         }
     }
 }
@@ -77,6 +82,9 @@ pub(crate) struct Shared {
     /// What bodies may take, of requests and of answers.
     pub(crate) budget: Arc<Budget>,
     clock: WallClock,
+    pub(crate) issuer: Option<Arc<Issuer>>,
+    /// What a missing or bad token is answered with, if not the usual.
+    challenge: Option<HeaderValue>,
     request_ids: RequestIds,
     /// A permit for each connection that may be open.
     pub(crate) connections: Semaphore,
@@ -131,6 +139,7 @@ impl QueueApi {
             limits,
             clock,
             operator,
+            issuer,
         } = options;
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
@@ -139,6 +148,8 @@ impl QueueApi {
             budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
             clock,
+            challenge: issuer.as_deref().and_then(Issuer::challenge),
+            issuer,
             request_ids: RequestIds::new(),
             connections: Semaphore::new(connections_max),
             operator,
@@ -208,7 +219,7 @@ impl Shared {
             return reply.into_answered(connection, false).asked(Asked::Metrics);
         }
         let envelope = self.envelope(head);
-        match Request::admit(self, origin, head, &heard) {
+        match Request::admit(self, origin, head, &heard).await {
             Ok(request) => {
                 let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
                 let seen = Seen {
@@ -236,12 +247,38 @@ impl Shared {
     }
 
     fn envelope(&self, head: &Parts) -> Envelope {
-        let speaks = Version::of_request(head.headers.get(X_MS_VERSION)).ok();
-        Envelope::new(&head.headers, speaks, self.request_ids.next())
+        let sent = head.headers.get(X_MS_VERSION);
+        let speaks = Version::of_request(sent).ok();
+        let mut envelope = Envelope::new(&head.headers, speaks, self.request_ids.next());
+        if sent.is_none()
+            && let Ok(query) = Query::parse(head.uri.query())
+            && let Some(version) = Version::named_in_query(&head.headers, &query)
+        {
+            envelope.speak(version);
+        }
+        envelope
     }
 
     fn explain(&self, envelope: Envelope, error: &Error, method: &Method) -> Reply {
         envelope.seal_error(error, method == Method::HEAD, self.now())
+        let wire = error.wire();
+        if wire.status.is_server_error() {
+            let request_id = String::from_utf8_lossy(&envelope.request_id).into_owned();
+            match error {
+                Error::InternalError => {
+                    tracing::warn!(code = wire.code, request_id, "request failed");
+                }
+                // A server that is busy has better things to do than to say so each time.
+                _ => tracing::debug!(code = wire.code, request_id, "request failed"),
+            }
+        }
+        let mut reply = envelope.seal_error(error, method == Method::HEAD, self.now());
+        if let Some(challenge) = &self.challenge
+            && let Some(usual) = reply.headers_mut().get_mut(WWW_AUTHENTICATE)
+        {
+            *usual = challenge.clone();
+        }
+        reply
     }
 
     /// The answer to a head that is none, in place of `automatic`, which is hyper's.

@@ -1,23 +1,38 @@
 //! Who sends a request, and whether they may.
 //!
-//! [`authenticate`] is the one door. It knows shared keys; a shared access signature or a bearer
-//! token is refused by name, never taken for something else.
+//! [`authenticate`] is the one door: Shared Key, shared access signatures of three kinds, and bearer
+//! tokens. [`rights`] has the one table of what each operation asks of each of them.
 
+mod bearer;
 mod canonical;
 mod collation;
+mod issuer;
+mod rights;
+mod sas;
 mod shared_key;
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use hyper::header::{AUTHORIZATION, DATE, HeaderMap};
 
 use crate::accounts::Account;
 use crate::address::Address;
-use crate::error::Error;
+use crate::error::{Error, Mismatch};
+use crate::origin::Origin;
 use crate::query::{Plus, Query};
 use crate::route::Operation;
 use crate::version::Version;
+use rights::Bearer;
+use sas::AccountSas;
 use shared_key::Scheme;
+
+pub(crate) use issuer::Caller;
+pub use issuer::{InvalidKeys, Issuer, IssuerOptions};
+pub use rights::Role;
+pub(crate) use rights::Roles;
+pub(crate) use sas::time::Ticks;
+pub(crate) use sas::{DELEGATED_SERVICE, DelegationFields, Policy, PolicyLink};
 
 /// The header that replaces `Date` where a client cannot set that one.
 pub(crate) const X_MS_DATE: &str = "x-ms-date";
@@ -35,30 +50,137 @@ pub(crate) struct Credentials<'a> {
     pub(crate) account: &'a Account,
     pub(crate) now: SystemTime,
     pub(crate) clock_skew_max: Duration,
+    pub(crate) origin: &'a Origin,
+    /// Whose bearer tokens are taken, if any.
+    pub(crate) issuer: Option<&'a Issuer>,
+}
+
+impl Credentials<'_> {
+    /// The refusal of somebody who is known and may not. From 2024-08-04 on it explains itself.
+    fn mismatch(&self, mismatch: Mismatch, detail: fmt::Arguments<'_>) -> Error {
+        if self.version < Version::V2015_04_05 {
+            // These codes are no older; before them, what may not be touched was not there.
+            return Error::ResourceNotFound;
+        }
+        let explains = self.version >= Version::V2024_08_04;
+        Error::NotAuthorized {
+            mismatch,
+            detail: explains.then(|| detail.to_string().into()),
+        }
+    }
+
+    fn permission_mismatch(&self, has: &str, letters: &str) -> Error {
+        self.mismatch(
+            Mismatch::Permission,
+            format_args!(
+                "The signed permissions (sp) are '{has}', and the operation needs {}.",
+                Alternatives(letters)
+            ),
+        )
+    }
+}
+
+/// Letters of which one is needed.
+struct Alternatives<'a>(&'a str);
+
+impl fmt::Display for Alternatives<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, letter) in self.0.chars().enumerate() {
+            let before = if index > 0 { " or " } else { "" };
+            write!(f, "{before}'{letter}'")?;
+        }
+        Ok(())
+    }
 }
 
 /// Who sent a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
     /// Somebody who has a key of the account.
     AccountOwner,
+    /// Somebody to whom the owner gave rights in the account.
+    AccountSas(AccountSas),
+    /// Somebody to whom the owner, or a user with these roles, gave rights in the queue that is
+    /// addressed.
+    QueueSas {
+        permissions: Box<str>,
+        user_roles: Option<Roles>,
+    },
+    /// A user with a token.
+    Bearer(Caller),
 }
 
 impl Principal {
-    /// Whether they may carry out the operation.
-    pub(crate) const fn may(self, _operation: Operation) -> bool {
+    /// Refuses what they may not, with `AuthorizationPermissionMismatch`,
+    /// `AuthorizationResourceTypeMismatch`, or `AuthorizationFailure` for what nobody of their kind may.
+    pub(crate) fn check(
+        &self,
+        operation: Operation,
+        credentials: &Credentials<'_>,
+    ) -> Result<(), Error> {
+        let needs = rights::needs(operation);
+        let never = || {
+            credentials.mismatch(
+                Mismatch::Other,
+                format_args!("No credential of this kind allows the operation."),
+            )
+        };
+        let check_roles = |roles: &Roles| match needs.bearer {
+            Bearer::Never => Err(never()),
+            bearer if roles.allow(bearer) => Ok(()),
+            Bearer::AnyRole | Bearer::Needs(_) => Err(credentials.mismatch(
+                Mismatch::Permission,
+                format_args!("The user has no role that allows the operation."),
+            )),
+        };
         match self {
-            Self::AccountOwner => true,
+            Self::AccountOwner if needs.owner => Ok(()),
+            Self::AccountOwner => Err(Error::authentication_failed(
+                "Only authentication scheme Bearer is supported.",
+            )),
+            Self::AccountSas(sas) => match needs.account_sas {
+                Some((resource_type, letters)) => sas.check(resource_type, letters, credentials),
+                None => Err(never()),
+            },
+            Self::QueueSas {
+                permissions,
+                user_roles,
+            } => {
+                let letter = needs.service_sas.ok_or_else(never)?;
+                if !permissions.contains(letter) {
+                    let mut text = [0; 4];
+                    let letter = letter.encode_utf8(&mut text);
+                    return Err(credentials.permission_mismatch(permissions, letter));
+                }
+                user_roles.as_ref().map_or(Ok(()), check_roles)
+            }
+            Self::Bearer(caller) => check_roles(&caller.roles),
         }
     }
 }
 
 /// What a credential proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Authentic {
-    pub(crate) principal: Principal,
+    pub(crate) who: Who,
     /// What the sender means by a `+` in the query: the signature holds for this reading alone.
     pub(crate) plus: Plus,
+}
+
+/// Somebody known, or somebody whose rights are stored with a queue and still to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Principal(Principal),
+    HolderOf(PolicyLink),
+}
+
+impl Authentic {
+    fn of(principal: Principal, plus: Plus) -> Self {
+        Self {
+            who: Who::Principal(principal),
+            plus,
+        }
+    }
 }
 
 /// Finds out who sent a request.
@@ -71,6 +193,9 @@ pub(crate) struct Authentic {
 pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, Error> {
     let mut values = credentials.headers.get_all(AUTHORIZATION).iter();
     let Some(header) = values.next() else {
+        if credentials.query.value("sig").is_some() {
+            return sas::authenticate(credentials, None);
+        }
         return Err(refuse_anonymous(credentials));
     };
     if values.next().is_some() {
@@ -88,18 +213,21 @@ pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, E
     } else if scheme.eq_ignore_ascii_case("SharedKeyLite") {
         shared_key::authenticate(credentials, Scheme::SharedKeyLite, rest)
     } else if scheme.eq_ignore_ascii_case("Bearer") {
-        Err(Error::InvalidBearerToken {
-            detail: "Bearer tokens are not enabled on this server.",
-        })
+        let query = credentials.query;
+        let given = |name| query.value(name).is_some_and(|value| !value.is_empty());
+        // Such a signature is for one user, who proves with the token to be that.
+        if given("sig") && given("sduoid") {
+            sas::authenticate(credentials, Some(rest))
+        } else {
+            bearer::authenticate(credentials, rest)
+        }
     } else {
         Err(Error::InvalidAuthenticationInfo)
     }
 }
 
 fn refuse_anonymous(credentials: &Credentials<'_>) -> Error {
-    if credentials.query.value("sig").is_some() {
-        Error::authentication_failed("Shared access signatures are not enabled on this server.")
-    } else if credentials.version >= Version::V2019_12_12 {
+    if credentials.version >= Version::V2019_12_12 {
         Error::NoAuthenticationInformation
     } else {
         Error::ResourceNotFound

@@ -3,7 +3,9 @@
 //! An [`Error`] knows its status, its code, its text and the elements that explain it. How it is
 //! written is the reply's business.
 
+use std::borrow::Cow;
 use std::fmt::Display;
+use std::net::IpAddr;
 
 use hyper::StatusCode;
 use kew_broker::Rejection;
@@ -70,6 +72,12 @@ pub(crate) enum Error {
         column: usize,
         reason: Box<str>,
     },
+    /// An element's text cannot be taken.
+    InvalidXmlNodeValue {
+        name: Box<str>,
+        value: Box<str>,
+        reason: Box<str>,
+    },
     Md5Mismatch,
     MessageNotFound,
     MetadataTooLarge,
@@ -84,6 +92,12 @@ pub(crate) enum Error {
         name: &'static str,
     },
     NoAuthenticationInformation,
+    /// Who sent the request is known, and may not.
+    NotAuthorized {
+        mismatch: Mismatch,
+        /// What would be needed, where the version tells.
+        detail: Option<Box<str>>,
+    },
     OperationTimedOut,
     OutOfRangeInput,
     OutOfRangeQueryParameterValue {
@@ -112,12 +126,24 @@ pub(crate) enum Error {
     },
 }
 
-/// What every error has on the wire.
+/// What of a credential does not reach as far as the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    Permission,
+    Protocol,
+    ResourceType,
+    Service,
+    SourceIp(IpAddr),
+    /// No credential of its kind would.
+    Other,
+}
+
+/// What every error has on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
-    pub(crate) message: &'static str,
+    pub(crate) message: Cow<'static, str>,
 }
 
 impl Error {
@@ -299,6 +325,11 @@ impl Error {
                 "InvalidXmlDocument",
                 "XML specified is not syntactically valid.",
             ),
+            Self::InvalidXmlNodeValue { .. } => (
+                StatusCode::BAD_REQUEST,
+                "InvalidXmlNodeValue",
+                "The value for one of the XML nodes is not in the correct format.",
+            ),
             Self::Md5Mismatch => (
                 StatusCode::BAD_REQUEST,
                 "Md5Mismatch",
@@ -340,6 +371,7 @@ impl Error {
                 "NoAuthenticationInformation",
                 AUTHENTICATE,
             ),
+            Self::NotAuthorized { mismatch, .. } => return mismatch.wire(),
             Self::OperationTimedOut => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "OperationTimedOut",
@@ -405,7 +437,7 @@ impl Error {
         Wire {
             status,
             code,
-            message,
+            message: message.into(),
         }
     }
 
@@ -436,9 +468,23 @@ impl Error {
                 write("LinePosition", column);
                 write("Reason", reason);
             }
+            Self::InvalidXmlNodeValue {
+                name,
+                value,
+                reason,
+            } => {
+                write("XmlNodeName", name);
+                write("XmlNodeValue", value);
+                write("Reason", reason);
+            }
             Self::MissingRequiredHeader { name } => write("HeaderName", name),
             Self::MissingRequiredQueryParameter { name } => write("QueryParameterName", name),
             Self::MissingRequiredXmlNode { name } => write("XmlNodeName", name),
+            Self::NotAuthorized { detail, .. } => {
+                if let Some(detail) = detail {
+                    write("ExtendedErrorDetail", detail);
+                }
+            }
             Self::OutOfRangeQueryParameterValue {
                 name,
                 value,
@@ -495,6 +541,41 @@ impl Error {
     pub(crate) const fn body_too_large() -> Self {
         Self::RequestBodyTooLarge {
             limit_bytes: TEXT_SIZE_BYTES_MAX,
+        }
+    }
+}
+
+impl Mismatch {
+    /// Source: *Shared access signature error codes*.
+    fn wire(self) -> Wire {
+        const FAILURE: &str = "This request is not authorized to perform this operation";
+        let (code, message) = match self {
+            Self::Permission => (
+                "AuthorizationPermissionMismatch",
+                format!("{FAILURE} using this permission."),
+            ),
+            Self::Protocol => (
+                "AuthorizationProtocolMismatch",
+                format!("{FAILURE} using this protocol."),
+            ),
+            Self::ResourceType => (
+                "AuthorizationResourceTypeMismatch",
+                format!("{FAILURE} using this resource type."),
+            ),
+            Self::Service => (
+                "AuthorizationServiceMismatch",
+                format!("{FAILURE} using this service."),
+            ),
+            Self::SourceIp(address) => (
+                "AuthorizationSourceIPMismatch",
+                format!("{FAILURE} using this source IP {address}."),
+            ),
+            Self::Other => ("AuthorizationFailure", format!("{FAILURE}.")),
+        };
+        Wire {
+            status: StatusCode::FORBIDDEN,
+            code,
+            message: message.into(),
         }
     }
 }

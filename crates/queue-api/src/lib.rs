@@ -4,9 +4,12 @@
 //! the broker of it, and an answer of the outcome. It holds no message and knows no queue; it knows
 //! no file, no socket but the one it is given, and no way to accept one.
 //!
+//! Requests are authorized with Shared Key, with the shared access signatures of an account, of a queue
+//! and of a user, and with the bearer tokens of one [`Issuer`].
+//!
 //! What the protocol has and this crate does not serve yet is refused with a documented code:
-//! shared access signatures, bearer tokens, access policies, service properties and statistics,
-//! sharing with browsers, and the raw bodies of the 2008 dialect.
+//! setting access policies, service properties and statistics, sharing with browsers, and the raw
+//! bodies of the 2008 dialect.
 //!
 //! Where the service and its documentation disagree, the service is followed.
 
@@ -43,6 +46,7 @@ mod xml;
 
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
+pub use auth::{InvalidKeys, Issuer, IssuerOptions, Role};
 pub use limits::Limits;
 pub use operator::OperatorOptions;
 pub use origin::Origin;

@@ -9,6 +9,7 @@ mod delete_message;
 mod delete_queue;
 mod get_messages;
 mod get_queue_metadata;
+mod get_user_delegation_key;
 mod list_queues;
 mod message_list;
 mod peek_messages;
@@ -46,5 +47,6 @@ pub(crate) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         Operation::ClearMessages => clear_messages::run(request, body).await,
         Operation::UpdateMessage => update_message::run(request, body).await,
         Operation::DeleteMessage => delete_message::run(request, body).await,
+        Operation::GetUserDelegationKey => get_user_delegation_key::run(request, body),
     }
 }

@@ -79,6 +79,11 @@ impl<'a> Query<'a> {
     pub(crate) fn value(&self, name: &str) -> Option<Cow<'a, str>> {
         find(&self.parameters, name).map(|parameter| parameter.value(self.plus))
     }
+
+    /// The same with a `+` read so.
+    pub(crate) fn value_as(&self, name: &str, plus: Plus) -> Option<Cow<'a, str>> {
+        find(&self.parameters, name).map(|parameter| parameter.value(plus))
+    }
 }
 
 fn find<'p, 'a>(parameters: &'p [Parameter<'a>], name: &str) -> Option<&'p Parameter<'a>> {

@@ -176,6 +176,11 @@ impl Envelope {
         }
     }
 
+    /// Names that version, which the request named in another place.
+    pub(crate) fn speak(&mut self, version: Version) {
+        self.version = HeaderValue::try_from(version.to_string()).ok();
+    }
+
     pub(crate) fn seal(self, mut reply: Reply) -> Reply {
         let headers = &mut reply.headers;
         if let Ok(id) = HeaderValue::from_bytes(&self.request_id) {

@@ -1,7 +1,7 @@
 //! A request that was let in: authentic, allowed, and its names in order.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use hyper::header::{
@@ -13,9 +13,12 @@ use kew_broker::Answer;
 use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
 
+use crate::accounts::Account;
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
-use crate::auth::{self, Authentic, Credentials, Principal};
+use crate::auth::{
+    self, Authentic, Caller, Credentials, DelegationFields, Policy, Principal, Roles, Who,
+};
 use crate::error::Error;
 use crate::id::parse_message_id;
 use crate::metadata;
@@ -48,7 +51,8 @@ pub(crate) struct Request<'a> {
     timeout: Duration,
     origin: &'a Origin,
     host: &'a str,
-    account: &'a Arc<str>,
+    account: &'a Account,
+    principal: Principal,
     address: Address<'a>,
 }
 
@@ -75,7 +79,7 @@ impl<'a> Request<'a> {
     /// The order of the checks is the protocol's: URI and verb, version, authentication,
     /// authorization, names, timeout, headers. The operation goes on with the query, the body and
     /// what exists.
-    pub(crate) fn admit(
+    pub(crate) async fn admit(
         shared: &'a Shared,
         origin: &'a Origin,
         head: &'a Parts,
@@ -86,7 +90,7 @@ impl<'a> Request<'a> {
         let path = head.uri.path();
         let address = Address::parse(path, host, &shared.accounts)?;
         let operation = route::find(&head.method, &address.resource, &query)?;
-        let version = version(&head.headers)?;
+        let version = version(&head.headers, &query)?;
         if version < operation.since() {
             return Err(Error::FeatureVersionMismatch.into());
         }
@@ -94,7 +98,7 @@ impl<'a> Request<'a> {
             .accounts
             .find(address.account)
             .ok_or(Error::ResourceNotFound)?;
-        let Authentic { principal, plus } = auth::authenticate(&Credentials {
+        let credentials = Credentials {
             method: head.method.as_str(),
             path,
             query: &query,
@@ -104,13 +108,23 @@ impl<'a> Request<'a> {
             account,
             now: shared.now(),
             clock_skew_max: shared.limits.clock_skew_max,
-        })?;
-        query.set_plus(plus);
-        let timeout = check_authentic(principal, operation, &address, &query, &head.headers)
-            .map_err(|error| Refused {
+            origin,
+            issuer: shared.issuer.as_deref(),
+        };
+        let Authentic { who, plus } = auth::authenticate(&credentials)?;
+        let principal = match who {
+            Who::Principal(principal) => principal,
+            Who::HolderOf(link) => {
+                let policy = stored_policy(shared, &credentials, &link.id).await?;
+                link.resolve(policy, &credentials)?
+            }
+        };
+        let timeout =
+            check_authentic(&principal, operation, &credentials).map_err(|error| Refused {
                 error,
                 is_authentic: true,
             })?;
+        query.set_plus(plus);
         Ok(Self {
             shared,
             operation,
@@ -121,19 +135,39 @@ impl<'a> Request<'a> {
             timeout,
             origin,
             host,
-            account: account.name(),
+            account,
+            principal,
             address,
         })
     }
 
     pub(crate) fn account(&self) -> &Arc<str> {
-        self.account
+        self.account.name()
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.shared.now()
+    }
+
+    /// The user who sent the request. Nobody else may what asks for one.
+    pub(crate) fn caller(&self) -> Result<&Caller, Error> {
+        match &self.principal {
+            Principal::Bearer(caller) => Ok(caller),
+            Principal::AccountOwner | Principal::AccountSas(_) | Principal::QueueSas { .. } => {
+                Err(Error::InternalError)
+            }
+        }
+    }
+
+    /// The value of the user delegation key that is made for these.
+    pub(crate) fn delegation_key(&self, made_for: &DelegationFields<'_>, roles: Roles) -> [u8; 32] {
+        made_for.value(self.account, self.account.primary(), roles.delegated())
     }
 
     /// The queue that is addressed. Its name is in order.
     pub(crate) fn queue(&self) -> Result<EntityName, Error> {
         let name = self.address.resource.queue().ok_or(Error::InvalidUri)?;
-        Ok(EntityName::storage_queue(self.account.clone(), name))
+        Ok(EntityName::storage_queue(self.account().clone(), name))
     }
 
     /// The message that is addressed. An id of another form belongs to no message.
@@ -160,7 +194,7 @@ impl<'a> Request<'a> {
         };
         match self.address.style {
             Style::Host => format!("{scheme}://{}/", self.host),
-            Style::Path => format!("{scheme}://{}/{}/", self.host, self.account),
+            Style::Path => format!("{scheme}://{}/{}/", self.host, self.account()),
         }
     }
 
@@ -222,7 +256,14 @@ const fn kind(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn version(headers: &HeaderMap) -> Result<Version, Error> {
+/// The version that a request speaks: what its header says; without one, what a shared access
+/// signature in its query says.
+///
+/// Source: *Versioning for Azure Storage*.
+fn version(headers: &HeaderMap, query: &Query<'_>) -> Result<Version, Error> {
+    if let Some(named) = Version::named_in_query(headers, query) {
+        return Ok(named);
+    }
     Version::of_request(headers.get(X_MS_VERSION)).map_err(|value| Error::InvalidHeaderValue {
         name: "x-ms-version",
         value: String::from_utf8_lossy(value.as_bytes()).into(),
@@ -231,23 +272,36 @@ fn version(headers: &HeaderMap) -> Result<Version, Error> {
 
 /// Checks what comes after authentication, and returns how long the operation may take.
 fn check_authentic(
-    principal: Principal,
+    principal: &Principal,
     operation: Operation,
-    address: &Address<'_>,
-    query: &Query<'_>,
-    headers: &HeaderMap,
+    credentials: &Credentials<'_>,
 ) -> Result<Duration, Error> {
-    if !principal.may(operation) || (address.secondary && !operation.is_read()) {
+    let address = credentials.address;
+    principal.check(operation, credentials)?;
+    if address.secondary && !operation.is_read() {
         return Err(Error::InsufficientAccountPermissions);
     }
     if let Some(queue) = address.resource.queue() {
         check_queue_name(queue)?;
     }
-    let timeout = parameter::timeout(query)?;
-    if CONDITIONS.iter().any(|name| headers.contains_key(name)) {
+    let timeout = parameter::timeout(credentials.query)?;
+    if CONDITIONS
+        .iter()
+        .any(|name| credentials.headers.contains_key(name))
+    {
         return Err(Error::ConditionHeadersNotSupported);
     }
     Ok(timeout)
+}
+
+/// The access policy of that id that is stored with the queue that is addressed.
+async fn stored_policy(
+    _shared: &Shared,
+    _credentials: &Credentials<'_>,
+    _id: &str,
+) -> Result<Option<Policy>, Error> {
+    // No queue has policies yet.
+    Ok(None)
 }
 
 /// The host that the client asks, with its port.

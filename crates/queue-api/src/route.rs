@@ -24,6 +24,7 @@ pub(crate) enum Operation {
     ClearMessages,
     UpdateMessage,
     DeleteMessage,
+    GetUserDelegationKey,
 }
 
 impl Operation {
@@ -39,7 +40,8 @@ impl Operation {
             | Self::GetMessages
             | Self::ClearMessages
             | Self::UpdateMessage
-            | Self::DeleteMessage => false,
+            | Self::DeleteMessage
+            | Self::GetUserDelegationKey => false,
         }
     }
 
@@ -47,6 +49,7 @@ impl Operation {
     pub(crate) const fn since(self) -> Version {
         match self {
             Self::UpdateMessage => Version::V2011_08_18,
+            Self::GetUserDelegationKey => Version::V2025_07_05,
             Self::ListQueues
             | Self::CreateQueue
             | Self::DeleteQueue
@@ -107,6 +110,8 @@ enum Selector {
     Metadata,
     /// `peekonly`, and not false.
     Peek,
+    /// `comp=userdelegationkey`
+    UserDelegationKey,
     /// A `comp` that the protocol has and this server does not serve yet.
     NotServed,
     /// A `comp` that the protocol does not have.
@@ -114,10 +119,10 @@ enum Selector {
 }
 
 /// One row: this verb on this kind of resource with this selector is this operation.
-struct Route(Verb, Kind, Selector, Operation);
+pub(crate) struct Route(Verb, Kind, Selector, Operation);
 
 /// Every operation that is served.
-const ROUTES: [Route; 12] = [
+const ROUTES: [Route; 13] = [
     // The three that make up nearly all traffic come first.
     Route(
         Verb::Post,
@@ -191,6 +196,12 @@ const ROUTES: [Route; 12] = [
         Selector::Metadata,
         Operation::SetQueueMetadata,
     ),
+    Route(
+        Verb::Post,
+        Kind::Service,
+        Selector::UserDelegationKey,
+        Operation::GetUserDelegationKey,
+    ),
 ];
 
 /// The operation asked for.
@@ -225,6 +236,9 @@ pub(crate) fn find(
         .iter()
         .find(|Route(v, k, s, _)| *v == verb && *k == kind && *s == selector);
     match row {
+        Some(Route(_, Kind::Service, Selector::UserDelegationKey, operation)) => {
+            check_restype(query).map(|()| *operation)
+        }
         Some(Route(.., operation)) => Ok(*operation),
         None => Err(refuse(verb, kind, selector, query)),
     }
@@ -247,15 +261,28 @@ fn selector(kind: Kind, query: &Query<'_>) -> Selector {
                 Selector::Metadata
             } else if is(&"list") {
                 Selector::List
-            } else if ["acl", "properties", "stats", "userdelegationkey"]
-                .iter()
-                .any(is)
-            {
+            } else if is(&"userdelegationkey") {
+                Selector::UserDelegationKey
+            } else if ["acl", "properties", "stats"].iter().any(is) {
                 Selector::NotServed
             } else {
                 Selector::Unknown
             }
         }
+    }
+}
+
+/// `restype`, which is `service` where the service itself is meant and not its queues.
+fn check_restype(query: &Query<'_>) -> Result<(), Error> {
+    const NAME: &str = "restype";
+    match query.value(NAME) {
+        None => Err(Error::MissingRequiredQueryParameter { name: NAME }),
+        Some(value) if value.eq_ignore_ascii_case("service") => Ok(()),
+        Some(value) => Err(Error::invalid_query(
+            NAME,
+            value,
+            "The value is not service.",
+        )),
     }
 }
 
@@ -275,7 +302,7 @@ fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Erro
             "Only messages that are read can be peeked at.",
         ),
         Selector::None => Error::MissingRequiredQueryParameter { name: "comp" },
-        Selector::List | Selector::Metadata | Selector::Unknown => {
+        Selector::List | Selector::Metadata | Selector::UserDelegationKey | Selector::Unknown => {
             Error::invalid_query("comp", comp, "The resource has no such component.")
         }
     }
@@ -317,6 +344,7 @@ mod tests {
                 Selector::List => "COMP=List&prefix=a",
                 Selector::Metadata => "comp=meta%64ata",
                 Selector::Peek => "numofmessages=1&peekonly=true",
+                Selector::UserDelegationKey => "restype=service&comp=userdelegationkey",
                 Selector::NotServed | Selector::Unknown => unreachable!(),
             };
             let found = find_in(verb.name(), kind, query);
@@ -331,7 +359,7 @@ mod tests {
             ("PATCH", Kind::Queue, "DELETE, GET, HEAD, PUT"),
             ("PUT", Kind::Messages, "DELETE, GET, POST"),
             ("GET", Kind::Message, "DELETE, PUT"),
-            ("POST", Kind::Service, "GET"),
+            ("PUT", Kind::Service, "GET, POST"),
         ] {
             match find_in(method, kind, "") {
                 Err(Error::UnsupportedHttpVerb { allowed }) => assert_eq!(&*allowed, expected),

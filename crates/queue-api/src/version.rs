@@ -7,7 +7,9 @@
 
 use std::fmt;
 
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+
+use crate::query::Query;
 
 /// The header that names the version.
 pub(crate) const X_MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
@@ -28,18 +30,30 @@ impl Version {
     pub(crate) const V2009_09_19: Self = Self::of(2009, 9, 19);
     /// Brought Update Message, texts of 64 KiB, hidden puts, and longer visibility timeouts.
     pub(crate) const V2011_08_18: Self = Self::of(2011, 8, 18);
+    /// Brought shared access signatures and access policies.
+    pub(crate) const V2012_02_12: Self = Self::of(2012, 2, 12);
     /// Replaced account name and queue addresses in listings with the service's endpoint.
     pub(crate) const V2013_08_15: Self = Self::of(2013, 8, 15);
     /// Signs a content length of zero as nothing.
     pub(crate) const V2015_02_21: Self = Self::of(2015, 2, 21);
+    /// Brought the SAS of an account, its addresses and protocols, and codes of their own.
+    pub(crate) const V2015_04_05: Self = Self::of(2015, 4, 5);
     /// Put Message answers with the message; empty headers are signed.
     pub(crate) const V2016_05_31: Self = Self::of(2016, 5, 31);
     /// Lifted the maximum time to live.
     pub(crate) const V2017_07_29: Self = Self::of(2017, 7, 29);
+    /// Brought bearer tokens.
+    pub(crate) const V2017_11_09: Self = Self::of(2017, 11, 9);
     /// Echoes the client's request id.
     pub(crate) const V2019_02_02: Self = Self::of(2019, 2, 2);
     /// Answers a missing credential with a challenge.
     pub(crate) const V2019_12_12: Self = Self::of(2019, 12, 12);
+    /// Signs the encryption scope in the SAS of an account.
+    pub(crate) const V2020_12_06: Self = Self::of(2020, 12, 6);
+    /// Explains why somebody is not authorized.
+    pub(crate) const V2024_08_04: Self = Self::of(2024, 8, 4);
+    /// Brought user delegation keys and their signatures.
+    pub(crate) const V2025_07_05: Self = Self::of(2025, 7, 5);
     /// The newest version known.
     pub(crate) const NEWEST: Self = Self::of(2026, 10, 6);
 
@@ -82,6 +96,23 @@ impl Version {
     }
 }
 
+impl Version {
+    /// What a shared access signature says of the version, in a request whose header does not: the
+    /// version to speak (`api-version`), or else that of the signature (`sv`). If it is none, the
+    /// signature does not hold either, and the newest explains it.
+    pub(crate) fn named_in_query(headers: &HeaderMap, query: &Query<'_>) -> Option<Self> {
+        // With another credential the query might not be signed.
+        if headers.contains_key(X_MS_VERSION)
+            || headers.contains_key(AUTHORIZATION)
+            || query.value("sig").is_none()
+        {
+            return None;
+        }
+        let named = query.value("api-version").or_else(|| query.value("sv"))?;
+        Some(Self::parse(named.as_bytes()).unwrap_or(Self::NEWEST))
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(date) = self;
@@ -102,17 +133,17 @@ const KNOWN: [Version; 50] = [
     Version::of(2009, 7, 17),
     Version::V2009_09_19,
     Version::V2011_08_18,
-    Version::of(2012, 2, 12),
+    Version::V2012_02_12,
     Version::V2013_08_15,
     Version::of(2014, 2, 14),
     Version::V2015_02_21,
-    Version::of(2015, 4, 5),
+    Version::V2015_04_05,
     Version::of(2015, 7, 8),
     Version::of(2015, 12, 11),
     Version::V2016_05_31,
     Version::of(2017, 4, 17),
     Version::V2017_07_29,
-    Version::of(2017, 11, 9),
+    Version::V2017_11_09,
     Version::of(2018, 3, 28),
     Version::of(2018, 11, 9),
     Version::V2019_02_02,
@@ -124,7 +155,7 @@ const KNOWN: [Version; 50] = [
     Version::of(2020, 6, 12),
     Version::of(2020, 8, 4),
     Version::of(2020, 10, 2),
-    Version::of(2020, 12, 6),
+    Version::V2020_12_06,
     Version::of(2021, 2, 12),
     Version::of(2021, 4, 10),
     Version::of(2021, 6, 8),
@@ -138,11 +169,11 @@ const KNOWN: [Version; 50] = [
     Version::of(2023, 11, 3),
     Version::of(2024, 2, 4),
     Version::of(2024, 5, 4),
-    Version::of(2024, 8, 4),
+    Version::V2024_08_04,
     Version::of(2024, 11, 4),
     Version::of(2025, 1, 5),
     Version::of(2025, 5, 5),
-    Version::of(2025, 7, 5),
+    Version::V2025_07_05,
     Version::of(2025, 11, 5),
     Version::of(2026, 2, 6),
     Version::of(2026, 4, 6),

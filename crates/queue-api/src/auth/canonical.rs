@@ -278,6 +278,7 @@ mod tests {
     use super::*;
     use crate::accounts::Accounts;
     use crate::address::Address;
+    use crate::origin::Origin;
     use crate::query::Query;
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -313,6 +314,11 @@ mod tests {
             address: &address,
             now: UNIX_EPOCH,
             clock_skew_max: Duration::ZERO,
+            origin: &Origin {
+                peer: ([127, 0, 0, 1], 1).into(),
+                is_secure: false,
+            },
+            issuer: None,
         };
         let mut out = Vec::new();
         let headers = SignedHeaders::new(&headers);

@@ -96,10 +96,7 @@ fn verify(
         for &reading in &readings {
             string_to_sign(buffer, credentials, form, &headers, reading);
             if credentials.account.verifies(buffer, signature) {
-                return Some(Authentic {
-                    principal: Principal::AccountOwner,
-                    plus: reading.plus,
-                });
+                return Some(Authentic::of(Principal::AccountOwner, reading.plus));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! No change to what is signed leaves the signature valid and the meaning another one.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -170,12 +172,16 @@ fn meaning(api: &QueueApi, wire: &Wire) -> Option<Meaning> {
     ];
     let head = wire.parse()?;
     let spellings = Spellings::default();
-    let request = Request::admit(&api.0, &ORIGIN, &head, &spellings).ok()?;
+    let admitted = pin!(Request::admit(&api.0, &ORIGIN, &head, &spellings));
+    let Poll::Ready(admitted) = admitted.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("only a stored policy is waited for");
+    };
+    let request = admitted.ok()?;
     let parameters = PARAMETERS.map(|name| request.query.value(name).map(Into::into));
     Some(Meaning {
         operation: request.operation,
         version: request.version,
-        resource: format!("{} {:?}", request.account, request.address.resource),
+        resource: format!("{} {:?}", request.account(), request.address.resource),
         timeout: request.timeout,
         parameters: parameters.into(),
         metadata: match request.metadata() {

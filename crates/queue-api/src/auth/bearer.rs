@@ -1,0 +1,41 @@
+//! Bearer tokens of the configured issuer.
+
+use super::issuer::Caller;
+use super::{Authentic, Credentials, Principal};
+use crate::error::Error;
+use crate::query::Plus;
+use crate::version::Version;
+
+/// Source: *Authorize with Microsoft Entra ID*.
+pub(super) fn authenticate(credentials: &Credentials<'_>, token: &str) -> Result<Authentic, Error> {
+    let caller = verify(credentials, token)?;
+    Ok(Authentic::of(Principal::Bearer(caller), Plus::Literal))
+}
+
+/// Who the bearer is.
+///
+/// Refuses with `AuthenticationFailed` where tokens are not taken at all, over a connection that others
+/// may read or in a version from before them, and with `InvalidAuthenticationInfo`, 401, a token that
+/// does not hold.
+pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Caller, Error> {
+    let Some(issuer) = credentials.issuer else {
+        return Err(Error::InvalidBearerToken {
+            detail: "Bearer tokens are not enabled on this server.",
+        });
+    };
+    if credentials.version < Version::V2017_11_09 {
+        return Err(Error::authentication_failed(
+            "Authentication scheme Bearer is not supported in this version.",
+        ));
+    }
+    let origin = credentials.origin;
+    let is_local = origin.peer.ip().to_canonical().is_loopback();
+    if !origin.is_secure && !(is_local && issuer.options().allow_plain_loopback) {
+        return Err(Error::authentication_failed(
+            "Authentication scheme Bearer is supported over https only.",
+        ));
+    }
+    issuer
+        .verify(token.trim(), credentials.account.name(), credentials.now)
+        .map_err(|detail| Error::InvalidBearerToken { detail })
+}
