@@ -10,6 +10,8 @@ mod issuer;
 mod rights;
 mod sas;
 mod shared_key;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -119,7 +119,7 @@ enum Selector {
 }
 
 /// One row: this verb on this kind of resource with this selector is this operation.
-pub(crate) struct Route(Verb, Kind, Selector, Operation);
+struct Route(Verb, Kind, Selector, Operation);
 
 /// Every operation that is served.
 const ROUTES: [Route; 13] = [
@@ -321,9 +321,36 @@ fn verbs_of(kind: Kind) -> impl Iterator<Item = Verb> {
         .filter(move |verb| ROUTES.iter().any(|Route(v, k, ..)| v == verb && *k == kind))
 }
 
+/// A request for every row, with the path below the account: whatever must hold for every operation
+/// is checked with these.
+#[cfg(test)]
+pub(crate) fn examples() -> impl Iterator<Item = (Operation, &'static str, String)> {
+    ROUTES.iter().map(|Route(verb, kind, selector, operation)| {
+        let path = match kind {
+            Kind::Service => "/",
+            Kind::Queue => "/orders",
+            Kind::Messages => "/orders/messages",
+            Kind::Message => "/orders/messages/00112233-4455-6677-8899-aabbccddeeff",
+        };
+        let query = tests::query_of(*selector);
+        (*operation, verb.name(), format!("{path}?{query}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    pub(super) fn query_of(selector: Selector) -> &'static str {
+        match selector {
+            Selector::None => "timeout=30",
+            Selector::List => "COMP=List&prefix=a",
+            Selector::Metadata => "comp=meta%64ata",
+            Selector::Peek => "numofmessages=1&peekonly=true",
+            Selector::UserDelegationKey => "restype=service&comp=userdelegationkey",
+            Selector::NotServed | Selector::Unknown => unreachable!(),
+        }
+    }
 
     fn find_in(method: &str, kind: Kind, query: &str) -> Result<Operation, Error> {
         let resource = match kind {
@@ -339,14 +366,7 @@ mod tests {
     #[test]
     fn every_row_is_found() {
         for Route(verb, kind, selector, operation) in ROUTES {
-            let query = match selector {
-                Selector::None => "timeout=30",
-                Selector::List => "COMP=List&prefix=a",
-                Selector::Metadata => "comp=meta%64ata",
-                Selector::Peek => "numofmessages=1&peekonly=true",
-                Selector::UserDelegationKey => "restype=service&comp=userdelegationkey",
-                Selector::NotServed | Selector::Unknown => unreachable!(),
-            };
+            let query = query_of(selector);
             let found = find_in(verb.name(), kind, query);
             assert_eq!(found.ok(), Some(operation));
         }

@@ -44,6 +44,8 @@ impl Door {
                 accounts: Accounts::well_known(),
                 limits,
                 ..QueueApiOptions::default()
+                clock: Arc::new(SystemTime::now),
+                issuer: None,
             },
         )
     }

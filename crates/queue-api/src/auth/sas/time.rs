@@ -233,7 +233,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_how_dates_are_written(seconds in 0_u64..253_402_300_800) {
-            let time = UNIX_EPOCH + std::time::Duration::new(seconds, 1_234_500);
+            let time = UNIX_EPOCH + Duration::new(seconds, 1_234_500);
             prop_assert_eq!(Ticks::parse(&date::iso8601(time)), Some(Ticks::of(time)));
         }
 

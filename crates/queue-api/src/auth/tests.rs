@@ -1,0 +1,8 @@
+//! Every credential against every operation, over a socket.
+
+mod bytes;
+mod door;
+mod issuer;
+mod keys;
+mod matrix;
+mod vectors;
