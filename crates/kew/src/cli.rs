@@ -90,9 +90,39 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     pub(crate) slow_request: Option<u64>,
 
+    /// The issuer of the bearer tokens to take, such as https://login.example/tenant/v2.0: what
+    /// their claim iss says [env: KEW_ISSUER] [default: none, and tokens are refused]
+    #[arg(long, value_name = "URL")]
+    pub(crate) issuer: Option<String>,
+
+    /// Where its public keys are: a JSON Web Key Set [env: KEW_ISSUER_KEYS]
+    /// [default: where ISSUER/.well-known/openid-configuration says]
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) issuer_keys: Option<String>,
+
+    /// What the tokens may be for; repeatable, and in the environment separated by commas
+    /// [env: KEW_AUDIENCE] [default: https://storage.azure.com,
+    /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application]
+    #[arg(long, value_name = "AUDIENCE")]
+    pub(crate) audience: Vec<String>,
+
+    /// The claim that names the roles of a user [env: KEW_ROLE_CLAIM] [default: roles]
+    #[arg(long, value_name = "CLAIM")]
+    pub(crate) role_claim: Option<String>,
+
+    /// What a value of that claim means: reader, processor, sender, contributor or delegator;
+    /// repeatable, and in the environment separated by commas [env: KEW_ROLES]
+    /// [default: the names of the built-in roles, such as StorageQueueDataReader]
+    #[arg(long, value_name = "VALUE=ROLE")]
+    pub(crate) role: Vec<String>,
+
+    /// Take tokens from this machine without TLS: for development, because whoever reads a token
+    /// has it [env: KEW_ISSUER_ALLOW_HTTP=true|false]
+    #[arg(long)]
+    pub(crate) issuer_allow_http: bool,
+
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
-    /// metrics_listen, metrics_queues, log_format, slow_request
-    /// [env: KEW_CONFIG]
+    /// metrics_listen, metrics_queues, log_format, slow_request, and a table issuer with url, keys, audience, role_claim, roles, allow_http [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

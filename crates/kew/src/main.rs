@@ -3,6 +3,7 @@
 mod cli;
 mod completions;
 mod disk_test;
+mod issuer_keys;
 mod log_command;
 mod logs;
 mod queue_args;

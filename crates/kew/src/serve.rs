@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, OperatorOptions, Origin, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, Issuer, OperatorOptions, Origin, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::{ServeArgs, print_line};
+use crate::issuer_keys::KeyKeeper;
 use crate::settings::{Place, Settings};
 
 /// How long requests that are under way may take to end once the server was told to stop.
@@ -66,6 +67,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
         }
     };
+    let keeper = settings.issuer.clone().map(KeyKeeper::start).transpose()?;
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
     let sockets = Sockets {
@@ -81,8 +83,19 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     let (broker, recovery) =
         started.with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
     log_recovery(&settings.place, &recovery);
-    let served =
-        serve_until_stopped(&settings, open_files_max, sockets, &broker, &mut signalled).await;
+    let issuer = keeper.as_ref().map(|keeper| Arc::clone(&keeper.issuer));
+    if let Some(keeper) = keeper {
+        tokio::spawn(keeper.run());
+    }
+    let served = serve_until_stopped(
+        &settings,
+        issuer,
+        open_files_max,
+        sockets,
+        &broker,
+        &mut signalled,
+    )
+    .await;
     tokio::task::spawn_blocking(move || broker.stop())
         .await
         .context("the partition did not stop in order")?;
@@ -179,6 +192,7 @@ const BACKLOG: u32 = 1024;
 
 async fn serve_until_stopped(
     settings: &Settings,
+    issuer: Option<Arc<Issuer>>,
     open_files_max: u64,
     sockets: Sockets,
     broker: &Broker,
@@ -187,6 +201,7 @@ async fn serve_until_stopped(
     let mut options = QueueApiOptions {
         accounts: Accounts::well_known(),
         operator: operator_options(settings),
+        issuer,
         ..QueueApiOptions::default()
     };
     let for_connections = open_files_max

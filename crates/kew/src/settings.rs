@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
+use issuer::{IssuerLayer, IssuerSettings};
 use observing::Observing;
 
+#[path = "issuer.rs"]
+pub(crate) mod issuer;
 #[path = "observing.rs"]
 pub(crate) mod observing;
 
@@ -20,6 +23,10 @@ const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 pub(crate) struct SettingsError(String);
 
 impl SettingsError {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+
     /// A variable whose value cannot be meant.
     pub(crate) fn of_variable(name: &str, value: &str, why: &dyn std::fmt::Display) -> Self {
         Self(format!("{name} is {value:?}, which cannot be meant: {why}"))
@@ -40,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
     pub(crate) observing: Observing,
+    pub(crate) issuer: Option<IssuerSettings>,
 }
 
 /// Where messages are kept.
@@ -61,10 +69,12 @@ struct Layer {
     metrics_queues: Option<u64>,
     log_format: Option<String>,
     slow_request: Option<u64>,
+    #[serde(default)]
+    issuer: IssuerLayer,
 }
 
 /// Reads an environment variable.
-type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 impl Settings {
     /// Completes what the command line says from the environment, the file and the defaults.
@@ -86,8 +96,14 @@ impl Settings {
             (&file, "the configuration file"),
         ];
         let place = place(&layers)?;
-        let layers = [flags, environment, file];
+        let mut layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
+        let issuer = layers
+            .iter_mut()
+            .map(|layer| std::mem::take(&mut layer.issuer))
+            .reduce(IssuerLayer::or)
+            .unwrap_or_default()
+            .complete()?;
         let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
         let listen = layers
             .into_iter()
@@ -106,6 +122,7 @@ impl Settings {
             place,
             queue_listen,
             observing,
+            issuer,
         })
     }
 }
@@ -113,6 +130,7 @@ impl Settings {
 impl Layer {
     fn of_flags(args: ServeArgs) -> Self {
         Self {
+            issuer: IssuerLayer::of_flags(&args),
             data_dir: args.data_dir,
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
@@ -157,6 +175,7 @@ impl Layer {
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
             slow_request: number("KEW_SLOW_REQUEST")?,
+            issuer: IssuerLayer::of_environment(variable, &switch)?,
         })
     }
 }

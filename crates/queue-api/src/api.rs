@@ -260,18 +260,6 @@ impl Shared {
     }
 
     fn explain(&self, envelope: Envelope, error: &Error, method: &Method) -> Reply {
-        envelope.seal_error(error, method == Method::HEAD, self.now())
-        let wire = error.wire();
-        if wire.status.is_server_error() {
-            let request_id = String::from_utf8_lossy(&envelope.request_id).into_owned();
-            match error {
-                Error::InternalError => {
-                    tracing::warn!(code = wire.code, request_id, "request failed");
-                }
-                // A server that is busy has better things to do than to say so each time.
-                _ => tracing::debug!(code = wire.code, request_id, "request failed"),
-            }
-        }
         let mut reply = envelope.seal_error(error, method == Method::HEAD, self.now());
         if let Some(challenge) = &self.challenge
             && let Some(usual) = reply.headers_mut().get_mut(WWW_AUTHENTICATE)

@@ -128,7 +128,7 @@ impl Principal {
             )
         };
         let check_roles = |roles: &Roles| match needs.bearer {
-            Bearer::Never => Err(never()),
+            Bearer::Needs([]) => Err(never()),
             bearer if roles.allow(bearer) => Ok(()),
             Bearer::AnyRole | Bearer::Needs(_) => Err(credentials.mismatch(
                 Mismatch::Permission,

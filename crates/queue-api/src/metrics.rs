@@ -65,6 +65,7 @@ const fn name(operation: Operation) -> &'static str {
         Operation::ClearMessages => "ClearMessages",
         Operation::UpdateMessage => "UpdateMessage",
         Operation::DeleteMessage => "DeleteMessage",
+        Operation::GetUserDelegationKey => "GetUserDelegationKey",
     }
 }
 

@@ -12,6 +12,9 @@ use crate::query::Query;
 /// The longest that an operation may take, and how long it may take if the client does not say.
 const TIMEOUT_SECONDS_MAX: u64 = 30;
 
+/// The same as a duration.
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(TIMEOUT_SECONDS_MAX);
+
 /// A parameter that is a whole number within bounds.
 ///
 /// Refuses with `InvalidQueryParameterValue` what is no number and `OutOfRangeQueryParameterValue`

@@ -9,8 +9,8 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{StatusCode, Version as HttpVersion};
-use kew_broker::Answer;
-use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
+use kew_broker::{Answer, Rejection};
+use kew_engine::{Command, EntityName, Metadata, Outcome, Refusal, Token};
 use tokio::time;
 
 use crate::accounts::Account;
@@ -294,14 +294,37 @@ fn check_authentic(
     Ok(timeout)
 }
 
-/// The access policy of that id that is stored with the queue that is addressed.
+/// The access policy of that id that is stored with the queue that is addressed. It is read each time,
+/// so that one that was removed permits nothing any more.
 async fn stored_policy(
-    _shared: &Shared,
-    _credentials: &Credentials<'_>,
-    _id: &str,
+    shared: &Shared,
+    credentials: &Credentials<'_>,
+    id: &str,
 ) -> Result<Option<Policy>, Error> {
-    // No queue has policies yet.
-    Ok(None)
+    let Some(queue) = credentials.address.resource.queue() else {
+        return Ok(None);
+    };
+    let command = Command::ReadQueue {
+        queue: EntityName::storage_queue(credentials.account.name().clone(), queue),
+    };
+    // One that is not in order is refused once the sender is known.
+    let timeout = parameter::timeout(credentials.query).unwrap_or(parameter::TIMEOUT_MAX);
+    let answer = match time::timeout(timeout, shared.broker.submit(command)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(Rejection::Refused(Refusal::QueueNotFound { .. }))) => return Ok(None),
+        Ok(Err(rejection)) => return Err(Error::of_rejection(rejection, credentials.version)),
+        Err(_) => return Err(Error::OperationTimedOut),
+    };
+    match answer.outcome {
+        Outcome::Queue(queue) => Ok(queue.policies.find(id).map(Policy::from)),
+        other => {
+            tracing::error!(
+                answered = kind(&other),
+                "the broker answered something else"
+            );
+            Err(Error::InternalError)
+        }
+    }
 }
 
 /// The host that the client asks, with its port.

@@ -158,7 +158,6 @@ impl Roles {
     /// Whether they allow the operation.
     pub(crate) fn allow(self, bearer: Bearer) -> bool {
         match bearer {
-            Bearer::Never => false,
             Bearer::AnyRole => !self.is_empty(),
             Bearer::Needs(alternatives) => {
                 let actions = self.actions();
@@ -179,11 +178,9 @@ impl FromIterator<Role> for Roles {
 /// What the bearer of a token needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bearer {
-    /// No role allows it.
-    Never,
     /// Every role allows it.
     AnyRole,
-    /// All actions of one of these.
+    /// All actions of one of these. If there is none of these, no role allows it.
     Needs(&'static [&'static [Action]]),
 }
 

@@ -5,4 +5,5 @@ mod door;
 mod issuer;
 mod keys;
 mod matrix;
+mod policies;
 mod vectors;

@@ -44,8 +44,6 @@ impl Door {
                 accounts: Accounts::well_known(),
                 limits,
                 ..QueueApiOptions::default()
-                clock: Arc::new(SystemTime::now),
-                issuer: None,
             },
         )
     }

@@ -1,5 +1,7 @@
 //! The SAS of a queue, by itself or with a policy that is stored with the queue.
 
+use kew_engine::{AccessPolicy, PolicyTime};
+
 use super::time::{Frame, Ticks};
 use super::{Fields, malformed, network, verified};
 use crate::address::check_queue_name;
@@ -13,6 +15,17 @@ pub(crate) struct Policy {
     pub(crate) start: Option<Ticks>,
     pub(crate) expiry: Option<Ticks>,
     pub(crate) permissions: Option<Box<str>>,
+}
+
+impl From<&AccessPolicy> for Policy {
+    fn from(stored: &AccessPolicy) -> Self {
+        let ticks = |time: PolicyTime| Ticks(time.0);
+        Self {
+            start: stored.start.map(ticks),
+            expiry: stored.expiry.map(ticks),
+            permissions: stored.permissions.clone().filter(|text| !text.is_empty()),
+        }
+    }
 }
 
 /// A SAS that holds with a policy of its queue, which is still to be read.

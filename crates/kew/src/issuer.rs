@@ -1,0 +1,300 @@
+//! The settings of the issuer of bearer tokens.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hyper::Uri;
+use kew_queue_api::{IssuerOptions, Role};
+use serde::Deserialize;
+
+use crate::cli::ServeArgs;
+use crate::settings::{SettingsError, Variable};
+
+/// The longest URL of an issuer: it goes into a header.
+const URL_SIZE_BYTES_MAX: usize = 1024;
+
+/// What one place says of the issuer. In the file it is the table `issuer`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IssuerLayer {
+    url: Option<String>,
+    keys: Option<String>,
+    audience: Option<Vec<String>>,
+    role_claim: Option<String>,
+    roles: Option<BTreeMap<String, String>>,
+    allow_http: Option<bool>,
+}
+
+/// The issuer to trust, complete and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IssuerSettings {
+    pub(crate) options: IssuerOptions,
+    pub(crate) keys: KeySource,
+}
+
+/// Where an issuer's keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    File(PathBuf),
+    Url(Uri),
+    /// Where the document at this address says.
+    Discovery(Uri),
+}
+
+impl IssuerLayer {
+    pub(crate) fn of_flags(args: &ServeArgs) -> Self {
+        let roles = args.role.iter().map(|pair| split_role(pair)).collect();
+        Self {
+            url: args.issuer.clone(),
+            keys: args.issuer_keys.clone(),
+            audience: (!args.audience.is_empty()).then(|| args.audience.clone()),
+            role_claim: args.role_claim.clone(),
+            roles: (!args.role.is_empty()).then_some(roles),
+            allow_http: args.issuer_allow_http.then_some(true),
+        }
+    }
+
+    pub(crate) fn of_environment(
+        variable: Variable<'_>,
+        switch: &dyn Fn(&str) -> Result<Option<bool>, SettingsError>,
+    ) -> Result<Self, SettingsError> {
+        let text = |name: &str| {
+            let Some(value) = variable(name) else {
+                return Ok(None);
+            };
+            value.into_string().map(Some).map_err(|value| {
+                SettingsError::new(format!("{name} is {value:?}, which is not text"))
+            })
+        };
+        let list = |name: &str| {
+            Ok::<_, SettingsError>(text(name)?.map(|list| {
+                let items = list.split(',').map(|item| item.trim().to_owned());
+                items.collect::<Vec<_>>()
+            }))
+        };
+        let roles = list("KEW_ROLES")?;
+        Ok(Self {
+            url: text("KEW_ISSUER")?,
+            keys: text("KEW_ISSUER_KEYS")?,
+            audience: list("KEW_AUDIENCE")?,
+            role_claim: text("KEW_ROLE_CLAIM")?,
+            roles: roles.map(|pairs| pairs.iter().map(|pair| split_role(pair)).collect()),
+            allow_http: switch("KEW_ISSUER_ALLOW_HTTP")?,
+        })
+    }
+
+    /// What this place says, and the next where this one says nothing.
+    pub(crate) fn or(self, next: Self) -> Self {
+        Self {
+            url: self.url.or(next.url),
+            keys: self.keys.or(next.keys),
+            audience: self.audience.or(next.audience),
+            role_claim: self.role_claim.or(next.role_claim),
+            roles: self.roles.or(next.roles),
+            allow_http: self.allow_http.or(next.allow_http),
+        }
+    }
+
+    /// Refuses what cannot be meant.
+    pub(crate) fn complete(self) -> Result<Option<IssuerSettings>, SettingsError> {
+        let Some(issuer) = self.url else {
+            let others = [
+                ("--issuer-keys", self.keys.is_some()),
+                ("--audience", self.audience.is_some()),
+                ("--role-claim", self.role_claim.is_some()),
+                ("--role", self.roles.is_some()),
+                ("--issuer-allow-http", self.allow_http == Some(true)),
+            ];
+            return match others.into_iter().find(|(_, is_given)| *is_given) {
+                None => Ok(None),
+                Some((name, _)) => Err(SettingsError::new(format!(
+                    "{name} is given and no issuer of bearer tokens (--issuer)"
+                ))),
+            };
+        };
+        check_url("--issuer", &issuer)?;
+        let keys = match self.keys {
+            Some(keys) if keys.contains("://") => {
+                KeySource::Url(check_url("--issuer-keys", &keys)?)
+            }
+            Some(path) => KeySource::File(path.into()),
+            None => {
+                let base = issuer.trim_end_matches('/');
+                let document = format!("{base}/.well-known/openid-configuration");
+                KeySource::Discovery(check_url("--issuer", &document)?)
+            }
+        };
+        let mut options = IssuerOptions::new(&issuer);
+        options.allow_plain_loopback = self.allow_http.unwrap_or(false);
+        options.audiences = non_empty("--audience", self.audience)?;
+        if let Some(claim) = self.role_claim {
+            options.role_claim = non_empty("--role-claim", Some(vec![claim]))?.remove(0);
+        }
+        for (value, role) in self.roles.unwrap_or_default() {
+            options
+                .roles
+                .insert(value.clone().into(), parse_role(&value, &role)?);
+        }
+        Ok(Some(IssuerSettings { options, keys }))
+    }
+}
+
+fn non_empty(name: &str, texts: Option<Vec<String>>) -> Result<Vec<Box<str>>, SettingsError> {
+    let texts = texts.unwrap_or_default();
+    if texts.iter().any(String::is_empty) {
+        return Err(SettingsError::new(format!("{name} is empty")));
+    }
+    Ok(texts.into_iter().map(Into::into).collect())
+}
+
+/// `VALUE=ROLE`. The value itself may have such signs.
+fn split_role(pair: &str) -> (String, String) {
+    let (value, role) = pair.rsplit_once('=').unwrap_or((pair, ""));
+    (value.into(), role.into())
+}
+
+fn parse_role(value: &str, role: &str) -> Result<Role, SettingsError> {
+    match role {
+        "reader" => Ok(Role::Reader),
+        "processor" => Ok(Role::Processor),
+        "sender" => Ok(Role::Sender),
+        "contributor" => Ok(Role::Contributor),
+        "delegator" => Ok(Role::Delegator),
+        _ => Err(SettingsError::new(format!(
+            "the role of {value:?} is {role:?}, and must be reader, processor, sender, contributor \
+             or delegator: --role VALUE=ROLE"
+        ))),
+    }
+}
+
+/// An address to trust: with TLS, or on this machine.
+fn check_url(name: &str, text: &str) -> Result<Uri, SettingsError> {
+    let wrong = |why: &str| SettingsError::new(format!("{name} is {text:?}, which {why}"));
+    if text.len() > URL_SIZE_BYTES_MAX {
+        return Err(wrong("is too long for a URL"));
+    }
+    let url: Uri = text.parse().map_err(|_| wrong("is not a URL"))?;
+    if is_trusted(&url) {
+        Ok(url)
+    } else {
+        Err(wrong(
+            "is neither a https URL nor a http URL of this machine (127.0.0.1, [::1] or localhost)",
+        ))
+    }
+}
+
+/// Whether what is read there is what its owner wrote.
+pub(crate) fn is_trusted(url: &Uri) -> bool {
+    let Some(host) = url.host() else {
+        return false;
+    };
+    let has_user = url
+        .authority()
+        .is_some_and(|whole| whole.as_str().contains('@'));
+    match url.scheme_str() {
+        _ if has_user || url.query().is_some() => false,
+        Some("https") => true,
+        Some("http") => matches!(host, "127.0.0.1" | "[::1]" | "localhost"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "https://login.example/tenant/v2.0";
+
+    fn layer(change: impl FnOnce(&mut IssuerLayer)) -> Result<Option<IssuerSettings>, String> {
+        let mut layer = IssuerLayer {
+            url: Some(URL.into()),
+            ..IssuerLayer::default()
+        };
+        change(&mut layer);
+        layer.complete().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_issuer_alone_is_enough() {
+        let settings = layer(|_| {}).unwrap().unwrap();
+        assert_eq!(settings.options, IssuerOptions::new(URL));
+        let document = format!("{URL}/.well-known/openid-configuration");
+        assert_eq!(
+            settings.keys,
+            KeySource::Discovery(document.parse().unwrap())
+        );
+        assert_eq!(layer(|layer| layer.url = None), Ok(None));
+    }
+
+    #[test]
+    fn keys_are_in_a_file_or_at_a_url() {
+        for (keys, expected) in [
+            ("keys.json", KeySource::File("keys.json".into())),
+            (
+                "https://k.example/k",
+                KeySource::Url("https://k.example/k".parse().unwrap()),
+            ),
+            (
+                "http://[::1]:8/k",
+                KeySource::Url("http://[::1]:8/k".parse().unwrap()),
+            ),
+        ] {
+            let settings = layer(|layer| layer.keys = Some(keys.into()));
+            assert_eq!(settings.unwrap().unwrap().keys, expected);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let refused = |part: &str, change: fn(&mut IssuerLayer)| {
+            let error = layer(change).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        refused("--issuer is \"login\"", |layer| {
+            layer.url = Some("login".into())
+        });
+        refused("neither", |layer| {
+            layer.url = Some("http://login.example".into())
+        });
+        refused("neither", |layer| {
+            layer.url = Some("http://127.0.0.1.login.example".into())
+        });
+        refused("neither", |layer| {
+            layer.url = Some("https://a:b@login.example".into())
+        });
+        refused("--issuer-keys", |layer| {
+            layer.keys = Some("ftp://login.example/".into())
+        });
+        refused("--role VALUE=ROLE", |layer| {
+            layer.roles = Some([split_role("a=b=owner")].into());
+        });
+        refused("--audience is empty", |layer| {
+            layer.audience = Some(vec![String::new()])
+        });
+        refused("--role-claim is empty", |layer| {
+            layer.role_claim = Some(String::new())
+        });
+        refused("--role is given and no issuer", |layer| {
+            layer.url = None;
+            layer.roles = Some([split_role("a=reader")].into());
+        });
+    }
+
+    #[test]
+    fn each_setting_comes_from_the_first_place_that_has_it() {
+        let first = IssuerLayer {
+            role_claim: Some("groups".into()),
+            ..IssuerLayer::default()
+        };
+        let second: IssuerLayer = toml::from_str(
+            "url = \"https://login.example\"\nrole_claim = \"roles\"\nallow_http = true\n\
+             audience = [\"api://kew\"]\n[roles]\nworkers = \"processor\"\n",
+        )
+        .unwrap();
+        let settings = first.or(second).complete().unwrap().unwrap();
+        assert_eq!(&*settings.options.role_claim, "groups");
+        assert_eq!(settings.options.audiences, ["api://kew".into()]);
+        assert_eq!(settings.options.roles["workers"], Role::Processor);
+        assert!(settings.options.allow_plain_loopback);
+    }
+}
