@@ -30,7 +30,8 @@ pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Calle
     }
     let origin = credentials.origin;
     let is_local = origin.peer.ip().to_canonical().is_loopback();
-    if !origin.is_secure && !(is_local && issuer.options().allow_plain_loopback) {
+    let is_private = origin.is_secure || (is_local && issuer.options().allow_plain_loopback);
+    if !is_private {
         return Err(Error::authentication_failed(
             "Authentication scheme Bearer is supported over https only.",
         ));
