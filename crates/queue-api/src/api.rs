@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::accounts::Accounts;
 use crate::body::Connection;
 use crate::budget::Budget;
+use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
@@ -23,11 +24,12 @@ use crate::metrics::{Asked, Instruments};
 use crate::observe::{BusyLog, Seen};
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
+use crate::properties::PropertyStore;
 use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
-use crate::{body, health, operation};
+use crate::{body, health, operation, sharing};
 
 /// Tells the time of day. Requests that were signed too long ago by it are refused.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -46,6 +48,9 @@ pub struct QueueApiOptions {
     pub clock: WallClock,
     /// What operators are shown.
     pub operator: OperatorOptions,
+    /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
+    /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
+    pub queue_deletion_delay: Duration,
 }
 
 impl Default for QueueApiOptions {
@@ -56,6 +61,7 @@ impl Default for QueueApiOptions {
             limits: Limits::default(),
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
+            queue_deletion_delay: Duration::ZERO,
         }
     }
 }
@@ -76,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// What bodies may take, of requests and of answers.
     pub(crate) budget: Arc<Budget>,
+    pub(crate) properties: PropertyStore,
+    pub(crate) deletions: Deletions,
     clock: WallClock,
     request_ids: RequestIds,
     /// A permit for each connection that may be open.
@@ -114,6 +122,14 @@ impl Answered {
     }
 }
 
+/// An answer that lacks only what the page that asks for it may see.
+struct Sealed {
+    reply: Reply,
+    connection: Connection,
+    is_authentic: bool,
+    seen: Seen,
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
@@ -131,6 +147,7 @@ impl QueueApi {
             limits,
             clock,
             operator,
+            queue_deletion_delay,
         } = options;
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
@@ -138,6 +155,8 @@ impl QueueApi {
             accounts,
             budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
+            properties: PropertyStore::default(),
+            deletions: Deletions::new(queue_deletion_delay),
             clock,
             request_ids: RequestIds::new(),
             connections: Semaphore::new(connections_max),
@@ -207,31 +226,73 @@ impl Shared {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
             return reply.into_answered(connection, false).asked(Asked::Metrics);
         }
+        // Asked at the same time, so that a page waits no longer than others do.
+        let (sealed, shared) = tokio::join!(
+            self.carry_out(origin, head, body, &heard),
+            sharing::rules(self, head)
+        );
+        let Sealed {
+            mut reply,
+            connection,
+            is_authentic,
+            seen,
+        } = sealed;
+        shared.put(head, &mut reply);
+        reply
+            .into_answered(connection, is_authentic)
+            .having_seen(seen)
+    }
+
+    /// Lets a request in and carries it out, or explains why not.
+    async fn carry_out<B>(
+        &self,
+        origin: &Origin,
+        head: &Parts,
+        body: B,
+        heard: &Spellings,
+    ) -> Sealed
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let envelope = self.envelope(head);
-        match Request::admit(self, origin, head, &heard) {
+        let (request, is_authentic) = match Request::admit(self, origin, head, heard) {
             Ok(request) => {
-                let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
-                let seen = Seen {
-                    asked: Asked::Operation(request.operation),
-                    body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
-                };
-                let reply = match operation::run(&request, read.result).await {
-                    Ok(reply) => envelope.seal(reply),
-                    Err(error) => self.explain(envelope, &error, &head.method),
-                };
-                reply.into_answered(read.connection, true).having_seen(seen)
+                let is_authentic = request.is_authentic();
+                (Ok(request), is_authentic)
             }
             Err(Refused {
                 error,
                 is_authentic,
-            }) => {
-                let connection = body::refuse(body, &head.headers, &self.limits).await;
-                let reply = self.explain(envelope, &error, &head.method);
-                let seen = self.seen_of_refused(head);
-                reply
-                    .into_answered(connection, is_authentic)
-                    .having_seen(seen)
+            }) => (Err(error), is_authentic),
+        };
+        let (result, connection, seen) = match request {
+            Ok(request) => {
+                let read = if is_authentic {
+                    body::read(body, &head.headers, &self.limits, &self.budget).await
+                } else {
+                    let connection = body::refuse(body, &head.headers, &self.limits).await;
+                    body::Read::nothing(connection, &self.budget)
+                };
+                let seen = Seen {
+                    asked: Asked::Operation(request.operation),
+                    body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
+                };
+                let result = operation::run(&request, read.result).await;
+                (result, read.connection, seen)
             }
+            Err(error) => {
+                let connection = body::refuse(body, &head.headers, &self.limits).await;
+                (Err(error), connection, self.seen_of_refused(head))
+            }
+        };
+        Sealed {
+            reply: match result {
+                Ok(reply) => envelope.seal(reply),
+                Err(error) => self.explain(envelope, &error, &head.method),
+            },
+            connection,
+            is_authentic,
+            seen,
         }
     }
 
@@ -265,6 +326,7 @@ impl Shared {
             request_id: self.request_ids.next(),
             version: HeaderValue::try_from(Version::NEWEST.to_string()).ok(),
             client_request_id: None,
+            is_oldest: false,
         }
     }
 }

@@ -38,6 +38,10 @@ pub(crate) enum Error {
         detail: Box<str>,
     },
     ConditionHeadersNotSupported,
+    /// A header that tells a browser's question is missing.
+    CorsHeaderMissing {
+        name: &'static str,
+    },
     CorsPreflightFailure,
     EmptyMetadataKey,
     FeatureVersionMismatch,
@@ -70,6 +74,12 @@ pub(crate) enum Error {
         column: usize,
         reason: Box<str>,
     },
+    /// An element's text cannot be taken.
+    InvalidXmlNodeValue {
+        name: Box<str>,
+        value: Box<str>,
+        reason: Box<str>,
+    },
     Md5Mismatch,
     MessageNotFound,
     MetadataTooLarge,
@@ -94,6 +104,7 @@ pub(crate) enum Error {
     },
     PopReceiptMismatch,
     QueueAlreadyExists,
+    QueueBeingDeleted,
     QueueNotFound,
     RequestBodyTooLarge {
         limit_bytes: usize,
@@ -210,6 +221,11 @@ impl Error {
                 "ConditionHeadersNotSupported",
                 "Condition headers are not supported.",
             ),
+            Self::CorsHeaderMissing { .. } => (
+                StatusCode::BAD_REQUEST,
+                "InvalidHeaderValue",
+                "A required CORS header is not present.",
+            ),
             Self::CorsPreflightFailure => (
                 StatusCode::FORBIDDEN,
                 "CorsPreflightFailure",
@@ -299,6 +315,11 @@ impl Error {
                 "InvalidXmlDocument",
                 "XML specified is not syntactically valid.",
             ),
+            Self::InvalidXmlNodeValue { .. } => (
+                StatusCode::BAD_REQUEST,
+                "InvalidXmlNodeValue",
+                "The value for one of the XML nodes is not in the correct format.",
+            ),
             Self::Md5Mismatch => (
                 StatusCode::BAD_REQUEST,
                 "Md5Mismatch",
@@ -365,6 +386,11 @@ impl Error {
                 StatusCode::CONFLICT,
                 "QueueAlreadyExists",
                 "The specified queue already exists.",
+            ),
+            Self::QueueBeingDeleted => (
+                StatusCode::CONFLICT,
+                "QueueBeingDeleted",
+                "The specified queue is being deleted.",
             ),
             Self::QueueNotFound => (
                 StatusCode::NOT_FOUND,
@@ -436,7 +462,18 @@ impl Error {
                 write("LinePosition", column);
                 write("Reason", reason);
             }
-            Self::MissingRequiredHeader { name } => write("HeaderName", name),
+            Self::InvalidXmlNodeValue {
+                name,
+                value,
+                reason,
+            } => {
+                write("XmlNodeName", name);
+                write("XmlNodeValue", value);
+                write("Reason", reason);
+            }
+            Self::CorsHeaderMissing { name } | Self::MissingRequiredHeader { name } => {
+                write("HeaderName", name);
+            }
             Self::MissingRequiredQueryParameter { name } => write("QueryParameterName", name),
             Self::MissingRequiredXmlNode { name } => write("XmlNodeName", name),
             Self::OutOfRangeQueryParameterValue {
@@ -483,6 +520,7 @@ impl Error {
             | Self::OutOfRangeInput
             | Self::PopReceiptMismatch
             | Self::QueueAlreadyExists
+            | Self::QueueBeingDeleted
             | Self::QueueNotFound
             | Self::ResourceNotFound
             | Self::ServerBusy

@@ -1,14 +1,14 @@
 //! A request that was let in: authentic, allowed, and its names in order.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use hyper::header::{
     HOST, HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
 };
 use hyper::http::request::Parts;
-use hyper::{StatusCode, Version as HttpVersion};
+use hyper::{Method, StatusCode, Version as HttpVersion};
 use kew_broker::Answer;
 use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
@@ -16,11 +16,14 @@ use tokio::time;
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
 use crate::auth::{self, Authentic, Credentials, Principal};
+use crate::cors::CorsRule;
+use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::parse_message_id;
 use crate::metadata;
 use crate::origin::Origin;
 use crate::parameter;
+use crate::properties::{Change, Properties, PropertyStore};
 use crate::query::Query;
 use crate::reply::Reply;
 use crate::route::{self, Operation};
@@ -40,6 +43,7 @@ const CONDITIONS: [HeaderName; 4] = [
 pub(crate) struct Request<'a> {
     shared: &'a Shared,
     pub(crate) operation: Operation,
+    method: &'a Method,
     pub(crate) version: Version,
     pub(crate) query: Query<'a>,
     pub(crate) headers: &'a HeaderMap,
@@ -87,13 +91,28 @@ impl<'a> Request<'a> {
         let address = Address::parse(path, host, &shared.accounts)?;
         let operation = route::find(&head.method, &address.resource, &query)?;
         let version = version(&head.headers)?;
-        if version < operation.since() {
-            return Err(Error::FeatureVersionMismatch.into());
-        }
+        route::check_version(operation, &head.method, version)?;
         let account = shared
             .accounts
             .find(address.account)
             .ok_or(Error::ResourceNotFound)?;
+        if operation == Operation::PreflightRequest {
+            // A browser asks without a credential, and whether the queue is there does not matter.
+            return Ok(Self {
+                shared,
+                operation,
+                method: &head.method,
+                version,
+                timeout: parameter::timeout(&query)?,
+                query,
+                headers: &head.headers,
+                spellings,
+                origin,
+                host,
+                account: account.name(),
+                address,
+            });
+        }
         let Authentic { principal, plus } = auth::authenticate(&Credentials {
             method: head.method.as_str(),
             path,
@@ -114,6 +133,7 @@ impl<'a> Request<'a> {
         Ok(Self {
             shared,
             operation,
+            method: &head.method,
             version,
             query,
             headers: &head.headers,
@@ -164,13 +184,69 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether whoever sent it has shown a credential.
+    pub(crate) fn is_authentic(&self) -> bool {
+        self.operation != Operation::PreflightRequest
+    }
+
+    pub(crate) fn is_of_secondary(&self) -> bool {
+        self.address.secondary
+    }
+
+    /// Whether the body is a message's bytes, without an envelope.
+    pub(crate) fn is_raw_put(&self) -> bool {
+        route::is_raw_put(self.operation, self.method)
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.shared.now()
+    }
+
+    /// The names that cannot be taken yet.
+    pub(crate) fn deletions(&self) -> &Deletions {
+        &self.shared.deletions
+    }
+
     /// Has the command carried out, within the time that the request gives it.
     ///
     /// After `OperationTimedOut` and `InternalError` the command may have been carried out or not.
     pub(crate) async fn submit(&self, command: Command) -> Result<Answer, Error> {
-        match time::timeout(self.timeout, self.shared.broker.submit(command)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(rejection)) => Err(Error::of_rejection(rejection, self.version)),
+        let submitted = self.shared.broker.submit(command);
+        self.in_time(async {
+            submitted
+                .await
+                .map_err(|rejection| Error::of_rejection(rejection, self.version))
+        })
+        .await
+    }
+
+    /// The properties of the account's queue service.
+    pub(crate) async fn properties(&self) -> Result<Properties, Error> {
+        let read = PropertyStore::read(&self.shared.broker, self.account);
+        self.in_time(read).await
+    }
+
+    /// Changes the properties of the account's queue service. Errors are those of `submit`.
+    pub(crate) async fn change_properties(&self, change: Change) -> Result<(), Error> {
+        let Shared {
+            properties, broker, ..
+        } = self.shared;
+        self.in_time(properties.change(broker, self.account, change))
+            .await
+    }
+
+    /// The account's rules for browsers.
+    pub(crate) async fn cors_rules(&self) -> Result<Arc<[CorsRule]>, Error> {
+        let Shared {
+            properties, broker, ..
+        } = self.shared;
+        self.in_time(properties.rules(broker, self.account)).await
+    }
+
+    /// Waits no longer than the request allows.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match time::timeout(self.timeout, work).await {
+            Ok(result) => result,
             Err(_) => Err(Error::OperationTimedOut),
         }
     }
@@ -251,7 +327,7 @@ fn check_authentic(
 }
 
 /// The host that the client asks, with its port.
-fn host(head: &Parts) -> Result<&str, Error> {
+pub(crate) fn host(head: &Parts) -> Result<&str, Error> {
     if let Some(authority) = head.uri.authority() {
         return Ok(authority.as_str());
     }

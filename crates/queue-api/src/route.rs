@@ -18,6 +18,13 @@ pub(crate) enum Operation {
     DeleteQueue,
     GetQueueMetadata,
     SetQueueMetadata,
+    GetQueueAcl,
+    SetQueueAcl,
+    GetServiceProperties,
+    SetServiceProperties,
+    GetServiceStats,
+    /// Asked by browsers, about any resource and without a credential.
+    PreflightRequest,
     PutMessage,
     GetMessages,
     PeekMessages,
@@ -31,10 +38,18 @@ impl Operation {
     /// read: it hides what it returns.
     pub(crate) const fn is_read(self) -> bool {
         match self {
-            Self::ListQueues | Self::GetQueueMetadata | Self::PeekMessages => true,
+            Self::ListQueues
+            | Self::GetQueueMetadata
+            | Self::GetQueueAcl
+            | Self::GetServiceProperties
+            | Self::GetServiceStats
+            | Self::PreflightRequest
+            | Self::PeekMessages => true,
             Self::CreateQueue
             | Self::DeleteQueue
             | Self::SetQueueMetadata
+            | Self::SetQueueAcl
+            | Self::SetServiceProperties
             | Self::PutMessage
             | Self::GetMessages
             | Self::ClearMessages
@@ -46,8 +61,14 @@ impl Operation {
     /// The first version that has the operation.
     pub(crate) const fn since(self) -> Version {
         match self {
-            Self::UpdateMessage => Version::V2011_08_18,
-            Self::ListQueues
+            Self::UpdateMessage | Self::GetServiceProperties | Self::SetServiceProperties => {
+                Version::V2011_08_18
+            }
+            Self::GetQueueAcl | Self::SetQueueAcl => Version::V2012_02_12,
+            Self::GetServiceStats => Version::V2013_08_15,
+            // It came in 2013-08-15, but a browser that asks names no version.
+            Self::PreflightRequest
+            | Self::ListQueues
             | Self::CreateQueue
             | Self::DeleteQueue
             | Self::GetQueueMetadata
@@ -105,6 +126,12 @@ enum Selector {
     List,
     /// `comp=metadata`
     Metadata,
+    /// `comp=acl`
+    Acl,
+    /// `comp=properties`
+    Properties,
+    /// `comp=stats`
+    Stats,
     /// `peekonly`, and not false.
     Peek,
     /// A `comp` that the protocol has and this server does not serve yet.
@@ -117,7 +144,7 @@ enum Selector {
 struct Route(Verb, Kind, Selector, Operation);
 
 /// Every operation that is served.
-const ROUTES: [Route; 12] = [
+const ROUTES: [Route; 18] = [
     // The three that make up nearly all traffic come first.
     Route(
         Verb::Post,
@@ -191,6 +218,42 @@ const ROUTES: [Route; 12] = [
         Selector::Metadata,
         Operation::SetQueueMetadata,
     ),
+    Route(
+        Verb::Get,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::GetQueueAcl,
+    ),
+    Route(
+        Verb::Head,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::GetQueueAcl,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::SetQueueAcl,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Service,
+        Selector::Properties,
+        Operation::GetServiceProperties,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Service,
+        Selector::Properties,
+        Operation::SetServiceProperties,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Service,
+        Selector::Stats,
+        Operation::GetServiceStats,
+    ),
 ];
 
 /// The operation asked for.
@@ -215,16 +278,22 @@ pub(crate) fn find(
         "HEAD" => Verb::Head,
         "POST" => Verb::Post,
         "PUT" => Verb::Put,
-        // Sharing with browsers is configured with the service's properties; without them it is off.
-        "OPTIONS" => return Err(Error::CorsPreflightFailure),
+        "OPTIONS" => return Ok(Operation::PreflightRequest),
         "CONNECT" | "MERGE" | "PATCH" | "TRACE" => return Err(unsupported_verb(kind)),
         _ => return Err(Error::InvalidHttpVerb),
     };
     let selector = selector(kind, query);
+    if (verb, kind, selector) == (Verb::Put, Kind::Messages, Selector::None) {
+        // The 2008 dialect's, which `check_version` sees to. No `Allow` names it.
+        return Ok(Operation::PutMessage);
+    }
     let row = ROUTES
         .iter()
         .find(|Route(v, k, s, _)| *v == verb && *k == kind && *s == selector);
     match row {
+        Some(Route(_, Kind::Service, Selector::Properties | Selector::Stats, operation)) => {
+            check_restype(query).map(|()| *operation)
+        }
         Some(Route(.., operation)) => Ok(*operation),
         None => Err(refuse(verb, kind, selector, query)),
     }
@@ -247,15 +316,55 @@ fn selector(kind: Kind, query: &Query<'_>) -> Selector {
                 Selector::Metadata
             } else if is(&"list") {
                 Selector::List
-            } else if ["acl", "properties", "stats", "userdelegationkey"]
-                .iter()
-                .any(is)
-            {
+            } else if is(&"acl") {
+                Selector::Acl
+            } else if is(&"properties") {
+                Selector::Properties
+            } else if is(&"stats") {
+                Selector::Stats
+            } else if is(&"userdelegationkey") {
                 Selector::NotServed
             } else {
                 Selector::Unknown
             }
         }
+    }
+}
+
+/// Checks that a version has the operation, asked for so.
+///
+/// Refuses with `FeatureVersionMismatch`, and with `UnsupportedHttpVerb` a put of a message's bare
+/// bytes from 2009-09-19 on.
+pub(crate) fn check_version(
+    operation: Operation,
+    method: &Method,
+    version: Version,
+) -> Result<(), Error> {
+    if version < operation.since() {
+        return Err(Error::FeatureVersionMismatch);
+    }
+    if is_raw_put(operation, method) && version >= Version::V2009_09_19 {
+        return Err(unsupported_verb(Kind::Messages));
+    }
+    Ok(())
+}
+
+/// Whether a message's bytes are the whole body, without an envelope: so the 2008 dialect puts.
+pub(crate) fn is_raw_put(operation: Operation, method: &Method) -> bool {
+    operation == Operation::PutMessage && method == Method::PUT
+}
+
+/// `restype`, which is `service` where the service itself is meant and not its queues.
+fn check_restype(query: &Query<'_>) -> Result<(), Error> {
+    const NAME: &str = "restype";
+    match query.value(NAME) {
+        None => Err(Error::MissingRequiredQueryParameter { name: NAME }),
+        Some(value) if value.eq_ignore_ascii_case("service") => Ok(()),
+        Some(value) => Err(Error::invalid_query(
+            NAME,
+            value,
+            "The value is not service.",
+        )),
     }
 }
 
@@ -275,7 +384,12 @@ fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Erro
             "Only messages that are read can be peeked at.",
         ),
         Selector::None => Error::MissingRequiredQueryParameter { name: "comp" },
-        Selector::List | Selector::Metadata | Selector::Unknown => {
+        Selector::List
+        | Selector::Metadata
+        | Selector::Acl
+        | Selector::Properties
+        | Selector::Stats
+        | Selector::Unknown => {
             Error::invalid_query("comp", comp, "The resource has no such component.")
         }
     }
@@ -316,6 +430,9 @@ mod tests {
                 Selector::None => "timeout=30",
                 Selector::List => "COMP=List&prefix=a",
                 Selector::Metadata => "comp=meta%64ata",
+                Selector::Acl => "comp=ACL",
+                Selector::Properties => "restype=Service&comp=properties",
+                Selector::Stats => "comp=stats&restype=service",
                 Selector::Peek => "numofmessages=1&peekonly=true",
                 Selector::NotServed | Selector::Unknown => unreachable!(),
             };
@@ -329,9 +446,9 @@ mod tests {
         for (method, kind, expected) in [
             ("POST", Kind::Queue, "DELETE, GET, HEAD, PUT"),
             ("PATCH", Kind::Queue, "DELETE, GET, HEAD, PUT"),
-            ("PUT", Kind::Messages, "DELETE, GET, POST"),
+            ("HEAD", Kind::Messages, "DELETE, GET, POST"),
             ("GET", Kind::Message, "DELETE, PUT"),
-            ("POST", Kind::Service, "GET"),
+            ("POST", Kind::Service, "GET, PUT"),
         ] {
             match find_in(method, kind, "") {
                 Err(Error::UnsupportedHttpVerb { allowed }) => assert_eq!(&*allowed, expected),
@@ -342,6 +459,22 @@ mod tests {
             find_in("BREW", Kind::Queue, ""),
             Err(Error::InvalidHttpVerb)
         ));
+    }
+
+    #[test]
+    fn only_the_2008_dialect_puts_bare_bytes() {
+        let operation = find_in("PUT", Kind::Messages, "messagettl=5").unwrap();
+        assert_eq!(operation, Operation::PutMessage);
+        for (method, version, expected) in [
+            (Method::PUT, Version::OLDEST, "ok"),
+            (Method::PUT, Version::V2009_09_19, "UnsupportedHttpVerb"),
+            (Method::POST, Version::OLDEST, "ok"),
+            (Method::POST, Version::NEWEST, "ok"),
+        ] {
+            let checked = check_version(operation, &method, version);
+            let code = checked.map_or_else(|error| error.wire().code, |()| "ok");
+            assert_eq!(code, expected, "{method} {version}");
+        }
     }
 
     #[test]
@@ -359,7 +492,19 @@ mod tests {
             Err(Error::InvalidQueryParameterValue { name, .. }) if &*name == "comp"
         ));
         assert!(matches!(
-            find_in("PUT", Kind::Service, "restype=service&comp=properties"),
+            find_in("GET", Kind::Service, "comp=properties"),
+            Err(Error::MissingRequiredQueryParameter { name: "restype" })
+        ));
+        assert!(matches!(
+            find_in("GET", Kind::Service, "restype=queue&comp=stats"),
+            Err(Error::InvalidQueryParameterValue { name, .. }) if &*name == "restype"
+        ));
+        assert!(matches!(
+            find_in(
+                "POST",
+                Kind::Service,
+                "restype=service&comp=userdelegationkey"
+            ),
             Err(Error::UnsupportedQueryParameter { name: "comp", .. })
         ));
     }

@@ -28,7 +28,9 @@ impl Version {
     pub(crate) const V2009_09_19: Self = Self::of(2009, 9, 19);
     /// Brought Update Message, texts of 64 KiB, hidden puts, and longer visibility timeouts.
     pub(crate) const V2011_08_18: Self = Self::of(2011, 8, 18);
-    /// Replaced account name and queue addresses in listings with the service's endpoint.
+    /// Brought access policies.
+    pub(crate) const V2012_02_12: Self = Self::of(2012, 2, 12);
+    /// Brought sharing with browsers, statistics, and metrics by the minute; replaced account name and queue addresses in listings with the service's endpoint.
     pub(crate) const V2013_08_15: Self = Self::of(2013, 8, 15);
     /// Signs a content length of zero as nothing.
     pub(crate) const V2015_02_21: Self = Self::of(2015, 2, 21);
@@ -102,7 +104,7 @@ const KNOWN: [Version; 50] = [
     Version::of(2009, 7, 17),
     Version::V2009_09_19,
     Version::V2011_08_18,
-    Version::of(2012, 2, 12),
+    Version::V2012_02_12,
     Version::V2013_08_15,
     Version::of(2014, 2, 14),
     Version::V2015_02_21,

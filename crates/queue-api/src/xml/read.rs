@@ -7,6 +7,8 @@
 //!
 //! Source: *Put Message*; XML 1.0, 2.2 and 2.11.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use memchr::{memchr_iter, memrchr};
 use quick_xml::Reader;
@@ -19,10 +21,10 @@ const ROOT: &str = "QueueMessage";
 const TEXT: &str = "MessageText";
 
 /// How deep elements nest, the root included.
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 
 /// How many elements a document has.
-const ELEMENTS_MAX: usize = 4096;
+pub(super) const ELEMENTS_MAX: usize = 4096;
 
 /// How many attributes an element has. Checking them for repeats is quadratic.
 const ATTRIBUTES_MAX: usize = 64;
@@ -43,18 +45,7 @@ pub(crate) const fn is_allowed(character: char) -> bool {
 /// `MissingRequiredXmlNode` without a `MessageText`, `UnsupportedXmlNode` with anything beside it,
 /// and `RequestBodyTooLarge`.
 pub(crate) fn message_text(document: &[u8], size_bytes_max: usize) -> Result<Bytes, Error> {
-    let document = document.strip_prefix(BYTE_ORDER_MARK).unwrap_or(document);
-    let document = match std::str::from_utf8(document) {
-        Ok(document) => document,
-        Err(error) => {
-            return Err(invalid(
-                document,
-                error.valid_up_to(),
-                "the document is not UTF-8",
-            ));
-        }
-    };
-    check_characters(document)?;
+    let document = characters(document)?;
     MessageReader {
         document,
         depth: 0,
@@ -65,6 +56,22 @@ pub(crate) fn message_text(document: &[u8], size_bytes_max: usize) -> Result<Byt
         size_bytes_max,
     }
     .read()
+}
+
+/// The document without a byte order mark, of characters that XML allows.
+pub(super) fn characters(document: &[u8]) -> Result<&str, Error> {
+    let document = document.strip_prefix(BYTE_ORDER_MARK).unwrap_or(document);
+    match std::str::from_utf8(document) {
+        Ok(document) => {
+            check_characters(document)?;
+            Ok(document)
+        }
+        Err(error) => Err(invalid(
+            document,
+            error.valid_up_to(),
+            "the document is not UTF-8",
+        )),
+    }
 }
 
 /// Refuses characters that may stand nowhere in a document.
@@ -149,7 +156,9 @@ impl<'a> MessageReader<'a> {
             Event::CData(text) if self.in_text => self.push(&text.xml10_content(), start),
             Event::CData(_) => Err(self.invalid(start, "text where none may be")),
             Event::GeneralRef(reference) => self.refer(&reference, start),
-            Event::Decl(declaration) => self.declare(&declaration, start),
+            Event::Decl(declaration) => {
+                check_declaration(&declaration, start).map_err(|reason| self.invalid(start, reason))
+            }
             Event::DocType(_) => Err(self.invalid(start, "document types are not allowed")),
             Event::Comment(_) | Event::PI(_) | Event::Eof => Ok(()),
         }
@@ -160,7 +169,7 @@ impl<'a> MessageReader<'a> {
         if self.elements > ELEMENTS_MAX || self.depth >= DEPTH_MAX {
             return Err(self.invalid(start, "too many elements"));
         }
-        self.check_attributes(element, start)?;
+        check_tag(element).map_err(|reason| self.invalid(start, reason))?;
         let name = element.name();
         let name = name.as_ref();
         match self.depth {
@@ -179,61 +188,11 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    fn check_attributes(&self, element: &BytesStart<'_>, start: usize) -> Result<(), Error> {
-        let name_starts_well = element
-            .name()
-            .as_ref()
-            .starts_with(|c: char| c.is_alphabetic() || c == '_' || c == ':');
-        if !name_starts_well {
-            return Err(self.invalid(start, "an element has no name"));
-        }
-        for (index, attribute) in element.attributes().enumerate() {
-            if index >= ATTRIBUTES_MAX {
-                return Err(self.invalid(start, "too many attributes"));
-            }
-            if let Err(error) = attribute {
-                return Err(self.invalid(start, error.to_string()));
-            }
-        }
-        Ok(())
-    }
-
-    fn declare(&self, declaration: &BytesDecl<'_>, start: usize) -> Result<(), Error> {
-        if start != 0 {
-            return Err(self.invalid(start, "an XML declaration that is not at the start"));
-        }
-        let encoding = match declaration.encoding() {
-            None => return Ok(()),
-            Some(Ok(encoding)) => encoding,
-            Some(Err(error)) => return Err(self.invalid(start, error.to_string())),
-        };
-        let is_utf8 = ["utf-8", "utf8", "us-ascii", "ascii"]
-            .iter()
-            .any(|name| encoding.eq_ignore_ascii_case(name));
-        if is_utf8 {
-            Ok(())
-        } else {
-            Err(self.invalid(start, "the encoding is not UTF-8"))
-        }
-    }
-
     fn refer(&mut self, reference: &BytesRef<'_>, start: usize) -> Result<(), Error> {
-        let resolved = match reference.resolve_char_ref() {
-            Err(error) => return Err(self.invalid(start, error.to_string())),
-            Ok(character) => character,
-        };
-        if !self.in_text {
-            return Err(self.invalid(start, "text where none may be"));
-        }
-        match resolved {
-            Some(character) if is_allowed(character) => {
-                self.push(character.encode_utf8(&mut [0; 4]), start)
-            }
-            Some(_) => Err(self.invalid(start, "a reference to what is no character of XML")),
-            None => match resolve_xml_entity(reference) {
-                Some(text) => self.push(text, start),
-                None => Err(self.invalid(start, "a reference to an entity that is not declared")),
-            },
+        match resolve(reference) {
+            Err(reason) => Err(self.invalid(start, reason)),
+            Ok(_) if !self.in_text => Err(self.invalid(start, "text where none may be")),
+            Ok(text) => self.push(&text, start),
         }
     }
 
@@ -262,8 +221,60 @@ impl<'a> MessageReader<'a> {
     }
 }
 
+/// Checks an element's name and attributes, or says what is wrong with them.
+pub(super) fn check_tag(element: &BytesStart<'_>) -> Result<(), Box<str>> {
+    let name_starts_well = element
+        .name()
+        .as_ref()
+        .starts_with(|c: char| c.is_alphabetic() || c == '_' || c == ':');
+    if !name_starts_well {
+        return Err("an element has no name".into());
+    }
+    for (index, attribute) in element.attributes().enumerate() {
+        if index >= ATTRIBUTES_MAX {
+            return Err("too many attributes".into());
+        }
+        attribute.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Checks an XML declaration that begins at `start`, or says what is wrong with it.
+pub(super) fn check_declaration(declaration: &BytesDecl<'_>, start: usize) -> Result<(), Box<str>> {
+    if start != 0 {
+        return Err("an XML declaration that is not at the start".into());
+    }
+    let encoding = match declaration.encoding() {
+        None => return Ok(()),
+        Some(encoding) => encoding.map_err(|error| error.to_string())?,
+    };
+    let is_utf8 = ["utf-8", "utf8", "us-ascii", "ascii"]
+        .iter()
+        .any(|name| encoding.eq_ignore_ascii_case(name));
+    if is_utf8 {
+        Ok(())
+    } else {
+        Err("the encoding is not UTF-8".into())
+    }
+}
+
+/// What a reference stands for, or what is wrong with it.
+pub(super) fn resolve(reference: &BytesRef<'_>) -> Result<Cow<'static, str>, Box<str>> {
+    let character = reference
+        .resolve_char_ref()
+        .map_err(|error| error.to_string())?;
+    match character {
+        Some(character) if is_allowed(character) => Ok(character.to_string().into()),
+        Some(_) => Err("a reference to what is no character of XML".into()),
+        None => match resolve_xml_entity(reference) {
+            Some(text) => Ok(text.into()),
+            None => Err("a reference to an entity that is not declared".into()),
+        },
+    }
+}
+
 /// What is wrong at `offset`, with line and column counted from 1.
-fn invalid(document: &[u8], offset: usize, reason: impl Into<Box<str>>) -> Error {
+pub(super) fn invalid(document: &[u8], offset: usize, reason: impl Into<Box<str>>) -> Error {
     let before = document.get(..offset).unwrap_or(document);
     let line_start = memrchr(b'\n', before).map_or(0, |index| index + 1);
     Error::InvalidXmlDocument {

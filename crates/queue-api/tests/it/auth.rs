@@ -336,22 +336,10 @@ async fn what_is_not_served_yet_is_refused_by_name() {
             "AuthenticationErrorDetail",
             "Shared access signatures are not enabled on this server.",
         );
-    for (method, target) in [
-        ("GET", "/?restype=service&comp=properties"),
-        ("PUT", "/?restype=service&comp=properties"),
-        ("GET", "/?restype=service&comp=stats"),
-        ("POST", "/?restype=service&comp=userdelegationkey"),
-        ("GET", "/orders?comp=acl"),
-        ("PUT", "/orders?comp=acl"),
-    ] {
-        door.send(call(method, target))
-            .await
-            .check_error(400, "UnsupportedQueryParameter")
-            .check_element("QueryParameterName", "comp");
-    }
-    door.send(call("OPTIONS", "/orders").anonymous())
+    door.send(call("POST", "/?restype=service&comp=userdelegationkey"))
         .await
-        .check_error(403, "CorsPreflightFailure");
+        .check_error(400, "UnsupportedQueryParameter")
+        .check_element("QueryParameterName", "comp");
 }
 
 #[tokio::test]

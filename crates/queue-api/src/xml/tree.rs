@@ -1,0 +1,280 @@
+//! Reads small documents whole: properties and policies, which are elements within elements with
+//! text in the innermost.
+//!
+//! What a message's text may not cost, these may not cost either: depth, elements and attributes are
+//! capped and document types refused. Attributes mean nothing in these documents.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+use super::read::{
+    DEPTH_MAX, ELEMENTS_MAX, characters, check_declaration, check_tag, invalid, resolve,
+};
+use crate::error::Error;
+
+/// How many characters of a value an error shows.
+const SHOWN_LENGTH_MAX: usize = 256;
+
+/// An element and what is in it.
+#[derive(Debug)]
+pub(crate) struct Element<'a> {
+    document: &'a str,
+    /// Where its tag begins.
+    start: usize,
+    pub(crate) name: Box<str>,
+    /// Its text, of all the pieces between its children.
+    text: String,
+    pub(crate) children: Vec<Element<'a>>,
+}
+
+/// The root element of a document, which has that name.
+///
+/// Refuses with `InvalidXmlDocument` what is not well-formed UTF-8 XML with that root, and an element
+/// that has text besides its children.
+pub(crate) fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Error> {
+    let document = characters(document)?;
+    let element = TreeReader {
+        document,
+        open: Vec::new(),
+        root: None,
+        element_count: 0,
+    }
+    .read()?;
+    if &*element.name == root {
+        Ok(element)
+    } else {
+        Err(element.invalid(format!("the root element is not {root}")))
+    }
+}
+
+impl<'a> Element<'a> {
+    /// Its text, without white space around it.
+    ///
+    /// Refuses with `InvalidXmlNodeValue` if there are elements in it.
+    pub(crate) fn text(&self) -> Result<&str, Error> {
+        match self.children.first() {
+            None => Ok(self.text.trim()),
+            Some(child) => Err(self.invalid_value(format!("{} may not be in it", child.name))),
+        }
+    }
+
+    /// The one child of each of these names, where there is one.
+    ///
+    /// Refuses with `UnsupportedXmlNode` a child of another name, and with `InvalidXmlDocument` two
+    /// of one name.
+    pub(crate) fn fields<const N: usize>(
+        &self,
+        names: [&'static str; N],
+    ) -> Result<[Option<&Element<'a>>; N], Error> {
+        let mut found = [None; N];
+        for child in &self.children {
+            let place = names
+                .iter()
+                .position(|name| **name == *child.name)
+                .and_then(|index| found.get_mut(index));
+            match place {
+                None => return Err(child.unsupported()),
+                Some(Some(_)) => return Err(child.invalid(format!("a second {}", child.name))),
+                Some(place @ None) => *place = Some(child),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Its children, which all have that name.
+    ///
+    /// Refuses another with `UnsupportedXmlNode`.
+    pub(crate) fn items(&self, name: &str) -> Result<&[Element<'a>], Error> {
+        match self.children.iter().find(|child| *child.name != *name) {
+            None => Ok(&self.children),
+            Some(other) => Err(other.unsupported()),
+        }
+    }
+
+    pub(crate) fn unsupported(&self) -> Error {
+        Error::UnsupportedXmlNode {
+            name: self.name.clone(),
+        }
+    }
+
+    /// The document is not in order at this element.
+    pub(crate) fn invalid(&self, reason: impl Into<Box<str>>) -> Error {
+        invalid(self.document.as_bytes(), self.start, reason)
+    }
+
+    /// Its value cannot be taken. Of a long one the error shows the beginning.
+    pub(crate) fn invalid_value(&self, reason: impl Into<Box<str>>) -> Error {
+        let value: String = self.text.trim().chars().take(SHOWN_LENGTH_MAX).collect();
+        Error::InvalidXmlNodeValue {
+            name: self.name.clone(),
+            value: value.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+struct TreeReader<'a> {
+    document: &'a str,
+    /// The elements that have begun and not ended, outermost first.
+    open: Vec<Element<'a>>,
+    root: Option<Element<'a>>,
+    element_count: usize,
+}
+
+impl<'a> TreeReader<'a> {
+    fn read(mut self) -> Result<Element<'a>, Error> {
+        let mut reader = Reader::from_str(self.document);
+        reader.config_mut().check_comments = true;
+        loop {
+            let start = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
+            let event = match reader.read_event() {
+                Ok(event) => event,
+                Err(error) => {
+                    let offset = usize::try_from(reader.error_position()).unwrap_or(usize::MAX);
+                    return Err(self.invalid(offset, error.to_string()));
+                }
+            };
+            match event {
+                Event::Start(tag) => self.begin(&tag, start)?,
+                Event::Empty(tag) => {
+                    self.begin(&tag, start)?;
+                    self.end(start)?;
+                }
+                // The reader has checked that names match.
+                Event::End(_) => self.end(start)?,
+                Event::Text(text) => self.push(&text.xml10_content(), start)?,
+                Event::CData(text) => self.push(&text.xml10_content(), start)?,
+                Event::GeneralRef(reference) => match resolve(&reference) {
+                    Ok(text) => self.push(&text, start)?,
+                    Err(reason) => return Err(self.invalid(start, reason)),
+                },
+                Event::Decl(declaration) => check_declaration(&declaration, start)
+                    .map_err(|reason| self.invalid(start, reason))?,
+                Event::DocType(_) => {
+                    return Err(self.invalid(start, "document types are not allowed"));
+                }
+                Event::Comment(_) | Event::PI(_) => {}
+                Event::Eof => break,
+            }
+        }
+        match self.root.take() {
+            Some(root) if self.open.is_empty() => Ok(root),
+            Some(_) | None => Err(self.invalid(self.document.len(), "the document ends too early")),
+        }
+    }
+
+    fn begin(&mut self, tag: &BytesStart<'_>, start: usize) -> Result<(), Error> {
+        self.element_count += 1;
+        if self.element_count > ELEMENTS_MAX || self.open.len() >= DEPTH_MAX {
+            return Err(self.invalid(start, "too many elements"));
+        }
+        check_tag(tag).map_err(|reason| self.invalid(start, reason))?;
+        if self.root.is_some() {
+            return Err(self.invalid(start, "a second root element"));
+        }
+        self.open.push(Element {
+            document: self.document,
+            start,
+            name: tag.name().as_ref().into(),
+            text: String::new(),
+            children: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, start: usize) -> Result<(), Error> {
+        let Some(element) = self.open.pop() else {
+            return Err(self.invalid(start, "an end without a beginning"));
+        };
+        if !element.children.is_empty() && !element.text.trim().is_empty() {
+            return Err(element.invalid("text between elements"));
+        }
+        match self.open.last_mut() {
+            Some(parent) => parent.children.push(element),
+            None => self.root = Some(element),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, text: &str, start: usize) -> Result<(), Error> {
+        match self.open.last_mut() {
+            Some(element) => {
+                element.text.push_str(text);
+                Ok(())
+            }
+            None if text.trim().is_empty() => Ok(()),
+            None => Err(self.invalid(start, "text where none may be")),
+        }
+    }
+
+    fn invalid(&self, offset: usize, reason: impl Into<Box<str>>) -> Error {
+        invalid(self.document.as_bytes(), offset, reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn code(document: &str) -> &'static str {
+        match read(document.as_bytes(), "A") {
+            Ok(_) => "ok",
+            Err(error) => error.wire().code,
+        }
+    }
+
+    #[test]
+    fn elements_are_found_in_any_order() {
+        let document = "\u{FEFF}<?xml version='1.0'?>\n<A>\n <C> &lt;x&#33; </C><!-- --><B/></A>\n";
+        let root = read(document.as_bytes(), "A").unwrap();
+        let [b, c, d] = root.fields(["B", "C", "D"]).unwrap();
+        assert_eq!(b.unwrap().text().unwrap(), "");
+        assert_eq!(c.unwrap().text().unwrap(), "<x!");
+        assert!(d.is_none());
+        assert!(root.text().is_err());
+        for (names, expected) in [
+            (["B", "X"], "UnsupportedXmlNode"),
+            (["X", "C"], "UnsupportedXmlNode"),
+        ] {
+            assert_eq!(root.fields(names).unwrap_err().wire().code, expected);
+        }
+        assert!(root.items("B").is_err());
+        let twice = read(b"<A><B/><B/></A>", "A").unwrap();
+        assert_eq!(twice.items("B").unwrap().len(), 2);
+        let refused = twice.fields(["B"]).unwrap_err();
+        assert_eq!(refused.wire().code, "InvalidXmlDocument");
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_refused() {
+        for document in [
+            "",
+            "A",
+            "<B/>",
+            "<A>",
+            "<A></B>",
+            "<A/><A/>",
+            "<A/>x",
+            "<A>x<B/></A>",
+            "<A>&x;</A>",
+            "<A>&#0;</A>",
+            "<!DOCTYPE A [<!ENTITY x 'y'>]><A>&x;</A>",
+            "<A a='1' a='2'/>",
+            "<A>\u{1}</A>",
+            &format!("<A>{}</A>", "<a>".repeat(20)),
+            &format!("<A>{}</A>", "<a/>".repeat(5000)),
+        ] {
+            assert_eq!(code(document), "InvalidXmlDocument", "{document}");
+        }
+        assert_eq!(code("<A><![CDATA[<]]></A>"), "ok");
+    }
+
+    proptest! {
+        #[test]
+        fn reading_never_panics(document in ".{0,200}") {
+            let _ = read(document.as_bytes(), "A");
+        }
+    }
+}
