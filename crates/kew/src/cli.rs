@@ -90,8 +90,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     pub(crate) slow_request: Option<u64>,
 
+    /// How long the name of a deleted queue cannot be taken, 0 to 3600: Create Queue then answers
+    /// QueueBeingDeleted, as the service does for half a minute; a restart frees the names
+    /// [env: KEW_QUEUE_DELETION_DELAY] [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) queue_deletion_delay: Option<u64>,
+
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
-    /// metrics_listen, metrics_queues, log_format, slow_request
+    /// metrics_listen, metrics_queues, log_format, slow_request, queue_deletion_delay
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -187,6 +187,7 @@ async fn serve_until_stopped(
     let mut options = QueueApiOptions {
         accounts: Accounts::well_known(),
         operator: operator_options(settings),
+        queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
     let for_connections = open_files_max

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -14,6 +15,9 @@ pub(crate) mod observing;
 
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
+
+/// The longest that the names of deleted queues can be held.
+const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
 
 /// What the command line, the environment or the file say that cannot be meant.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
     pub(crate) observing: Observing,
+    /// How long the name of a deleted queue cannot be taken.
+    pub(crate) queue_deletion_delay: Duration,
 }
 
 /// Where messages are kept.
@@ -61,6 +67,8 @@ struct Layer {
     metrics_queues: Option<u64>,
     log_format: Option<String>,
     slow_request: Option<u64>,
+    /// In seconds.
+    queue_deletion_delay: Option<u64>,
 }
 
 /// Reads an environment variable.
@@ -89,6 +97,7 @@ impl Settings {
         let layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
         let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
+        let queue_deletion_delay = deletion_delay(&layers)?;
         let listen = layers
             .into_iter()
             .find_map(|layer| layer.queue_listen)
@@ -106,6 +115,7 @@ impl Settings {
             place,
             queue_listen,
             observing,
+            queue_deletion_delay,
         })
     }
 }
@@ -121,6 +131,7 @@ impl Layer {
             metrics_queues: args.metrics_queues,
             log_format: args.log_format,
             slow_request: args.slow_request,
+            queue_deletion_delay: args.queue_deletion_delay,
         }
     }
 
@@ -157,6 +168,7 @@ impl Layer {
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
             slow_request: number("KEW_SLOW_REQUEST")?,
+            queue_deletion_delay: number("KEW_QUEUE_DELETION_DELAY")?,
         })
     }
 }
@@ -174,6 +186,18 @@ fn addresses(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, 
         let addresses = list.split(',');
         addresses.map(|address| address.trim().to_owned()).collect()
     }))
+}
+
+/// How long the names of deleted queues are held, as the first place says that says anything.
+fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
+    let seconds = layers.iter().find_map(|layer| layer.queue_deletion_delay);
+    match seconds.unwrap_or(0) {
+        seconds @ ..=QUEUE_DELETION_DELAY_SECONDS_MAX => Ok(Duration::from_secs(seconds)),
+        seconds => Err(SettingsError(format!(
+            "queue deletion delay {seconds} s is above the maximum of \
+             {QUEUE_DELETION_DELAY_SECONDS_MAX} s"
+        ))),
+    }
 }
 
 /// Where the first place that says anything about it wants the messages.
@@ -309,6 +333,30 @@ mod tests {
             "[::ffff:127.0.0.1]:1",
         ];
         assert!(with(listen(&loopback), &[]).is_ok());
+    }
+
+    #[test]
+    fn the_names_of_deleted_queues_are_held_if_asked() {
+        let (_dir, path) = file("queue_deletion_delay = 30\n");
+        let with_flag = |seconds| ServeArgs {
+            config: Some(path.clone()),
+            queue_deletion_delay: seconds,
+            ..listen(&[])
+        };
+        let held = |args, variables: &[(&str, &str)]| {
+            with(args, variables)
+                .unwrap()
+                .queue_deletion_delay
+                .as_secs()
+        };
+        let variables = [("KEW_QUEUE_DELETION_DELAY", "40")];
+        assert_eq!(held(listen(&[]), &[]), 0);
+        assert_eq!(held(with_flag(None), &[]), 30);
+        assert_eq!(held(with_flag(None), &variables), 40);
+        assert_eq!(held(with_flag(Some(3600)), &variables), 3600);
+        assert!(error(with_flag(Some(3601)), &[]).contains("maximum of 3600 s"));
+        let wrong = [("KEW_QUEUE_DELETION_DELAY", "soon")];
+        assert!(error(listen(&[]), &wrong).contains("\"soon\""));
     }
 
     #[test]

@@ -256,6 +256,7 @@ fn list_queues() -> Command {
         prefix: "".into(),
         from: "".into(),
         limit: 100,
+        metadata_size_bytes_max: Some(usize::MAX),
     }
 }
 
