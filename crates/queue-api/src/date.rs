@@ -218,7 +218,7 @@ fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> 
 
 /// How many days lie between 1970 and a day of the calendar, if there is such a day.
 fn days_before(year: u64, month: u64, day: u64) -> Option<u64> {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let last = match month {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
         4 | 6 | 9 | 11 => 30,

@@ -5,10 +5,10 @@
 //! no file, no socket but the one it is given, and no way to accept one.
 //!
 //! What the protocol has and this crate does not serve yet is refused with a documented code:
-//! shared access signatures, bearer tokens, access policies, service properties and statistics,
-//! sharing with browsers, and the raw bodies of the 2008 dialect.
+//! shared access signatures, bearer tokens and user delegation keys.
 //!
-//! Where the service and its documentation disagree, the service is followed.
+//! Where the service and its documentation disagree, the service is followed. `docs/queue-storage.md`
+//! lists every such decision, and which test shows which behaviour.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

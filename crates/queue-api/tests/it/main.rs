@@ -4,6 +4,7 @@
 
 mod acl;
 mod auth;
+mod checklist;
 mod client;
 mod cors;
 mod dialect_2008;
