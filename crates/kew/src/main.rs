@@ -1,5 +1,7 @@
 //! The `kew` command: a durable message service, and what its operators need.
 
+mod account_command;
+mod admin;
 mod cli;
 mod completions;
 mod disk_test;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Account(args)) => account_command::run(args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),

@@ -8,14 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, OperatorOptions, Origin, QueueApi, QueueApiOptions};
+use kew_queue_api::{AccountStore, Accounts, OperatorOptions, Origin, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::admin::{self, Endpoint};
 use crate::cli::{ServeArgs, print_line};
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, PublicKey, Settings};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -185,7 +186,6 @@ async fn serve_until_stopped(
     signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
     let mut options = QueueApiOptions {
-        accounts: Accounts::well_known(),
         operator: operator_options(settings),
         ..QueueApiOptions::default()
     };
@@ -200,12 +200,29 @@ async fn serve_until_stopped(
         options.limits.connections_max = for_connections;
     }
     let api = QueueApi::new(broker.clone(), options);
+    let well_known = settings.public_key != PublicKey::Nowhere;
+    let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
+        .await
+        .context("cannot read the accounts")?;
+    let has_accounts = !store
+        .list()
+        .await
+        .context("cannot read the accounts")?
+        .is_empty();
+    let admin = settings
+        .admin_socket
+        .as_deref()
+        .map(admin::door::Door::open);
+    let admin = admin.transpose()?;
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    announce(&listeners, &metrics_listeners, &settings.place)?;
+    let first = announce(&listeners, &metrics_listeners, settings, has_accounts)?;
 
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    if let (Some(door), Some(address)) = (admin, first) {
+        tasks.spawn(door.run(store, Endpoint(reachable(address)), stopping.clone()));
+    }
     let queue = listeners
         .into_iter()
         .map(|listener| (listener, Door::Queue));
@@ -213,6 +230,9 @@ async fn serve_until_stopped(
     let metrics = metrics.map(|listener| (listener, Door::Operator));
     for (listener, door) in queue.chain(metrics) {
         let acceptor = Acceptor {
+            may_use_public_key: listener
+                .local_addr()
+                .is_ok_and(|address| settings.public_key.is_served_at(address)),
             listener,
             door,
             api: api.clone(),
@@ -252,23 +272,36 @@ fn operator_options(settings: &Settings) -> OperatorOptions {
 }
 
 /// Says where the server is, in lines that a shell can read and in words for a person.
-fn announce(listeners: &[TcpListener], metrics: &[TcpListener], place: &Place) -> Result<()> {
+fn announce(
+    listeners: &[TcpListener],
+    metrics: &[TcpListener],
+    settings: &Settings,
+    has_accounts: bool,
+) -> Result<Option<SocketAddr>> {
     let mut first = None;
+    let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_QUEUE_LISTEN={address}"));
         first.get_or_insert(address);
+        if settings.public_key.is_served_at(address) {
+            first_public.get_or_insert(address);
+        } else if !has_accounts {
+            tracing::warn!("no account can be reached at {address}: add one with kew account add");
+        }
     }
-    if let Some(address) = first {
+    if let Some(address) = first_public {
         let connection_string = connection_string(address);
         print_line(&format!(
             "KEW_QUEUE_CONNECTION_STRING='{connection_string}'"
         ));
+    }
+    if let Some(address) = first {
         tracing::info!(
             "ready: Queue Storage on {address}, messages in {}",
-            describe(place)
+            describe(&settings.place)
         );
     }
     for listener in metrics {
@@ -278,7 +311,7 @@ fn announce(listeners: &[TcpListener], metrics: &[TcpListener], place: &Place) -
         print_line(&format!("KEW_METRICS_LISTEN={address}"));
     }
     print_line("KEW_READY=1");
-    Ok(())
+    Ok(first)
 }
 
 fn connection_string(address: SocketAddr) -> String {
@@ -314,6 +347,7 @@ enum Door {
 struct Acceptor {
     listener: TcpListener,
     door: Door,
+    may_use_public_key: bool,
     api: QueueApi,
     stopping: watch::Receiver<bool>,
 }
@@ -354,6 +388,7 @@ impl Acceptor {
         let api = self.api.clone();
         let door = self.door;
         let mut stopping = self.stopping.clone();
+        let may_use_public_key = self.may_use_public_key;
         serving.spawn(async move {
             let shutdown = async move {
                 // An error means that the sender is gone, and the server with it.
@@ -362,6 +397,7 @@ impl Acceptor {
             let origin = Origin {
                 peer,
                 is_secure: false,
+                may_use_public_key,
             };
             match door {
                 Door::Queue => api.serve_connection(stream, origin, shutdown).await,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::admin::client;
 use crate::cli::ServeArgs;
 use observing::Observing;
 
@@ -40,6 +41,31 @@ pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
     pub(crate) observing: Observing,
+    pub(crate) public_key: PublicKey,
+    /// Where to open the socket for administration, if it is to be anywhere.
+    pub(crate) admin_socket: Option<PathBuf>,
+}
+
+/// Who may use the well-known account, whose key is public.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PublicKey {
+    /// Nobody.
+    Nowhere,
+    /// Whoever comes to a listener that only this machine can reach.
+    OnLoopback,
+    /// Everybody.
+    Everywhere,
+}
+
+impl PublicKey {
+    /// Whether a listener at this address serves the account.
+    pub(crate) fn is_served_at(self, address: SocketAddr) -> bool {
+        match self {
+            Self::Nowhere => false,
+            Self::OnLoopback => is_loopback(address.ip()),
+            Self::Everywhere => true,
+        }
+    }
 }
 
 /// Where messages are kept.
@@ -61,6 +87,8 @@ struct Layer {
     metrics_queues: Option<u64>,
     log_format: Option<String>,
     slow_request: Option<u64>,
+    no_public_key: Option<bool>,
+    admin_socket: Option<PathBuf>,
 }
 
 /// Reads an environment variable.
@@ -88,7 +116,12 @@ impl Settings {
         let place = place(&layers)?;
         let layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
-        let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
+        let public_key = public_key(&layers)?;
+        let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
+        let admin_socket = admin_socket.or_else(|| match &place {
+            Place::Memory => None,
+            Place::Directory(path) => Some(client::socket_of(path)),
+        });
         let listen = layers
             .into_iter()
             .find_map(|layer| layer.queue_listen)
@@ -100,12 +133,15 @@ impl Settings {
         }
         let queue_listen = listen
             .iter()
-            .map(|address| resolve(address, allow_public_key.unwrap_or(false)))
+            .map(String::as_str)
+            .map(parse_address)
             .collect::<Result<_, _>>()?;
         Ok(Self {
             place,
             queue_listen,
             observing,
+            public_key,
+            admin_socket,
         })
     }
 }
@@ -121,6 +157,8 @@ impl Layer {
             metrics_queues: args.metrics_queues,
             log_format: args.log_format,
             slow_request: args.slow_request,
+            no_public_key: args.no_public_key.then_some(true),
+            admin_socket: args.admin_socket,
         }
     }
 
@@ -157,6 +195,8 @@ impl Layer {
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
             slow_request: number("KEW_SLOW_REQUEST")?,
+            no_public_key: switch("KEW_NO_PUBLIC_KEY")?,
+            admin_socket: variable("KEW_ADMIN_SOCKET").map(PathBuf::from),
         })
     }
 }
@@ -174,6 +214,26 @@ fn addresses(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, 
         let addresses = list.split(',');
         addresses.map(|address| address.trim().to_owned()).collect()
     }))
+}
+
+/// What the first place that says anything about it wants of the public key.
+fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
+    for layer in layers {
+        match (layer.allow_public_key, layer.no_public_key) {
+            (Some(true), Some(true)) => {
+                return Err(SettingsError(
+                    "the public key is to be allowed everywhere (--allow-public-key) and nowhere \
+                     (--no-public-key): only one of them can be meant"
+                        .into(),
+                ));
+            }
+            (Some(true), _) => return Ok(PublicKey::Everywhere),
+            (_, Some(true)) => return Ok(PublicKey::Nowhere),
+            (Some(false), _) | (_, Some(false)) => return Ok(PublicKey::OnLoopback),
+            (None, None) => {}
+        }
+    }
+    Ok(PublicKey::OnLoopback)
 }
 
 /// Where the first place that says anything about it wants the messages.
@@ -220,18 +280,6 @@ pub(crate) fn data_dir_or_default(chosen: Option<PathBuf>) -> Result<PathBuf, Se
 }
 
 /// The address of a listener: an IP address or `localhost`, and a port.
-fn resolve(address: &str, allow_public_key: bool) -> Result<SocketAddr, SettingsError> {
-    let resolved = parse_address(address)?;
-    if !is_loopback(resolved.ip()) && !allow_public_key {
-        return Err(SettingsError(format!(
-            "listen address {address} can be reached from other machines, and the key of the account \
-             devstoreaccount1 is public: use a loopback address, or allow it with --allow-public-key"
-        )));
-    }
-    Ok(resolved)
-}
-
-/// An IP address or `localhost`, and a port.
 pub(super) fn parse_address(address: &str) -> Result<SocketAddr, SettingsError> {
     let wrong = || {
         SettingsError(format!(
@@ -290,17 +338,20 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_are_kept_out_unless_let_in() {
+    fn the_public_key_is_kept_from_other_machines_unless_it_is_let_out() {
+        let served = |args: ServeArgs, variables: &[(&str, &str)]| {
+            let settings = with(args, variables).unwrap();
+            let mut addresses = settings.queue_listen.iter();
+            addresses.all(|address| settings.public_key.is_served_at(*address))
+        };
+        let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(
-                error(listen(&[address]), &[]).contains("--allow-public-key"),
-                "{address}"
-            );
+            assert!(!served(listen(&[address]), &[]), "{address}");
             let mut args = listen(&[address]);
             args.allow_public_key = true;
-            assert!(with(args, &[]).is_ok());
+            assert!(served(args, &nowhere));
             let allowed = [("KEW_ALLOW_PUBLIC_KEY", "true")];
-            assert!(with(listen(&[address]), &allowed).is_ok());
+            assert!(served(listen(&[address]), &allowed));
         }
         let loopback = [
             "127.0.0.2:1",
@@ -308,7 +359,27 @@ mod tests {
             "localhost:1",
             "[::ffff:127.0.0.1]:1",
         ];
-        assert!(with(listen(&loopback), &[]).is_ok());
+        assert!(served(listen(&loopback), &[]));
+        assert!(!served(listen(&loopback), &nowhere));
+        let both = [
+            ("KEW_NO_PUBLIC_KEY", "true"),
+            ("KEW_ALLOW_PUBLIC_KEY", "true"),
+        ];
+        assert!(error(listen(&[]), &both).contains("--no-public-key"));
+    }
+
+    #[test]
+    fn the_socket_is_in_the_data_directory_unless_it_is_put_elsewhere() {
+        let settings = with(listen(&[]), &[]).unwrap();
+        assert_eq!(settings.admin_socket, Some("d/admin.sock".into()));
+        let ephemeral = || ServeArgs {
+            ephemeral: true,
+            ..ServeArgs::default()
+        };
+        assert_eq!(with(ephemeral(), &[]).unwrap().admin_socket, None);
+        let elsewhere = [("KEW_ADMIN_SOCKET", "s")];
+        let settings = with(ephemeral(), &elsewhere).unwrap();
+        assert_eq!(settings.admin_socket, Some("s".into()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use hyper::{Method, Response};
 use kew_broker::Broker;
 use tokio::sync::Semaphore;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, ServedAccounts};
 use crate::body::Connection;
 use crate::budget::Budget;
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub struct QueueApi(pub(crate) Arc<Shared>);
 
 /// What a [`QueueApi`] is made with.
 pub struct QueueApiOptions {
-    /// The accounts to serve.
+    /// The accounts to serve at first.
     pub accounts: Accounts,
     /// What bounds connections and requests.
     pub limits: Limits,
@@ -72,7 +72,7 @@ impl fmt::Debug for QueueApiOptions {
 /// What connections share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
     /// What bodies may take, of requests and of answers.
     pub(crate) budget: Arc<Budget>,
@@ -135,7 +135,7 @@ impl QueueApi {
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
             broker,
-            accounts,
+            accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
             clock,
@@ -146,6 +146,11 @@ impl QueueApi {
             busy_log: BusyLog::default(),
             bounds: operator::Bounds::default(),
         }))
+    }
+
+    /// The accounts that are served, to be changed while they are.
+    pub fn accounts(&self) -> &ServedAccounts {
+        &self.0.accounts
     }
 
     /// How many connections are open.
@@ -208,7 +213,8 @@ impl Shared {
             return reply.into_answered(connection, false).asked(Asked::Metrics);
         }
         let envelope = self.envelope(head);
-        match Request::admit(self, origin, head, &heard) {
+        let accounts = self.accounts.snapshot();
+        match Request::admit(self, &accounts, origin, head, &heard) {
             Ok(request) => {
                 let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
                 let seen = Seen {

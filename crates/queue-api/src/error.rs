@@ -30,6 +30,7 @@ pub(crate) const REASON_TIME_TO_LIVE: &str =
     reason = "variants have the names of the codes"
 )]
 pub(crate) enum Error {
+    AccountIsDisabled,
     AccountQuotaExceeded {
         limit: QuotaLimit,
         allowed: u64,
@@ -191,6 +192,11 @@ impl Error {
         const AUTHENTICATE: &str = "Server failed to authenticate the request. Please refer to \
              the information in the www-authenticate header.";
         let (status, code, message) = match self {
+            Self::AccountIsDisabled => (
+                StatusCode::FORBIDDEN,
+                "AccountIsDisabled",
+                "The specified account is disabled.",
+            ),
             // The service documents no code for an account that is full. A 403 is what it answers
             // where an account may not do more, and no SDK tries again after one.
             Self::AccountQuotaExceeded { .. } => (
@@ -460,7 +466,8 @@ impl Error {
                 write("QueryParameterValue", value);
             }
             Self::UnsupportedXmlNode { name } => write("XmlNodeName", name),
-            Self::ConditionHeadersNotSupported
+            Self::AccountIsDisabled
+            | Self::ConditionHeadersNotSupported
             | Self::CorsPreflightFailure
             | Self::EmptyMetadataKey
             | Self::FeatureVersionMismatch

@@ -13,6 +13,7 @@ use kew_broker::Answer;
 use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
 
+use crate::accounts::Accounts;
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
 use crate::auth::{self, Authentic, Credentials, Principal};
@@ -77,6 +78,7 @@ impl<'a> Request<'a> {
     /// what exists.
     pub(crate) fn admit(
         shared: &'a Shared,
+        accounts: &'a Accounts,
         origin: &'a Origin,
         head: &'a Parts,
         spellings: &'a Spellings,
@@ -84,15 +86,15 @@ impl<'a> Request<'a> {
         let mut query = Query::parse(head.uri.query())?;
         let host = host(head)?;
         let path = head.uri.path();
-        let address = Address::parse(path, host, &shared.accounts)?;
+        let address = Address::parse(path, host, accounts)?;
         let operation = route::find(&head.method, &address.resource, &query)?;
         let version = version(&head.headers)?;
         if version < operation.since() {
             return Err(Error::FeatureVersionMismatch.into());
         }
-        let account = shared
-            .accounts
+        let account = accounts
             .find(address.account)
+            .filter(|account| origin.may_use_public_key || !account.is_well_known())
             .ok_or(Error::ResourceNotFound)?;
         let Authentic { principal, plus } = auth::authenticate(&Credentials {
             method: head.method.as_str(),
@@ -106,6 +108,13 @@ impl<'a> Request<'a> {
             clock_skew_max: shared.limits.clock_skew_max,
         })?;
         query.set_plus(plus);
+        // Only who has a key learns of it.
+        if account.is_disabled() {
+            return Err(Refused {
+                error: Error::AccountIsDisabled,
+                is_authentic: true,
+            });
+        }
         let timeout = check_authentic(principal, operation, &address, &query, &head.headers)
             .map_err(|error| Refused {
                 error,

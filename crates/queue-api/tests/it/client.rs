@@ -113,6 +113,7 @@ impl Door {
             let origin = Origin {
                 peer,
                 is_secure: false,
+                may_use_public_key: true,
             };
             api.serve_connection(stream, origin, shutdown).await;
         });
