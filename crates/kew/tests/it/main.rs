@@ -4,6 +4,7 @@
 //! dies with the test.
 
 mod client;
+mod accounts;
 mod clock_jump;
 mod command_line;
 mod connections;

@@ -49,8 +49,12 @@ impl Door {
     }
 
     pub(crate) fn with_options(broker: Broker, options: QueueApiOptions) -> Self {
+        Self::of(QueueApi::new(broker, options))
+    }
+
+    pub(crate) fn of(api: QueueApi) -> Self {
         Self {
-            api: QueueApi::new(broker, options),
+            api,
             shutdown: watch::channel(false).0,
         }
     }
@@ -480,7 +484,7 @@ impl Call {
         extra.sort();
         lines.extend(extra.iter().map(|(name, value)| format!("{name}:{value}")));
         let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
-        let mut resource = format!("/{ACCOUNT}{path}");
+        let mut resource = format!("/{}{path}", self.account);
         let mut parameters: Vec<String> = query
             .split('&')
             .filter(|pair| !pair.is_empty())
