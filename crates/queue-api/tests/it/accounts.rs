@@ -153,8 +153,9 @@ async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
     let broker = Broker::start_in_memory().unwrap();
     let served = ServedAccounts::default();
     let store = AccountStore::open(broker.clone(), served, false).await;
-    let added = store.unwrap().add("orders", AccountQuota::default(), None);
-    let [key, _] = keys(&added.await.unwrap());
+    let store = store.unwrap();
+    let added = store.add("orders", AccountQuota::default(), None).await;
+    let [key, _] = keys(&added.unwrap());
     let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
     AccountStore::open(broker, api.accounts().clone(), false)
         .await

@@ -484,7 +484,11 @@ impl Call {
         extra.sort();
         lines.extend(extra.iter().map(|(name, value)| format!("{name}:{value}")));
         let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
-        let mut resource = format!("/{}{path}", self.account);
+        let account = match &self.authorization {
+            Authorization::Signed { account, .. } => account,
+            Authorization::Given(_) | Authorization::None => ACCOUNT,
+        };
+        let mut resource = format!("/{account}{path}");
         let mut parameters: Vec<String> = query
             .split('&')
             .filter(|pair| !pair.is_empty())
