@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
-use crate::account_command::{parse_limit, parse_size, parse_size_limit};
-use crate::admin::{Key, Limit};
+use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
 use crate::queue_args::QueueArgs;
 

@@ -10,6 +10,7 @@ mod logs;
 mod queue_args;
 mod queue_command;
 mod queue_values;
+mod quota;
 mod serve;
 mod settings;
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::admin::client;
 use crate::cli::ServeArgs;
 use observing::Observing;
 
@@ -15,6 +14,9 @@ pub(crate) mod observing;
 
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
+
+/// The name of the socket for administration in a data directory.
+pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 /// What the command line, the environment or the file say that cannot be meant.
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl Settings {
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
         let admin_socket = admin_socket.or_else(|| match &place {
             Place::Memory => None,
-            Place::Directory(path) => Some(client::socket_of(path)),
+            Place::Directory(path) => Some(path.join(ADMIN_SOCKET)),
         });
         let listen = layers
             .into_iter()

@@ -19,11 +19,6 @@ const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Connection(UnixStream);
 
-/// Where the socket of a data directory is.
-pub(crate) fn socket_of(data_dir: &Path) -> std::path::PathBuf {
-    data_dir.join(socket::NAME)
-}
-
 impl Connection {
     /// Reaches the server at a socket; `None` if nobody answers there.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {

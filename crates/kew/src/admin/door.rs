@@ -194,7 +194,8 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
             }),
             Method::DELETE => Ok(Act::RemoveAccount {
                 name: name.into(),
-                with_queues: with_queues(head.uri.query())?,
+                with_queues: with_queues(head.uri.query())
+                    .map_err(|failure| json(StatusCode::BAD_REQUEST, &failure))?,
             }),
             _ => Err(not_allowed("DELETE, PATCH")),
         },
@@ -212,16 +213,13 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
     }
 }
 
-fn with_queues(query: Option<&str>) -> Result<bool, Response<Full<Bytes>>> {
+fn with_queues(query: Option<&str>) -> Result<bool, Failure> {
     match query {
         None | Some("" | "with_queues=false") => Ok(false),
         Some("with_queues=true") => Ok(true),
-        Some(_) => Err(json(
-            StatusCode::BAD_REQUEST,
-            &Failure::new(
-                "invalid",
-                "the query is not with_queues=true or with_queues=false",
-            ),
+        Some(_) => Err(Failure::new(
+            "invalid",
+            "the query is not with_queues=true or with_queues=false",
         )),
     }
 }

@@ -16,6 +16,8 @@ use kew_engine::{AccountQuota, AccountRecord, AccountSecret, Refusal};
 use kew_queue_api::{AccountChange, AccountError, AccountStore, KeyName};
 use serde::{Deserialize, Serialize};
 
+use crate::quota::{Key, Limit};
+
 /// What can be asked.
 #[derive(Debug)]
 pub(crate) enum Act {
@@ -40,14 +42,6 @@ pub(crate) struct NewAccount {
     pub(crate) key: Option<SecretText>,
 }
 
-/// Which key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Key {
-    Primary,
-    Secondary,
-}
-
 /// Which key to make anew.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,30 +59,6 @@ pub(crate) struct Change {
     pub(crate) quota_bytes: Option<Limit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disabled: Option<bool>,
-}
-
-/// A quota, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Limit {
-    At(u64),
-    Word(NoLimit),
-}
-
-/// The word for no quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum NoLimit {
-    None,
-}
-
-impl From<Limit> for Option<u64> {
-    fn from(limit: Limit) -> Self {
-        match limit {
-            Limit::At(limit) => Some(limit),
-            Limit::Word(NoLimit::None) => None,
-        }
-    }
 }
 
 /// Text that shows itself to nobody by accident.

@@ -7,9 +7,6 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The name of the socket in a data directory.
-pub(crate) const NAME: &str = "admin.sock";
-
 /// The longest path that the system takes for a socket, in bytes.
 const PATH_SIZE_BYTES_MAX: usize = 107;
 
@@ -87,7 +84,7 @@ mod tests {
     #[test]
     fn a_place_is_taken_again_after_a_crash_and_not_from_a_living_server() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(NAME);
+        let path = dir.path().join("admin.sock");
         let first = bind(&path).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -100,7 +97,7 @@ mod tests {
     #[test]
     fn what_is_no_socket_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(NAME);
+        let path = dir.path().join("admin.sock");
         fs::write(&path, "mine").unwrap();
         assert!(bind(&path).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
@@ -111,7 +108,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("d".repeat(120));
         fs::create_dir(&long).unwrap();
-        let path = long.join(NAME);
+        let path = long.join("admin.sock");
         let _listener = bind(&path).unwrap();
         connect(&path).unwrap();
     }

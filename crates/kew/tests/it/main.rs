@@ -3,8 +3,8 @@
 //! Every wait has a limit, every port is chosen by the system, and every server that a test starts
 //! dies with the test.
 
-mod client;
 mod accounts;
+mod client;
 mod clock_jump;
 mod command_line;
 mod connections;
