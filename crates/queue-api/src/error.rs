@@ -34,6 +34,7 @@ pub(crate) enum Error {
         limit: QuotaLimit,
         allowed: u64,
     },
+    AccountRequiresHttps,
     AuthenticationFailed {
         detail: Box<str>,
     },
@@ -198,6 +199,11 @@ impl Error {
                 "AccountQuotaExceeded",
                 "The account has reached its quota. Delete messages or queues, or have the quota \
                  raised.",
+            ),
+            Self::AccountRequiresHttps => (
+                StatusCode::BAD_REQUEST,
+                "AccountRequiresHttps",
+                "The account being accessed does not support http.",
             ),
             Self::AuthenticationFailed { .. } => (
                 StatusCode::FORBIDDEN,
@@ -460,7 +466,8 @@ impl Error {
                 write("QueryParameterValue", value);
             }
             Self::UnsupportedXmlNode { name } => write("XmlNodeName", name),
-            Self::ConditionHeadersNotSupported
+            Self::AccountRequiresHttps
+            | Self::ConditionHeadersNotSupported
             | Self::CorsPreflightFailure
             | Self::EmptyMetadataKey
             | Self::FeatureVersionMismatch

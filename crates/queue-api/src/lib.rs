@@ -40,5 +40,6 @@ mod xml;
 
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
+pub use connection::ConnectionPermit;
 pub use limits::Limits;
 pub use origin::Origin;
