@@ -24,6 +24,8 @@ pub(crate) enum Command {
     /// Once every listener is open, standard output has one NAME=value line a fact, in the form
     /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
     Serve(ServeArgs),
+    /// Make certificates with which clients can reach this server over HTTPS.
+    Tls(TlsArgs),
     /// Look at the log of a data directory, and repair it if it is damaged.
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
@@ -54,10 +56,79 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) allow_public_key: bool,
 
-    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key
-    /// [env: KEW_CONFIG]
+    /// Serve HTTPS as well, on the same ports, with this certificate: PEM, the server's own first;
+    /// read again on SIGHUP and when it changes
+    /// [env: KEW_TLS_CERT] [default: tls/server.pem in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate: PEM with PKCS#8, SEC 1 or PKCS#1, without a passphrase
+    /// [env: KEW_TLS_KEY] [default: tls/server.key in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Refuse requests without TLS from everywhere, also from this machine
+    /// [env: KEW_TLS_ONLY=true|false]
+    #[arg(long)]
+    pub(crate) tls_only: bool,
+
+    /// Serve other machines without TLS, too: whoever sees a request on its way can read it, and
+    /// repeat it for 15 minutes [env: KEW_ALLOW_PLAIN_HTTP=true|false]
+    #[arg(long)]
+    pub(crate) allow_plain_http: bool,
+
+    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
+    /// tls_cert, tls_key, tls_only, allow_plain_http [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    #[command(subcommand)]
+    pub(crate) command: TlsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TlsCommand {
+    /// Make a certificate authority of your own, and a certificate for this server by it.
+    ///
+    /// Writes ca.pem, ca.key, server.pem and server.key. `kew serve` uses them by itself if they are in
+    /// its data directory, which is where they go by default. Then tells how each SDK is made to
+    /// trust ca.pem.
+    ///
+    /// Run again, it makes a new certificate for the server by the same authority, for the same
+    /// names and those of --host; a running server takes it into use by itself. The authority is
+    /// valid for 10 years, the server's certificate for 397 days.
+    ///
+    /// The authority can vouch only for the names that it was made for, and for the addresses of
+    /// this machine. For other names a new one is made with --force, which has to be trusted anew.
+    Init(TlsInitArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsInitArgs {
+    /// Where to put the files [default: tls in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", conflicts_with = "dir")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// A name or an address under which clients reach the server, besides localhost,
+    /// *.queue.localhost, host.docker.internal, 127.0.0.1 and ::1; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+
+    /// Make a new authority in place of the one that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

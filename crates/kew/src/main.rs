@@ -1,10 +1,12 @@
 //! The `kew` command: a durable message service, and what its operators need.
 
+mod accept;
 mod cli;
 mod disk_test;
 mod log_command;
 mod serve;
 mod settings;
+mod tls_command;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
     };

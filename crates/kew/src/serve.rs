@@ -1,21 +1,23 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
-use std::io::{ErrorKind, IsTerminal as _};
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
+use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, Origin, QueueApi, QueueApiOptions};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use kew_queue_api::{Accounts, QueueApi, QueueApiOptions};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::accept::Acceptor;
 use crate::cli::{ServeArgs, print_line};
-use crate::settings::{Place, Settings, SettingsError};
+use crate::settings::{Place, PlainHttp, Settings, SettingsError, TlsSettings};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -35,6 +37,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
     runtime.shutdown_background();
     result
 }
+
+/// How often the files of the certificate are looked at.
+const TLS_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Files that the server itself may have open, besides connections.
 const OWN_FILES_MAX: u64 = 512;
@@ -83,6 +88,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
     let sockets = bind(&settings.queue_listen)?;
+    let tls = open_tls(&settings.tls)?;
     let (_data_dir, storage) = open_storage(&settings.place)?;
     let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
     let started = tokio::select! {
@@ -92,14 +98,42 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     let (broker, recovery) =
         started.with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
     log_recovery(&settings.place, &recovery);
-    let served =
-        serve_until_stopped(&settings, open_files_max, sockets, &broker, &mut signalled).await;
+    let served = serve_until_stopped(
+        &settings,
+        open_files_max,
+        sockets,
+        tls,
+        &broker,
+        &mut signalled,
+    )
+    .await;
     tokio::task::spawn_blocking(move || broker.stop())
         .await
         .context("the partition did not stop in order")?;
     served?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The certificate, if there is one, and what keeps it fresh.
+fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
+    let Some(files) = &settings.files else {
+        return Ok(None);
+    };
+    let options = TlsOptions {
+        files: CertificateFiles {
+            certificate: files.cert.clone(),
+            key: files.key.clone(),
+        },
+        protocols: vec![b"http/1.1".to_vec()],
+    };
+    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let asked = async move || {
+        hangup.recv().await;
+    };
+    tokio::spawn(Arc::clone(&tls).keep_fresh(TLS_WATCH_INTERVAL, asked));
+    Ok(Some(tls))
 }
 
 /// The lock on the data directory, if there is one, and what the messages are kept in.
@@ -169,6 +203,7 @@ async fn serve_until_stopped(
     settings: &Settings,
     open_files_max: u64,
     sockets: Vec<(SocketAddr, TcpSocket)>,
+    tls: Option<Arc<Tls>>,
     broker: &Broker,
     signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
@@ -194,14 +229,17 @@ async fn serve_until_stopped(
             .with_context(|| cannot_listen(address))?;
         listeners.push(listener);
     }
-    announce(&listeners, &settings.place)?;
+    announce(&listeners, settings, tls.as_deref())?;
 
+    let door = Door::new(tls, DoorLimits::default());
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     for listener in listeners {
         let acceptor = Acceptor {
             listener,
             api: api.clone(),
+            door: door.clone(),
+            plain: settings.tls.plain,
             stopping: stopping.clone(),
         };
         tasks.spawn(acceptor.run());
@@ -225,7 +263,7 @@ async fn serve_until_stopped(
 }
 
 /// Says where the server is, in lines that a shell can read and in words for a person.
-fn announce(listeners: &[TcpListener], place: &Place) -> Result<()> {
+fn announce(listeners: &[TcpListener], settings: &Settings, tls: Option<&Tls>) -> Result<()> {
     let mut first = None;
     for listener in listeners {
         let address = listener
@@ -235,27 +273,50 @@ fn announce(listeners: &[TcpListener], place: &Place) -> Result<()> {
         first.get_or_insert(address);
     }
     if let Some(address) = first {
-        let connection_string = connection_string(address);
-        print_line(&format!(
-            "KEW_QUEUE_CONNECTION_STRING='{connection_string}'"
-        ));
+        let plain = connection_string("http", &reachable(address).to_string());
+        let secure = tls.map(|tls| connection_string("https", &secure_host(tls, address)));
+        // The first one always works from this machine.
+        let usable = match (&secure, settings.tls.plain) {
+            (Some(secure), PlainHttp::Nowhere) => secure,
+            _ => &plain,
+        };
+        print_line(&format!("KEW_QUEUE_CONNECTION_STRING='{usable}'"));
+        if let Some(secure) = &secure {
+            print_line(&format!("KEW_QUEUE_CONNECTION_STRING_TLS='{secure}'"));
+        }
         tracing::info!(
-            "ready: Queue Storage on {address}, messages in {}",
-            describe(place)
+            "ready: Queue Storage on {address}{}, messages in {}",
+            if tls.is_some() { " with TLS" } else { "" },
+            describe(&settings.place)
         );
     }
     print_line("KEW_READY=1");
     Ok(())
 }
 
-fn connection_string(address: SocketAddr) -> String {
+fn connection_string(scheme: &str, host: &str) -> String {
     let account = Accounts::WELL_KNOWN_NAME;
     let key = Accounts::WELL_KNOWN_KEY;
     format!(
-        "DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};\
-         QueueEndpoint=http://{}/{account};",
-        reachable(address)
+        "DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};\
+         QueueEndpoint={scheme}://{host}/{account};"
     )
+}
+
+/// A host and port that the certificate is for: the address if it can be, or else a name.
+fn secure_host(tls: &Tls, address: SocketAddr) -> String {
+    let address = reachable(address);
+    let facts = tls.facts();
+    if facts.addresses.contains(&address.ip()) {
+        return address.to_string();
+    }
+    let mut names = facts.names.iter();
+    let is_local = |name: &&String| *name == "localhost" && address.ip().is_loopback();
+    let name = names.clone().find(is_local);
+    match name.or_else(|| names.find(|name| !name.starts_with('*'))) {
+        Some(name) => format!("{name}:{}", address.port()),
+        None => address.to_string(),
+    }
 }
 
 /// An address that a client on this machine can use.
@@ -267,60 +328,4 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-/// Accepts connections on one listener until the server stops.
-struct Acceptor {
-    listener: TcpListener,
-    api: QueueApi,
-    stopping: watch::Receiver<bool>,
-}
-
-impl Acceptor {
-    async fn run(mut self) {
-        let mut serving = JoinSet::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = self.stopping.wait_for(|stopping| *stopping) => break,
-                Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                    if ended.is_err() {
-                        tracing::error!("serving a connection panicked; it was closed");
-                    }
-                    continue;
-                }
-            };
-            match accepted {
-                Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    // Out of memory or file descriptors: others must end first.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(self.listener);
-        while serving.join_next().await.is_some() {}
-    }
-
-    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-        // Without it, an answer can wait for the client's acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-        }
-        let api = self.api.clone();
-        let mut stopping = self.stopping.clone();
-        serving.spawn(async move {
-            let shutdown = async move {
-                // An error means that the sender is gone, and the server with it.
-                let _ = stopping.wait_for(|stopping| *stopping).await;
-            };
-            let origin = Origin {
-                peer,
-                is_secure: false,
-            };
-            api.serve_connection(stream, origin, shutdown).await;
-        });
-    }
 }

@@ -8,6 +8,12 @@ use serde::Deserialize;
 
 use crate::cli::ServeArgs;
 
+// Named, because a fuzz test compiles this file from elsewhere.
+#[path = "settings/tls.rs"]
+mod tls;
+
+pub(crate) use tls::{PlainHttp, SERVER_CERT, SERVER_KEY, TLS_DIR, TlsSettings};
+
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 
@@ -35,6 +41,7 @@ impl std::error::Error for SettingsError {}
 pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
+    pub(crate) tls: TlsSettings,
 }
 
 /// Where messages are kept.
@@ -52,6 +59,10 @@ struct Layer {
     ephemeral: Option<bool>,
     queue_listen: Option<Vec<String>>,
     allow_public_key: Option<bool>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_only: Option<bool>,
+    allow_plain_http: Option<bool>,
 }
 
 /// Reads an environment variable.
@@ -77,6 +88,7 @@ impl Settings {
             (&file, "the configuration file"),
         ];
         let place = place(&layers)?;
+        let tls = tls::complete(&layers, &place)?;
         let layers = [flags, environment, file];
         let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
         let listen = layers
@@ -91,10 +103,12 @@ impl Settings {
         let queue_listen = listen
             .iter()
             .map(|address| resolve(address, allow_public_key.unwrap_or(false)))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        tls.refuse_plain_beyond_loopback(&queue_listen)?;
         Ok(Self {
             place,
             queue_listen,
+            tls,
         })
     }
 }
@@ -106,6 +120,10 @@ impl Layer {
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
             allow_public_key: args.allow_public_key.then_some(true),
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
+            tls_only: args.tls_only.then_some(true),
+            allow_plain_http: args.allow_plain_http.then_some(true),
         }
     }
 
@@ -140,6 +158,10 @@ impl Layer {
             ephemeral: switch("KEW_EPHEMERAL")?,
             queue_listen: listen,
             allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
+            tls_cert: variable("KEW_TLS_CERT").map(PathBuf::from),
+            tls_key: variable("KEW_TLS_KEY").map(PathBuf::from),
+            tls_only: switch("KEW_TLS_ONLY")?,
+            allow_plain_http: switch("KEW_ALLOW_PLAIN_HTTP")?,
         })
     }
 }
@@ -261,8 +283,12 @@ mod tests {
             );
             let mut args = listen(&[address]);
             args.allow_public_key = true;
+            args.allow_plain_http = true;
             assert!(with(args, &[]).is_ok());
-            let allowed = [("KEW_ALLOW_PUBLIC_KEY", "true")];
+            let allowed = [
+                ("KEW_ALLOW_PUBLIC_KEY", "true"),
+                ("KEW_ALLOW_PLAIN_HTTP", "true"),
+            ];
             assert!(with(listen(&[address]), &allowed).is_ok());
         }
         let loopback = [
