@@ -33,9 +33,14 @@ fn init(args: &TlsInitArgs) -> Result<()> {
         .canonicalize()
         .with_context(|| format!("cannot use {}", dir.display()))?;
     let hosts = hosts(args, &dir)?;
-    let (authority, is_new) = match Authority::read(&dir.join(CA_CERT), &dir.join(CA_KEY))? {
-        Some(authority) if !args.force => (authority, false),
-        _ => (Authority::new(&hosts)?, true),
+    let kept = match args.force {
+        true => None,
+        false => Authority::read(&dir.join(CA_CERT), &dir.join(CA_KEY))?,
+    };
+    let is_new = kept.is_none();
+    let authority = match kept {
+        Some(authority) => authority,
+        None => Authority::new(&hosts)?,
     };
     let server = authority.issue(&hosts)?;
     if is_new {

@@ -16,3 +16,4 @@ mod power_cut;
 mod preload;
 mod repair;
 mod server;
+mod tls;
