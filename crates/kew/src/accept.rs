@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::settings::PlainHttp;
+use crate::settings::tls::PlainHttp;
 
 /// Accepts connections on one listener until the server stops.
 pub(crate) struct Acceptor {

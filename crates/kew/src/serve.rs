@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 
 use crate::accept::Acceptor;
 use crate::cli::{ServeArgs, print_line};
-use crate::settings::{Place, PlainHttp, Settings, SettingsError, TlsSettings};
+use crate::settings::tls::{PlainHttp, TlsSettings};
+use crate::settings::{Place, Settings, SettingsError};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);

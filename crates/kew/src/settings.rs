@@ -10,9 +10,9 @@ use crate::cli::ServeArgs;
 
 // Named, because a fuzz test compiles this file from elsewhere.
 #[path = "settings/tls.rs"]
-mod tls;
+pub(crate) mod tls;
 
-pub(crate) use tls::{PlainHttp, SERVER_CERT, SERVER_KEY, TLS_DIR, TlsSettings};
+use tls::TlsSettings;
 
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";

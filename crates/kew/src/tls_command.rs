@@ -11,7 +11,8 @@ use serde_json::json;
 
 use self::authority::{Authority, Host};
 use crate::cli::{TlsArgs, TlsCommand, TlsInitArgs, print_line};
-use crate::settings::{self, SERVER_CERT, SERVER_KEY, TLS_DIR};
+use crate::settings;
+use crate::settings::tls::{SERVER_CERT, SERVER_KEY, TLS_DIR};
 
 const CA_CERT: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
