@@ -68,7 +68,7 @@ fn connect_with(config: Arc<ClientConfig>, address: SocketAddr) -> Secure {
     StreamOwned::new(connection, dial(address))
 }
 
-/// Asks once and returns the answer's head.
+/// Asks once, and returns the answer's head after reading all of it.
 fn ask(stream: &mut (impl io::Read + io::Write)) -> io::Result<String> {
     stream.write_all(REQUEST)?;
     let mut answer = Vec::new();
@@ -77,7 +77,15 @@ fn ask(stream: &mut (impl io::Read + io::Write)) -> io::Result<String> {
         stream.read_exact(&mut byte)?;
         answer.push(byte[0]);
     }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    let head = String::from_utf8_lossy(&answer).into_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.parse())
+    });
+    let length = length.expect("a length").expect("a number");
+    stream.read_exact(&mut vec![0; length])?;
+    Ok(head)
 }
 
 fn check_served(stream: &mut (impl io::Read + io::Write)) {
