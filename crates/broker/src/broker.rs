@@ -80,7 +80,9 @@ impl From<&LogFailed> for Failure {
 /// A running broker. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Broker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    /// Held by whoever reads for metrics.
+    pub(crate) reading: Arc<tokio::sync::Mutex<()>>,
     threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
     failure: watch::Receiver<Option<Failure>>,
 }
@@ -96,6 +98,7 @@ impl Broker {
         let started = runner::start(storage, options, failed)?;
         let broker = Self {
             shared: started.shared,
+            reading: Arc::default(),
             threads: Arc::new(Mutex::new(started.threads)),
             failure,
         };

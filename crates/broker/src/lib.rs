@@ -7,6 +7,8 @@
 mod admission;
 mod broker;
 mod clock;
+mod metrics;
+mod overview;
 mod partition;
 mod repair;
 mod runner;

@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 use kew_engine::{
-    BodyLocation, Command, Decision, Event, Incarnation, Journal, Outcome, Refusal, Scope, State,
-    Timestamp, Turn,
+    BodyLocation, Command, Decision, Event, Incarnation, Journal, Outcome, Overview, Refusal,
+    Scope, State, Timestamp, Turn,
 };
 use kew_log::{
     AppendError, BatchBuilder, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions,
@@ -518,6 +518,16 @@ impl<T> Partition<T> {
     /// The state, for checkers and counts.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Reads queues for metrics, in at most `steps` steps: see [`State::overview`].
+    pub fn overview(&mut self, from: Option<Incarnation>, now: Timestamp, steps: u32) -> Overview {
+        self.state.overview(from, now, steps)
+    }
+
+    /// How many answers wait for the log.
+    pub fn answers_waiting(&self) -> usize {
+        self.waiters.count()
     }
 
     /// The log, for counts.

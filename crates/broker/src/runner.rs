@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kew_engine::{Command, Timestamp};
 use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::{oneshot, watch};
 
 use crate::broker::lock;
+use crate::metrics::Instruments;
+use crate::overview::{SliceRequest, slice_of};
 use crate::{
     Admission, Admitted, BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply,
     StartError, TurnEnd,
@@ -30,6 +32,7 @@ pub(crate) struct Shared {
     mailbox: Mutex<Mailbox>,
     mail: Condvar,
     out_of_space: AtomicBool,
+    pub(crate) instruments: Instruments,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,8 @@ struct Mailbox {
     admission: Admission,
     commands: VecDeque<(Ticket, Command)>,
     outcomes: Vec<JobOutcome>,
+    /// What metrics ask; there is one reader at a time.
+    slice: Option<SliceRequest>,
     /// A thread that had jobs is gone: its outcomes will never come.
     worker_is_gone: bool,
     /// The runner waits for mail: whoever brings some must wake it.
@@ -53,12 +58,13 @@ impl Shared {
     ) -> Result<(), Rejection> {
         let mut mailbox = lock(&self.mailbox);
         if mailbox.stop || mailbox.stopped {
+            self.instruments.refused_stopped.increment();
             return Err(Rejection::Stopped);
         }
-        let admitted = mailbox
-            .admission
-            .admit(&command)
-            .map_err(|_| Rejection::Busy)?;
+        let admitted = mailbox.admission.admit(&command).map_err(|_| {
+            self.instruments.refused_busy.increment();
+            Rejection::Busy
+        })?;
         mailbox.commands.push_back(((answer, admitted), command));
         self.wake(mailbox);
         Ok(())
@@ -70,6 +76,28 @@ impl Shared {
         if runner_waits {
             self.mail.notify_one();
         }
+    }
+
+    /// Has the runner read a slice for metrics. Whatever asked before is not answered any more.
+    pub(crate) fn request_slice(&self, request: SliceRequest) {
+        let mut mailbox = lock(&self.mailbox);
+        if !mailbox.stop && !mailbox.stopped {
+            mailbox.slice = Some(request);
+            self.wake(mailbox);
+        }
+    }
+
+    /// How many commands are under way, and how the partition is.
+    pub(crate) fn standing(&self) -> (usize, &'static str) {
+        let mailbox = lock(&self.mailbox);
+        let state = if mailbox.stop || mailbox.stopped {
+            "stopped"
+        } else if self.out_of_space.load(Ordering::Relaxed) {
+            "full"
+        } else {
+            "ready"
+        };
+        (mailbox.admission.commands(), state)
     }
 
     pub(crate) fn stop(&self) {
@@ -107,6 +135,7 @@ pub(crate) fn start(
     let secret = secret.try_into().expect("24 less 8 is 16");
     let reading = read_clocks();
     let wall = Timestamp::from_ms(reading.wall_us / 1000);
+    let began = Instant::now();
     let (partition, recovery) = Partition::open(&*storage, options.partition, salt, secret, wall)?;
     let clock = Clock::start(reading, partition.state().last_event_at());
     let shared = Arc::new(Shared {
@@ -114,6 +143,7 @@ pub(crate) fn start(
             admission: Admission::new(options.admission),
             commands: VecDeque::new(),
             outcomes: Vec::new(),
+            slice: None,
             worker_is_gone: false,
             runner_waits: false,
             stop: false,
@@ -121,6 +151,7 @@ pub(crate) fn start(
         }),
         mail: Condvar::new(),
         out_of_space: AtomicBool::new(false),
+        instruments: Instruments::new(began.elapsed(), &recovery, partition.state()),
     });
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
@@ -165,7 +196,12 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
     let _gone = TellIfGone(shared);
     for job in jobs {
+        let (kind, began) = (job.kind(), Instant::now());
         let outcome = job.run(storage);
+        if kind == JobKind::Snapshot {
+            let instruments = &shared.instruments;
+            instruments.note_snapshot(began.elapsed(), outcome.is_ok());
+        }
         let mut mailbox = lock(&shared.mailbox);
         mailbox.outcomes.push(outcome);
         shared.wake(mailbox);
@@ -214,6 +250,7 @@ impl Runner {
         while !stop && !self.partition.is_stopped() {
             stop = self.wait_for_mail();
             self.serve();
+            self.read_slice();
         }
         self.finish();
     }
@@ -222,9 +259,12 @@ impl Runner {
     fn serve(&mut self) {
         loop {
             let now = self.clock.now(read_clocks());
+            let waiting_before = self.waiting.len();
             let end = self
                 .partition
                 .turn(now, &mut self.waiting, &mut self.replies);
+            let decided = waiting_before - self.waiting.len();
+            self.shared.instruments.note_turn(decided);
             self.carry_out_jobs();
             self.answer();
             match end {
@@ -242,6 +282,17 @@ impl Runner {
             }
         }
         self.tell_space();
+    }
+
+    /// Answers what metrics ask, a bounded part at a time.
+    fn read_slice(&mut self) {
+        let request = lock(&self.shared.mailbox).slice.take();
+        if let Some(request) = request {
+            let now = self.clock.now(read_clocks());
+            let slice = slice_of(&mut self.partition, request.from, now);
+            // Whoever asked may have given up.
+            let _ = request.answer.send(slice);
+        }
     }
 
     /// Tells readiness, and whoever reads the logs, when the disk becomes full and when it is not any
@@ -276,7 +327,12 @@ impl Runner {
         while let Some(job) = self.partition.next_job() {
             let worker = match job.kind() {
                 JobKind::Commit => {
+                    let (size_bytes, began) = (job.commit_size_bytes(), Instant::now());
                     let outcome = job.run(self.storage.as_ref());
+                    if outcome.is_ok() {
+                        let instruments = &self.shared.instruments;
+                        instruments.note_commit(began.elapsed(), size_bytes);
+                    }
                     self.complete(outcome);
                     continue;
                 }
@@ -313,8 +369,11 @@ impl Runner {
         }
         {
             let mut mailbox = lock(&self.shared.mailbox);
-            for ((_, admitted), _) in &self.replies {
+            for ((_, admitted), reply) in &self.replies {
                 mailbox.admission.release(*admitted);
+                if matches!(reply, Err(Rejection::Busy)) {
+                    self.shared.instruments.refused_full.increment();
+                }
             }
         }
         for ((answer, _), reply) in self.replies.drain(..) {
@@ -328,7 +387,11 @@ impl Runner {
         let timeout = self.timeout();
         let shared = self.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
-        if mailbox.commands.is_empty() && mailbox.outcomes.is_empty() && !mailbox.stop {
+        if mailbox.commands.is_empty()
+            && mailbox.outcomes.is_empty()
+            && !mailbox.stop
+            && mailbox.slice.is_none()
+        {
             mailbox.runner_waits = true;
             let waited = shared
                 .mail
@@ -426,6 +489,7 @@ impl Drop for LastWill {
         mailbox.stopped = true;
         // Tickets that are dropped tell their holders that the partition has stopped.
         mailbox.commands.clear();
+        mailbox.slice = None;
         drop(mailbox);
         if thread::panicking() {
             self.failed.send_replace(Some(Failure::of_a_bug()));

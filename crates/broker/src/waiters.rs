@@ -47,6 +47,11 @@ impl<A> Waiters<A> {
         }
     }
 
+    /// How many answers wait.
+    pub(crate) fn count(&self) -> usize {
+        self.by_record.values().map(Vec::len).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_record.is_empty()
     }

@@ -16,6 +16,7 @@ use kew_planted::{Bug, is_planted};
 
 use crate::account::MESSAGE_OVERHEAD_BYTES;
 use crate::message::{Message, Placement};
+use crate::timed::Timed;
 use crate::{LeaseGeneration, SequenceNumber, Timestamp};
 
 /// How many sequence numbers share a run.
@@ -26,7 +27,7 @@ pub(crate) struct Backlog {
     runs: BTreeMap<u64, Run>,
     next: SequenceNumber,
     fresh_from: SequenceNumber,
-    timed: BTreeSet<(Timestamp, SequenceNumber)>,
+    timed: Timed,
     /// The earliest expiry of each run that has one, with the run's number.
     expiries: BTreeSet<(Timestamp, u64)>,
     count: u64,
@@ -76,7 +77,7 @@ impl Backlog {
             runs: BTreeMap::new(),
             next,
             fresh_from: next,
-            timed: BTreeSet::new(),
+            timed: Timed::default(),
             expiries: BTreeSet::new(),
             count: 0,
             size_bytes: 0,
@@ -231,10 +232,10 @@ impl Backlog {
             .map_or(self.next, |(number, _)| SequenceNumber::new(number));
     }
 
-    /// Removes the messages of a run whose time to live has passed at `at`.
-    pub(crate) fn expire_run(&mut self, number: u64, at: Timestamp) {
+    /// Removes the messages of a run whose time to live has passed at `at`, and says how many.
+    pub(crate) fn expire_run(&mut self, number: u64, at: Timestamp) -> u64 {
         let Some(run) = self.runs.get_mut(&number) else {
-            return;
+            return 0;
         };
         let expired: Vec<_> = run
             .messages()
@@ -251,9 +252,11 @@ impl Backlog {
         if run.expires_first != Timestamp::NEVER {
             self.expiries.insert((run.expires_first, number));
         }
+        let count = expired.len() as u64;
         for sequence_number in expired {
             self.remove(sequence_number);
         }
+        count
     }
 
     /// Removes every message below `before`.
@@ -358,6 +361,23 @@ impl Backlog {
     /// Every message, in the order of sequence numbers.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
         self.runs.values().flat_map(Run::messages)
+    }
+
+    /// Passes over what has shown by `now`, with at most `budget` steps; false if they ran out. Then
+    /// [`Backlog::hidden_count`] tells the number at `now`.
+    pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
+        self.timed.pass_shown(now, budget)
+    }
+
+    /// How many messages were leased or delayed beyond the time that was passed last.
+    pub(crate) fn hidden_count(&self) -> u64 {
+        self.timed.hidden_count()
+    }
+
+    /// The message that was sent first, expired or not.
+    pub(crate) fn oldest(&self) -> Option<&Message> {
+        let (_, run) = self.runs.first_key_value()?;
+        run.messages().next().map(|(_, message)| message)
     }
 
     /// Whether there is a message of that number, expired or not.

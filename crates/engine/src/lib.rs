@@ -19,6 +19,7 @@ mod message;
 mod metadata;
 mod name;
 mod outcome;
+mod overview;
 mod policy;
 mod profile;
 mod repair;
@@ -26,6 +27,7 @@ mod snapshot;
 mod state;
 mod tick;
 mod time;
+mod timed;
 mod token;
 
 pub use account::{
@@ -44,6 +46,7 @@ pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
     SentMessage,
 };
+pub use overview::{Overview, QueueOverview};
 pub use policy::{AccessPolicies, AccessPolicy, InvalidAccessPolicies, PolicyTime};
 pub use repair::StoredMessage;
 pub use state::State;

@@ -8,6 +8,7 @@ use kew_planted::{Bug, is_planted};
 
 use crate::entity::Entity;
 use crate::message::{Message, Placement};
+use crate::overview::Tally;
 use crate::token::TokenCipher;
 use crate::{
     AccountRecord, AccountUsage, BodyLocation, EntityName, Event, Fact, Incarnation,
@@ -32,6 +33,8 @@ pub struct State {
     /// What each account with queues uses, whether or not it was put.
     pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
     pub(crate) service_properties: BTreeMap<(Service, Arc<str>), Bytes>,
+    /// How many messages have expired, for metrics.
+    pub(crate) expired: Tally,
 }
 
 impl Default for State {
@@ -53,6 +56,7 @@ impl State {
             accounts: BTreeMap::new(),
             usage: BTreeMap::new(),
             service_properties: BTreeMap::new(),
+            expired: Tally::default(),
         }
     }
 
@@ -158,7 +162,7 @@ impl State {
             }
             Fact::RunExpired { queue, run } => {
                 if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity.backlog.expire_run(run, at);
+                    self.expired.add(entity.backlog.expire_run(run, at));
                 }
             }
             Fact::QueuePoliciesSet { queue, policies } => {

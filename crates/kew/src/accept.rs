@@ -12,9 +12,19 @@ use tokio::task::JoinSet;
 
 use crate::settings::tls::PlainHttp;
 
+/// What a listener serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Queue Storage.
+    Queue,
+    /// Metrics and health alone, without TLS.
+    Operator,
+}
+
 /// Accepts connections on one listener until the server stops.
 pub(crate) struct Acceptor {
     pub(crate) listener: TcpListener,
+    pub(crate) role: Role,
     pub(crate) api: QueueApi,
     pub(crate) door: Door,
     pub(crate) plain: PlainHttp,
@@ -53,6 +63,14 @@ impl Acceptor {
         // Without it, an answer can wait for the client's acknowledgement of the one before.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
+        }
+        if matches!(self.role, Role::Operator) {
+            let (api, mut stopping) = (self.api.clone(), self.stopping.clone());
+            serving.spawn(async move {
+                api.serve_operator_connection(stream, stopped(&mut stopping))
+                    .await;
+            });
+            return;
         }
         let connection = Connection {
             api: self.api.clone(),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::queue_args::QueueArgs;
+
 /// A durable message service that speaks Azure Queue Storage.
 ///
 /// Without a command it serves.
@@ -30,6 +32,20 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
     DiskTest(DiskTestArgs),
+    /// Use queues: of this server, of the service in the cloud, or of an emulator.
+    ///
+    /// Without --connection-string and its environment variables it asks the well-known account at
+    /// 127.0.0.1:10001, where kew serve serves by default. Durations are a number with ms, s, m, h or d;
+    /// a number alone is seconds.
+    ///
+    /// Exits with 0 if it was done, 1 if the service refused or there is no such queue or message, 2 if
+    /// the command line cannot be meant, and 3 if nobody answered, not in time, or the service was too busy.
+    /// Results go to standard output; errors, notes and progress to standard error.
+    Queue(QueueArgs),
+    /// Print the completions for a shell, to be read by it.
+    Completions(CompletionsArgs),
+    /// Write manual pages, one for each command.
+    Man(ManArgs),
 }
 
 /// The settings of `kew serve`. A flag comes before its environment variable, and that before the
@@ -77,8 +93,30 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) allow_plain_http: bool,
 
+    /// Where to serve metrics and health to anybody who asks; repeatable, and in the environment
+    /// separated by commas. Metrics name accounts and queues and need no credential. Clients on this
+    /// machine find /metrics on the other listeners, too [env: KEW_METRICS_LISTEN] [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics_listen: Vec<String>,
+
+    /// How many queues have metrics of their own, 0 to 10000: those with the most messages; the
+    /// others are added up [env: KEW_METRICS_QUEUES] [default: 100]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) metrics_queues: Option<u64>,
+
+    /// Log in lines for people (text) or for programs (json) [env: KEW_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "text|json")]
+    pub(crate) log_format: Option<String>,
+
+    /// Log requests that take as long as this, in milliseconds, 1 to 3600000
+    /// [env: KEW_SLOW_REQUEST] [default: none]
+    #[arg(long, value_name = "MS")]
+    pub(crate) slow_request: Option<u64>,
+
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
-    /// tls_cert, tls_key, tls_only, allow_plain_http [env: KEW_CONFIG]
+    /// tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen, metrics_queues, log_format,
+    /// slow_request
+    /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -194,6 +232,18 @@ pub(crate) struct DiskTestArgs {
     /// How long to measure each size, in seconds, 1 to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) seconds: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell, for example: source <(kew completions bash)
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory to write them to; it must be there
+    pub(crate) dir: PathBuf,
 }
 
 /// Prints a line on standard output. Nobody reading it is no reason to fail.

@@ -2,8 +2,13 @@
 
 mod accept;
 mod cli;
+mod completions;
 mod disk_test;
 mod log_command;
+mod logs;
+mod queue_args;
+mod queue_command;
+mod queue_values;
 mod serve;
 mod settings;
 mod tls_command;
@@ -24,6 +29,9 @@ fn main() -> ExitCode {
         Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
+        Some(Command::Queue(args)) => return queue_command::run(&args),
+        Some(Command::Completions(args)) => completions::run(&args),
+        Some(Command::Man(args)) => completions::write_manual(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

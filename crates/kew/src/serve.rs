@@ -1,6 +1,5 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +8,23 @@ use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, OperatorOptions, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::accept::Acceptor;
+use crate::accept::{Acceptor, Role};
 use crate::cli::{ServeArgs, print_line};
 use crate::settings::tls::{PlainHttp, TlsSettings};
-use crate::settings::{Place, Settings, SettingsError};
+use crate::settings::{Place, Settings};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: ServeArgs) -> Result<()> {
     let settings = Settings::from_args(args)?;
-    init_logs()?;
+    crate::logs::init(settings.observing.log_format)?;
     let open_files_max = raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -61,20 +60,6 @@ fn raise_open_files() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// Logs go to standard error; `KEW_LOG` filters them (for example `warn` or `kew_broker=debug`).
-fn init_logs() -> Result<()> {
-    let wanted = std::env::var("KEW_LOG").unwrap_or_else(|_| "info".into());
-    let filter = tracing_subscriber::EnvFilter::try_new(&wanted)
-        .map_err(|error| SettingsError::of_variable("KEW_LOG", &wanted, &error))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    Ok(())
-}
-
 async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     // Signals that come while the log is being recovered stop the server right after.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
@@ -88,7 +73,10 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     };
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
-    let sockets = bind(&settings.queue_listen)?;
+    let sockets = Sockets {
+        queue: bind(&settings.queue_listen, QUEUE_LISTEN)?,
+        metrics: bind(&settings.observing.metrics_listen, METRICS_LISTEN)?,
+    };
     let tls = open_tls(&settings.tls)?;
     let (_data_dir, storage) = open_storage(&settings.place)?;
     let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
@@ -175,8 +163,20 @@ fn log_recovery(place: &Place, recovery: &Recovery) {
     }
 }
 
+/// The flags that name listeners.
+const QUEUE_LISTEN: &str = "--queue-listen";
+const METRICS_LISTEN: &str = "--metrics-listen";
+
+type Bound = Vec<(SocketAddr, TcpSocket)>;
+
+/// The ports that were taken.
+struct Sockets {
+    queue: Bound,
+    metrics: Bound,
+}
+
 /// Takes the ports without opening them.
-fn bind(addresses: &[SocketAddr]) -> Result<Vec<(SocketAddr, TcpSocket)>> {
+fn bind(addresses: &[SocketAddr], flag: &str) -> Result<Bound> {
     let bind_one = |address: &SocketAddr| {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -189,12 +189,23 @@ fn bind(addresses: &[SocketAddr]) -> Result<Vec<(SocketAddr, TcpSocket)>> {
     };
     addresses
         .iter()
-        .map(|address| bind_one(address).with_context(|| cannot_listen(*address)))
+        .map(|address| bind_one(address).with_context(|| cannot_listen(*address, flag)))
         .collect()
 }
 
-fn cannot_listen(address: SocketAddr) -> String {
-    format!("cannot listen on {address} (--queue-listen)")
+fn cannot_listen(address: SocketAddr, flag: &str) -> String {
+    format!("cannot listen on {address} ({flag})")
+}
+
+/// Opens ports that were taken.
+fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
+    let sockets = sockets.into_iter();
+    sockets
+        .map(|(address, socket)| {
+            let listener = socket.listen(BACKLOG);
+            listener.with_context(|| cannot_listen(address, flag))
+        })
+        .collect()
 }
 
 /// How many connections the kernel keeps that were not accepted yet.
@@ -203,13 +214,14 @@ const BACKLOG: u32 = 1024;
 async fn serve_until_stopped(
     settings: &Settings,
     open_files_max: u64,
-    sockets: Vec<(SocketAddr, TcpSocket)>,
+    sockets: Sockets,
     tls: Option<Arc<Tls>>,
     broker: &Broker,
     signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
     let mut options = QueueApiOptions {
         accounts: Accounts::well_known(),
+        operator: operator_options(settings),
         ..QueueApiOptions::default()
     };
     let for_connections = open_files_max
@@ -223,21 +235,22 @@ async fn serve_until_stopped(
         options.limits.connections_max = for_connections;
     }
     let api = QueueApi::new(broker.clone(), options);
-    let mut listeners = Vec::new();
-    for (address, socket) in sockets {
-        let listener = socket
-            .listen(BACKLOG)
-            .with_context(|| cannot_listen(address))?;
-        listeners.push(listener);
-    }
-    announce(&listeners, settings, tls.as_deref())?;
+    let listeners = open(sockets.queue, QUEUE_LISTEN)?;
+    let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
+    announce(&listeners, &metrics_listeners, settings, tls.as_deref())?;
 
     let door = Door::new(tls, DoorLimits::default());
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    for listener in listeners {
+    let queue = listeners
+        .into_iter()
+        .map(|listener| (listener, Role::Queue));
+    let metrics = metrics_listeners.into_iter();
+    let metrics = metrics.map(|listener| (listener, Role::Operator));
+    for (listener, role) in queue.chain(metrics) {
         let acceptor = Acceptor {
             listener,
+            role,
             api: api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
@@ -263,8 +276,26 @@ async fn serve_until_stopped(
     result
 }
 
+fn operator_options(settings: &Settings) -> OperatorOptions {
+    let observing = &settings.observing;
+    OperatorOptions {
+        metrics_queues_max: observing.metrics_queues,
+        slow_request: observing.slow_request,
+        data_dir: match &settings.place {
+            Place::Memory => None,
+            Place::Directory(path) => Some(path.clone()),
+        },
+        ..OperatorOptions::default()
+    }
+}
+
 /// Says where the server is, in lines that a shell can read and in words for a person.
-fn announce(listeners: &[TcpListener], settings: &Settings, tls: Option<&Tls>) -> Result<()> {
+fn announce(
+    listeners: &[TcpListener],
+    metrics: &[TcpListener],
+    settings: &Settings,
+    tls: Option<&Tls>,
+) -> Result<()> {
     let mut first = None;
     for listener in listeners {
         let address = listener
@@ -290,6 +321,12 @@ fn announce(listeners: &[TcpListener], settings: &Settings, tls: Option<&Tls>) -
             if tls.is_some() { " with TLS" } else { "" },
             describe(&settings.place)
         );
+    }
+    for listener in metrics {
+        let address = listener
+            .local_addr()
+            .context("cannot read a listener's address")?;
+        print_line(&format!("KEW_METRICS_LISTEN={address}"));
     }
     print_line("KEW_READY=1");
     Ok(())

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
+use observing::Observing;
+
+#[path = "observing.rs"]
+pub(crate) mod observing;
 
 // Named, because a fuzz test compiles this file from elsewhere.
 #[path = "settings/tls.rs"]
@@ -42,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
     pub(crate) tls: TlsSettings,
+    pub(crate) observing: Observing,
 }
 
 /// Where messages are kept.
@@ -63,6 +68,10 @@ struct Layer {
     tls_key: Option<PathBuf>,
     tls_only: Option<bool>,
     allow_plain_http: Option<bool>,
+    metrics_listen: Option<Vec<String>>,
+    metrics_queues: Option<u64>,
+    log_format: Option<String>,
+    slow_request: Option<u64>,
 }
 
 /// Reads an environment variable.
@@ -90,6 +99,7 @@ impl Settings {
         let place = place(&layers)?;
         let tls = tls::complete(&layers, &place)?;
         let layers = [flags, environment, file];
+        let observing = Observing::of_layers(&layers)?;
         let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
         let listen = layers
             .into_iter()
@@ -109,6 +119,7 @@ impl Settings {
             place,
             queue_listen,
             tls,
+            observing,
         })
     }
 }
@@ -124,6 +135,10 @@ impl Layer {
             tls_key: args.tls_key,
             tls_only: args.tls_only.then_some(true),
             allow_plain_http: args.allow_plain_http.then_some(true),
+            metrics_listen: (!args.metrics_listen.is_empty()).then_some(args.metrics_listen),
+            metrics_queues: args.metrics_queues,
+            log_format: args.log_format,
+            slow_request: args.slow_request,
         }
     }
 
@@ -140,19 +155,17 @@ impl Layer {
                 ))),
             }
         };
-        let listen = match variable("KEW_QUEUE_LISTEN") {
-            Some(list) => {
-                let list = list.into_string().map_err(|list| {
-                    SettingsError(format!("KEW_QUEUE_LISTEN is {list:?}, which is not text"))
-                })?;
-                Some(
-                    list.split(',')
-                        .map(|address| address.trim().to_owned())
-                        .collect(),
-                )
-            }
-            None => None,
+        let number = |name: &str| {
+            let Some(value) = variable(name) else {
+                return Ok(None);
+            };
+            let number = value.to_str().and_then(|value| value.parse().ok());
+            number.map(Some).ok_or_else(|| {
+                SettingsError(format!("{name} is {value:?}, and must be a whole number"))
+            })
         };
+        let listen = addresses("KEW_QUEUE_LISTEN", variable)?;
+        let metrics_listen = addresses("KEW_METRICS_LISTEN", variable)?;
         Ok(Self {
             data_dir: variable("KEW_DATA_DIR").map(PathBuf::from),
             ephemeral: switch("KEW_EPHEMERAL")?,
@@ -162,8 +175,27 @@ impl Layer {
             tls_key: variable("KEW_TLS_KEY").map(PathBuf::from),
             tls_only: switch("KEW_TLS_ONLY")?,
             allow_plain_http: switch("KEW_ALLOW_PLAIN_HTTP")?,
+            metrics_listen,
+            metrics_queues: number("KEW_METRICS_QUEUES")?,
+            log_format: text("KEW_LOG_FORMAT", variable)?,
+            slow_request: number("KEW_SLOW_REQUEST")?,
         })
     }
+}
+
+/// The text of a variable.
+fn text(name: &str, variable: Variable<'_>) -> Result<Option<String>, SettingsError> {
+    let text = variable(name).map(OsString::into_string).transpose();
+    text.map_err(|value| SettingsError(format!("{name} is {value:?}, which is not text")))
+}
+
+/// The addresses in a variable, separated by commas.
+fn addresses(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, SettingsError> {
+    let list = text(name, variable)?;
+    Ok(list.map(|list| {
+        let addresses = list.split(',');
+        addresses.map(|address| address.trim().to_owned()).collect()
+    }))
 }
 
 /// Where the first place that says anything about it wants the messages.
@@ -211,18 +243,7 @@ pub(crate) fn data_dir_or_default(chosen: Option<PathBuf>) -> Result<PathBuf, Se
 
 /// The address of a listener: an IP address or `localhost`, and a port.
 fn resolve(address: &str, allow_public_key: bool) -> Result<SocketAddr, SettingsError> {
-    let wrong = || {
-        SettingsError(format!(
-            "listen address {address:?} is not of the form ADDR:PORT, such as {QUEUE_LISTEN_DEFAULT} or [::1]:10001"
-        ))
-    };
-    let resolved = match address.strip_prefix("localhost:") {
-        Some(port) => {
-            let port: u16 = port.parse().map_err(|_| wrong())?;
-            SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port))
-        }
-        None => address.parse().map_err(|_| wrong())?,
-    };
+    let resolved = parse_address(address)?;
     if !is_loopback(resolved.ip()) && !allow_public_key {
         return Err(SettingsError(format!(
             "listen address {address} can be reached from other machines, and the key of the account \
@@ -230,6 +251,22 @@ fn resolve(address: &str, allow_public_key: bool) -> Result<SocketAddr, Settings
         )));
     }
     Ok(resolved)
+}
+
+/// An IP address or `localhost`, and a port.
+pub(super) fn parse_address(address: &str) -> Result<SocketAddr, SettingsError> {
+    let wrong = || {
+        SettingsError(format!(
+            "listen address {address:?} is not of the form ADDR:PORT, such as {QUEUE_LISTEN_DEFAULT} or [::1]:10001"
+        ))
+    };
+    match address.strip_prefix("localhost:") {
+        Some(port) => {
+            let port: u16 = port.parse().map_err(|_| wrong())?;
+            Ok(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)))
+        }
+        None => address.parse().map_err(|_| wrong()),
+    }
 }
 
 fn is_loopback(address: IpAddr) -> bool {

@@ -52,6 +52,17 @@ impl Job {
         }
     }
 
+    /// How many bytes a commit writes; 0 for other jobs. For metrics.
+    pub fn commit_size_bytes(&self) -> u64 {
+        match &self.0 {
+            Task::Commit(commit) => {
+                let writes = commit.writes.iter();
+                writes.map(|write| write.record.len() as u64).sum()
+            }
+            Task::Prepare(_) | Task::Snapshot(_) | Task::Retire(_) | Task::Ballast(_) => 0,
+        }
+    }
+
     /// Does it. `storage` is the one that the log was opened with.
     pub fn run(self, storage: &dyn Storage) -> JobOutcome {
         JobOutcome(match self.0 {
@@ -80,6 +91,19 @@ pub(crate) enum Outcome {
     Snapshot(WrittenSnapshot),
     Retire(Result<Vec<Recycled>, IoFailure>),
     Ballast(Result<(), MakeError>),
+}
+
+impl JobOutcome {
+    /// Whether the job did what it was to do. For metrics.
+    pub fn is_ok(&self) -> bool {
+        match &self.0 {
+            Outcome::Commit(result) => result.is_ok(),
+            Outcome::Prepare(result) => result.is_ok(),
+            Outcome::Snapshot(written) => written.result.is_ok(),
+            Outcome::Retire(result) => result.is_ok(),
+            Outcome::Ballast(result) => result.is_ok(),
+        }
+    }
 }
 
 impl fmt::Debug for JobOutcome {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -19,6 +19,9 @@ use crate::budget::Budget;
 use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
+use crate::metrics::{Asked, Instruments};
+use crate::observe::{BusyLog, Seen};
+use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
 use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
@@ -41,6 +44,8 @@ pub struct QueueApiOptions {
     pub limits: Limits,
     /// The clock that the dates of requests are compared with.
     pub clock: WallClock,
+    /// What operators are shown.
+    pub operator: OperatorOptions,
 }
 
 impl Default for QueueApiOptions {
@@ -50,6 +55,7 @@ impl Default for QueueApiOptions {
             accounts: Accounts::default(),
             limits: Limits::default(),
             clock: Arc::new(SystemTime::now),
+            operator: OperatorOptions::default(),
         }
     }
 }
@@ -74,6 +80,11 @@ pub(crate) struct Shared {
     request_ids: RequestIds,
     /// A permit for each connection that may be open.
     pub(crate) connections: Semaphore,
+    pub(crate) operator: OperatorOptions,
+    pub(crate) instruments: Instruments,
+    pub(crate) busy_log: BusyLog,
+    /// What bounds those who ask for metrics.
+    pub(crate) bounds: operator::Bounds,
 }
 
 /// An answer, and what its connection must know.
@@ -85,6 +96,22 @@ pub(crate) struct Answered {
     pub(crate) is_authentic: bool,
     /// How the names of metadata in the answer's head are to be spelled.
     pub(crate) spellings: Spellings,
+    /// For metrics and logs.
+    pub(crate) seen: Seen,
+}
+
+impl Answered {
+    fn having_seen(mut self, seen: Seen) -> Self {
+        self.seen = seen;
+        self
+    }
+
+    fn asked(self, asked: Asked) -> Self {
+        self.having_seen(Seen {
+            asked,
+            body_bytes: 0,
+        })
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -103,6 +130,7 @@ impl QueueApi {
             accounts,
             limits,
             clock,
+            operator,
         } = options;
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
@@ -113,16 +141,16 @@ impl QueueApi {
             clock,
             request_ids: RequestIds::new(),
             connections: Semaphore::new(connections_max),
+            operator,
+            instruments: Instruments::new(),
+            busy_log: BusyLog::default(),
+            bounds: operator::Bounds::default(),
         }))
     }
 
     /// How many connections are open.
     pub fn connection_count(&self) -> usize {
-        let shared = &self.0;
-        shared
-            .limits
-            .connections_max
-            .saturating_sub(shared.connections.available_permits())
+        self.0.connection_count()
     }
 }
 
@@ -131,12 +159,17 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Answers a request. There is an answer to every one.
+    pub(crate) fn connection_count(&self) -> usize {
+        let free = self.connections.available_permits();
+        self.limits.connections_max.saturating_sub(free)
+    }
+
+    /// Answers a request, and takes note of it. There is an answer to every one.
     ///
     /// `heard` is how its head spells the names of metadata. Nothing was heard of a head if it is not
     /// certain where the request ends.
     pub(crate) async fn answer<B>(
-        &self,
+        self: &Arc<Self>,
         origin: &Origin,
         request: hyper::Request<B>,
         heard: Option<Spellings>,
@@ -144,25 +177,49 @@ impl Shared {
     where
         B: Body<Data = Bytes> + Unpin,
     {
+        let began = Instant::now();
         let (head, body) = request.into_parts();
+        let answered = self.answer_to(origin, &head, body, heard).await;
+        self.observe(origin, &head, &answered, began.elapsed());
+        answered
+    }
+
+    async fn answer_to<B>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        head: &Parts,
+        body: B,
+        heard: Option<Spellings>,
+    ) -> Answered
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let Some(heard) = heard else {
             let error = Error::InvalidInput;
-            let reply = self.explain(self.envelope(&head), &error, &head.method);
+            let reply = self.explain(self.envelope(head), &error, &head.method);
             return reply.into_answered(Connection::Spent, false);
         };
-        if let Some(reply) = health::answer(&self.broker, &head) {
+        if let Some(reply) = health::answer(&self.broker, head) {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
-            return reply.into_answered(connection, false);
+            return reply.into_answered(connection, false).asked(Asked::Health);
         }
-        let envelope = self.envelope(&head);
-        match Request::admit(self, origin, &head, &heard) {
+        if let Some(reply) = operator::answer(self, origin, head).await {
+            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            return reply.into_answered(connection, false).asked(Asked::Metrics);
+        }
+        let envelope = self.envelope(head);
+        match Request::admit(self, origin, head, &heard) {
             Ok(request) => {
                 let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
+                let seen = Seen {
+                    asked: Asked::Operation(request.operation),
+                    body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
+                };
                 let reply = match operation::run(&request, read.result).await {
                     Ok(reply) => envelope.seal(reply),
                     Err(error) => self.explain(envelope, &error, &head.method),
                 };
-                reply.into_answered(read.connection, true)
+                reply.into_answered(read.connection, true).having_seen(seen)
             }
             Err(Refused {
                 error,
@@ -170,7 +227,10 @@ impl Shared {
             }) => {
                 let connection = body::refuse(body, &head.headers, &self.limits).await;
                 let reply = self.explain(envelope, &error, &head.method);
-                reply.into_answered(connection, is_authentic)
+                let seen = self.seen_of_refused(head);
+                reply
+                    .into_answered(connection, is_authentic)
+                    .having_seen(seen)
             }
         }
     }
@@ -181,17 +241,6 @@ impl Shared {
     }
 
     fn explain(&self, envelope: Envelope, error: &Error, method: &Method) -> Reply {
-        let wire = error.wire();
-        if wire.status.is_server_error() {
-            let request_id = String::from_utf8_lossy(&envelope.request_id).into_owned();
-            match error {
-                Error::InternalError => {
-                    tracing::warn!(code = wire.code, request_id, "request failed");
-                }
-                // A server that is busy has better things to do than to say so each time.
-                _ => tracing::debug!(code = wire.code, request_id, "request failed"),
-            }
-        }
         envelope.seal_error(error, method == Method::HEAD, self.now())
     }
 

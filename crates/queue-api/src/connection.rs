@@ -31,6 +31,7 @@ use crate::api::{Answered, QueueApi, Shared};
 use crate::body::Connection;
 use crate::limits::Limits;
 use crate::listener::Listener;
+use crate::metrics::Overdue;
 use crate::origin::Origin;
 use crate::spelling::Spellings;
 
@@ -66,6 +67,7 @@ impl QueueApi {
     /// For a listener that has work with a connection before it is served.
     pub fn admit(&self) -> Option<ConnectionPermit> {
         self.0.connections.try_acquire().ok()?.forget();
+        self.0.instruments.accepted.increment();
         Some(ConnectionPermit(Arc::clone(&self.0)))
     }
 
@@ -75,6 +77,7 @@ impl QueueApi {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         tracing::debug!(peer = %origin.peer, "connection turned away: too many are open");
+        self.0.instruments.turned_away.increment();
         let answer = self.0.busy();
         say_farewell(io, answer.to_bytes(self.0.now())).await;
     }
@@ -135,6 +138,7 @@ impl QueueApi {
                 biased;
                 result = &mut connection => {
                     if let Err(error) = result {
+                        shared.instruments.broken.increment();
                         tracing::debug!(%peer, %error, "connection failed");
                     }
                     return;
@@ -147,6 +151,7 @@ impl QueueApi {
                     let (next, now) = (activity.deadline(limits), Instant::now());
                     if next <= now {
                         tracing::debug!(%peer, phase = ?activity.phase(), "connection timed out");
+                        shared.instruments.note_overdue(activity.overdue());
                         return;
                     }
                     // A head that begins meanwhile has less time than idling has.
@@ -251,6 +256,16 @@ impl Activity {
             0 => Phase::Head,
             1 => Phase::Answering,
             _ => Phase::Idle,
+        }
+    }
+
+    /// What was waited for in vain.
+    fn overdue(&self) -> Overdue {
+        match self.phase() {
+            Phase::Head => Overdue::Head,
+            Phase::Answering => Overdue::Answer,
+            Phase::Idle if self.is_writing.load(Ordering::Relaxed) => Overdue::Answer,
+            Phase::Idle => Overdue::Idle,
         }
     }
 

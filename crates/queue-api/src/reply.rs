@@ -16,6 +16,8 @@ use crate::body::Connection;
 use crate::budget::Share;
 use crate::date;
 use crate::error::Error;
+use crate::metrics::Asked;
+use crate::observe::Seen;
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
 use crate::xml::write::{DECLARATION, put_element};
@@ -84,6 +86,14 @@ impl Reply {
         reply
     }
 
+    pub(crate) fn page(content_type: &'static str, page: Bytes) -> Self {
+        let mut reply = Self::empty(StatusCode::OK);
+        let content_type = HeaderValue::from_static(content_type);
+        reply.headers.insert(CONTENT_TYPE, content_type);
+        reply.body = page;
+        reply
+    }
+
     pub(crate) fn with_no_cache(mut self) -> Self {
         self.headers.insert(CACHE_CONTROL, NO_CACHE);
         self
@@ -129,6 +139,10 @@ impl Reply {
             connection,
             is_authentic,
             spellings: self.spellings,
+            seen: Seen {
+                asked: Asked::Unknown,
+                body_bytes: 0,
+            },
         }
     }
 }

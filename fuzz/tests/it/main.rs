@@ -15,6 +15,10 @@ mod files;
     reason = "of the binary's source, only what reads the settings is used"
 )]
 mod cli;
+#[path = "../../../crates/kew/src/queue_args.rs"]
+mod queue_args;
+#[path = "../../../crates/kew/src/queue_values.rs"]
+mod queue_values;
 #[path = "../../../crates/kew/src/settings.rs"]
 #[expect(
     dead_code,

@@ -59,7 +59,7 @@ impl Backlog {
             .filter(|(_, message)| message.placement == Placement::Timed)
             .map(|(number, message)| (message.visible_at, *number))
             .collect();
-        assert_eq!(self.timed, timed);
+        assert!(self.timed.iter().eq(&timed));
         for (number, run) in &self.runs {
             let is_fresh = |message: &Message| message.placement == Placement::Fresh;
             let fresh = run.messages().filter(|(_, message)| is_fresh(message));

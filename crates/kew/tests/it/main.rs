@@ -3,6 +3,7 @@
 //! Every wait has a limit, every port is chosen by the system, and every server that a test starts
 //! dies with the test.
 
+mod client;
 mod clock_jump;
 mod command_line;
 mod connections;
@@ -12,8 +13,11 @@ mod kill;
 mod lifecycle;
 mod load;
 mod memory_limit;
+mod observe;
 mod power_cut;
 mod preload;
+mod queue_command;
+mod queue_command_errors;
 mod repair;
 mod server;
 mod tls;

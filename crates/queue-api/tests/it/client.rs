@@ -1,7 +1,6 @@
 //! A client that speaks bytes and signs by itself: it shares no code with what it tests.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::hmac;
@@ -44,7 +43,7 @@ impl Door {
             QueueApiOptions {
                 accounts: Accounts::well_known(),
                 limits,
-                clock: Arc::new(SystemTime::now),
+                ..QueueApiOptions::default()
             },
         )
     }
@@ -79,11 +78,32 @@ impl Door {
         Wire::new(ours.unwrap())
     }
 
+    /// A connection from another address than this machine's own.
+    pub(crate) fn connect_from(&self, peer: SocketAddr) -> Wire {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        self.serve_from(theirs, peer);
+        Wire::new(ours)
+    }
+
+    /// A connection to a listener for operators.
+    pub(crate) fn connect_operator(&self) -> Wire {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let api = self.api.clone();
+        tokio::spawn(async move {
+            api.serve_operator_connection(theirs, std::future::pending::<()>())
+                .await;
+        });
+        Wire::new(ours)
+    }
+
     fn serve(&self, stream: impl Stream) {
+        self.serve_from(stream, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+    }
+
+    fn serve_from(&self, stream: impl Stream, peer: SocketAddr) {
         let api = self.api.clone();
         let mut shutdown = self.shutdown.subscribe();
         tokio::spawn(async move {
-            let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
             let shutdown = async move {
                 // A door that is dropped does not close its connections.
                 if shutdown.wait_for(|down| *down).await.is_err() {
@@ -191,6 +211,11 @@ impl Wire {
     /// ahead while the test waits.
     pub(crate) async fn is_closed_at_last(&mut self) -> bool {
         self.closes_within(Duration::from_secs(3600)).await
+    }
+
+    /// Whether the server closes the connection before anything is asked.
+    pub(crate) async fn closes_soon(&mut self) -> bool {
+        self.closes_within(Duration::from_millis(100)).await
     }
 
     async fn closes_within(&mut self, limit: Duration) -> bool {

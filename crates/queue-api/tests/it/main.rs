@@ -6,6 +6,7 @@ mod auth;
 mod client;
 mod http;
 mod messages;
+mod metrics;
 mod overload;
 mod queues;
 mod smuggling;

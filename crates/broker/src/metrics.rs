@@ -1,0 +1,330 @@
+//! What a partition counts, and the metrics made of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kew_engine::State;
+use kew_log::Recovery;
+use kew_metrics::{Counter, Family, Histogram, Scale, Unit};
+
+use crate::Broker;
+use crate::overview::{Queues, Status};
+
+/// Upper bounds of how many commands share a batch.
+const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
+
+/// The states of a partition. A partition that has failed is stopped.
+const STATES: [&str; 3] = ["ready", "full", "stopped"];
+
+/// What the runner and its threads write, each in a few atomic additions.
+#[derive(Debug)]
+pub(crate) struct Instruments {
+    commit: Histogram,
+    batch_bytes: Histogram,
+    batch_commands: Histogram,
+    appended_bytes: Counter,
+    turns: Counter,
+    snapshot: Histogram,
+    snapshots_failed: Counter,
+    /// Milliseconds since 1970-01-01 UTC; 0 for never.
+    snapshot_at_ms: AtomicU64,
+    pub(crate) refused_busy: Counter,
+    pub(crate) refused_full: Counter,
+    pub(crate) refused_stopped: Counter,
+    recovery: Duration,
+    recovery_events: u64,
+    /// Messages that the recovery saw expire: they were counted before.
+    expired_before: u64,
+}
+
+impl Instruments {
+    pub(crate) fn new(took: Duration, recovery: &Recovery, recovered: &State) -> Self {
+        Self {
+            commit: Histogram::of_latencies(),
+            batch_bytes: Histogram::of_sizes(),
+            batch_commands: Histogram::new(&COMMANDS, Scale::Plain),
+            appended_bytes: Counter::new(),
+            turns: Counter::new(),
+            snapshot: Histogram::of_latencies(),
+            snapshots_failed: Counter::new(),
+            snapshot_at_ms: AtomicU64::new(0),
+            refused_busy: Counter::new(),
+            refused_full: Counter::new(),
+            refused_stopped: Counter::new(),
+            recovery: took,
+            recovery_events: recovery.events_replayed,
+            expired_before: recovered.expired_count(),
+        }
+    }
+
+    pub(crate) fn note_turn(&self, commands: usize) {
+        self.turns.increment();
+        if commands > 0 {
+            self.batch_commands.observe(commands as u64);
+        }
+    }
+
+    pub(crate) fn note_commit(&self, took: Duration, size_bytes: u64) {
+        self.commit.observe_duration(took);
+        self.batch_bytes.observe(size_bytes);
+        self.appended_bytes.add(size_bytes);
+    }
+
+    pub(crate) fn note_snapshot(&self, took: Duration, is_ok: bool) {
+        if is_ok {
+            self.snapshot.observe_duration(took);
+            self.snapshot_at_ms.store(wall_ms(), Ordering::Relaxed);
+        } else {
+            self.snapshots_failed.increment();
+        }
+    }
+
+    fn snapshot_age(&self) -> Option<Duration> {
+        match self.snapshot_at_ms.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Duration::from_millis(wall_ms().saturating_sub(at))),
+        }
+    }
+}
+
+fn wall_ms() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since_epoch.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn none() -> kew_metrics::Labels {
+    Vec::new()
+}
+
+fn label(name: &'static str, value: &str) -> kew_metrics::Labels {
+    vec![(name, value.to_owned())]
+}
+
+impl Broker {
+    /// The broker's metrics: what its log and its queues are like now, and what it has counted.
+    ///
+    /// At most `queues_max` queues, those with the most messages, have values of their own; the others
+    /// are added up under the name `(other)`, which no queue can have. The queues are read in slices,
+    /// between which commands are served. A partition that does not answer within `patience`, because
+    /// its disk hangs or it has stopped, leaves out what only it can tell.
+    pub async fn metrics(&self, queues_max: usize, patience: Duration) -> Vec<Family> {
+        let read = tokio::time::timeout(patience, self.read_queues(queues_max)).await;
+        let read = read.ok().flatten();
+        let (commands, state) = self.shared.standing();
+        let instruments = &self.shared.instruments;
+        let mut families = log_families(instruments);
+        families.extend(partition_families(
+            instruments,
+            commands,
+            state,
+            read.is_some(),
+        ));
+        families.extend(status_families(
+            instruments,
+            read.as_ref().map(|read| &read.status),
+        ));
+        families.extend(queue_families(read.as_ref()));
+        families
+    }
+}
+
+fn log_families(instruments: &Instruments) -> Vec<Family> {
+    let age = Family::gauge(
+        "kew_log_snapshot_age",
+        Unit::Seconds,
+        "Time since the last snapshot was written; nothing before the first since the start",
+    );
+    vec![
+        Family::histogram(
+            "kew_log_commit",
+            Unit::Seconds,
+            "Time to write a batch and sync it to the disk",
+        )
+        .observed(none(), instruments.commit.observed()),
+        Family::histogram("kew_log_batch", Unit::Bytes, "Size of a commit")
+            .observed(none(), instruments.batch_bytes.observed()),
+        Family::histogram(
+            "kew_log_batch_commands",
+            Unit::None,
+            "Commands that were decided in one turn and share a commit",
+        )
+        .observed(none(), instruments.batch_commands.observed()),
+        Family::counter("kew_log_appended", Unit::Bytes, "Bytes made durable")
+            .count(none(), instruments.appended_bytes.value()),
+        Family::histogram(
+            "kew_log_snapshot",
+            Unit::Seconds,
+            "Time to write a snapshot",
+        )
+        .observed(none(), instruments.snapshot.observed()),
+        Family::counter(
+            "kew_log_snapshots_failed",
+            Unit::None,
+            "Snapshots that could not be written",
+        )
+        .count(none(), instruments.snapshots_failed.value()),
+        match instruments.snapshot_age() {
+            Some(duration) => age.amount(none(), duration.as_secs_f64()),
+            None => age,
+        },
+        Family::gauge(
+            "kew_recovery",
+            Unit::Seconds,
+            "Time that the recovery at the start took",
+        )
+        .amount(none(), instruments.recovery.as_secs_f64()),
+        Family::gauge(
+            "kew_recovery_events",
+            Unit::None,
+            "Events that were replayed at the start",
+        )
+        .count(none(), instruments.recovery_events),
+    ]
+}
+
+fn partition_families(
+    instruments: &Instruments,
+    commands: usize,
+    state: &str,
+    answered: bool,
+) -> Vec<Family> {
+    vec![
+        Family::gauge(
+            "kew_partition_state",
+            Unit::None,
+            "1 for the state that holds: ready, full (the disk is; messages can be received and \
+             deleted only), stopped",
+        )
+        .state(&STATES, state),
+        Family::gauge(
+            "kew_partition_answered",
+            Unit::None,
+            "1 if the partition told of its queues and its log in time for this page",
+        )
+        .count(none(), u64::from(answered)),
+        Family::gauge(
+            "kew_partition_commands",
+            Unit::None,
+            "Commands that are admitted and not answered yet",
+        )
+        .count(none(), commands as u64),
+        Family::counter(
+            "kew_partition_refusals",
+            Unit::None,
+            "Commands refused because too much is under way (busy), the disk is full (full), or \
+             the partition has stopped (stopped)",
+        )
+        .count(label("reason", "busy"), instruments.refused_busy.value())
+        .count(label("reason", "full"), instruments.refused_full.value())
+        .count(
+            label("reason", "stopped"),
+            instruments.refused_stopped.value(),
+        ),
+        Family::counter("kew_partition_turns", Unit::None, "Turns of the partition")
+            .count(none(), instruments.turns.value()),
+    ]
+}
+
+/// What only the partition can tell: empty if it did not.
+fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Family> {
+    let gauge = |name, unit, help, value: &dyn Fn(&Status) -> Option<u64>| {
+        let family = Family::gauge(name, unit, help);
+        match status.and_then(value) {
+            Some(value) => family.count(none(), value),
+            None => family,
+        }
+    };
+    let mut segments = Family::gauge("kew_log_segments", Unit::None, "Segments of the log");
+    let mut expired = Family::counter(
+        "kew_messages_expired",
+        Unit::None,
+        "Messages removed because their time to live had passed",
+    );
+    if let Some(status) = status {
+        let space = &status.space;
+        segments = segments
+            .count(label("state", "live"), space.segments as u64)
+            .count(label("state", "prepared"), u64::from(space.is_prepared))
+            .count(label("state", "recycled"), space.recycled as u64);
+        let since_start = status.expired.saturating_sub(instruments.expired_before);
+        expired = expired.count(none(), since_start);
+    }
+    vec![
+        segments,
+        expired,
+        gauge(
+            "kew_log_size",
+            Unit::Bytes,
+            "Size of all segments",
+            &|status| Some(status.space.size_bytes),
+        ),
+        gauge(
+            "kew_log_snapshot_size",
+            Unit::Bytes,
+            "Size of the last snapshot; nothing before the first since the start",
+            &|status| status.space.snapshot_size_bytes,
+        ),
+        gauge(
+            "kew_log_recent",
+            Unit::Bytes,
+            "Memory that holds recent bodies",
+            &|status| Some(status.space.recent_bytes as u64),
+        ),
+        gauge(
+            "kew_log_durable_position",
+            Unit::None,
+            "Position in the log up to which everything is durable",
+            &|status| Some(status.durable),
+        ),
+        gauge(
+            "kew_log_end_position",
+            Unit::None,
+            "Position in the log at which it ends",
+            &|status| Some(status.end),
+        ),
+        gauge(
+            "kew_partition_answers_waiting",
+            Unit::None,
+            "Answers that wait until what they rest on is durable",
+            &|status| Some(status.answers_waiting),
+        ),
+    ]
+}
+
+fn queue_families(read: Option<&Queues>) -> Vec<Family> {
+    let mut queues = Family::gauge("kew_queues", Unit::None, "Queues");
+    let mut messages = Family::gauge(
+        "kew_messages",
+        Unit::None,
+        "Messages of all queues, visible and invisible (leased or delayed)",
+    );
+    let mut by_queue = Family::gauge(
+        "kew_queue_messages",
+        Unit::None,
+        "Messages of a queue, visible and invisible (leased or delayed)",
+    );
+    let mut oldest = Family::gauge(
+        "kew_queue_oldest_message_age",
+        Unit::Seconds,
+        "Time since the oldest message of a queue was sent; nothing for an empty queue",
+    );
+    if let Some(read) = read {
+        queues = queues.count(none(), read.count);
+        let all = read.total();
+        messages = messages
+            .count(label("state", "visible"), all.visible())
+            .count(label("state", "invisible"), all.hidden);
+        for (account, queue, sum) in read.named() {
+            let of = || vec![("account", account.to_owned()), ("queue", queue.to_owned())];
+            let with = |state: &str| [of(), label("state", state)].concat();
+            by_queue = by_queue
+                .count(with("visible"), sum.visible())
+                .count(with("invisible"), sum.hidden);
+            if let Some(oldest_at) = sum.oldest_at {
+                let age_ms = read.status.now.as_ms().saturating_sub(oldest_at.as_ms());
+                oldest = oldest.amount(of(), Duration::from_millis(age_ms).as_secs_f64());
+            }
+        }
+    }
+    vec![queues, messages, by_queue, oldest]
+}

@@ -1,0 +1,173 @@
+//! What the broker tells of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
+use kew_engine::{Command, EntityName};
+use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat};
+use kew_metrics::{Read, page, read};
+
+use crate::support::{create, delete, receive, send};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Page = std::collections::BTreeMap<String, Read>;
+
+async fn metrics(broker: &Broker, queues_max: usize) -> Page {
+    read(&page(broker.metrics(queues_max, PATIENCE).await)).unwrap()
+}
+
+/// The value of the one sample that has this name and these labels; nothing if there is none.
+fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let mut samples = page.values().flat_map(|family| &family.samples);
+    let labels = labels.iter();
+    let labels = labels.map(|(name, value)| (name.to_string(), value.to_string()));
+    let labels = labels.collect();
+    let (_, _, value) = samples.find(|(other, has, _)| other == name && *has == labels)?;
+    Some(*value)
+}
+
+fn create_named(name: String) -> Command {
+    Command::CreateQueue {
+        queue: EntityName::storage_queue("acct", name),
+        metadata: Default::default(),
+    }
+}
+
+#[tokio::test]
+async fn counts_are_those_of_what_was_done() {
+    let (broker, _) =
+        Broker::start(Arc::new(MemoryStorage::new()), BrokerOptions::default()).unwrap();
+    broker.submit(create()).await.unwrap();
+    for body in ["a", "b", "c"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    let received = broker.submit(receive(2)).await.unwrap();
+    let kew_engine::Outcome::Received(messages) = received.outcome else {
+        panic!("a receive receives");
+    };
+    broker.submit(delete(&messages[0])).await.unwrap();
+    let page = metrics(&broker, 10).await;
+    let jobs = |state| {
+        let labels = [("account", "acct"), ("queue", "jobs"), ("state", state)];
+        value(&page, "kew_queue_messages", &labels)
+    };
+    assert_eq!((jobs("visible"), jobs("invisible")), (Some(1.0), Some(1.0)));
+    let all = |state| value(&page, "kew_messages", &[("state", state)]);
+    assert_eq!((all("visible"), all("invisible")), (Some(1.0), Some(1.0)));
+    assert_eq!(value(&page, "kew_queues", &[]), Some(1.0));
+    assert_eq!(
+        value(&page, "kew_partition_state", &[("state", "ready")]),
+        Some(1.0)
+    );
+    assert_eq!(value(&page, "kew_partition_commands", &[]), Some(0.0));
+    assert_eq!(value(&page, "kew_log_batch_commands_count", &[]), Some(6.0));
+    let commits = value(&page, "kew_log_commit_seconds_count", &[]).unwrap();
+    assert!(commits >= 6.0);
+    assert_eq!(
+        value(&page, "kew_log_batch_bytes_count", &[]),
+        Some(commits)
+    );
+    let appended = value(&page, "kew_log_appended_bytes_total", &[]);
+    assert_eq!(value(&page, "kew_log_batch_bytes_sum", &[]), appended);
+    let end = value(&page, "kew_log_end_position", &[]);
+    assert_eq!(value(&page, "kew_log_durable_position", &[]), end);
+    broker.stop();
+}
+
+#[tokio::test]
+async fn the_largest_queues_have_names_and_the_others_are_added_up() {
+    let broker = Broker::start_in_memory().unwrap();
+    broker.submit(create()).await.unwrap();
+    broker.submit(send("a")).await.unwrap();
+    // More than a slice has steps for.
+    for number in 0..1500 {
+        broker
+            .submit(create_named(format!("queue{number:04}")))
+            .await
+            .unwrap();
+    }
+    let page = metrics(&broker, 3).await;
+    assert_eq!(value(&page, "kew_queues", &[]), Some(1501.0));
+    let names: Vec<&str> = page["kew_queue_messages"]
+        .samples
+        .iter()
+        .filter(|(_, labels, _)| labels["state"] == "visible")
+        .map(|(_, labels, _)| labels["queue"].as_str())
+        .collect();
+    assert_eq!(names, ["jobs", "queue0000", "queue0001", "(other)"]);
+    let page = metrics(&broker, 0).await;
+    let other = [("account", ""), ("queue", "(other)"), ("state", "visible")];
+    assert_eq!(value(&page, "kew_queue_messages", &other), Some(1.0));
+    broker.stop();
+}
+
+#[tokio::test]
+async fn readers_at_once_see_the_same() {
+    let broker = Broker::start_in_memory().unwrap();
+    for number in 0..600 {
+        broker
+            .submit(create_named(format!("queue{number}")))
+            .await
+            .unwrap();
+    }
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let broker = broker.clone();
+        readers.spawn(async move { value(&metrics(&broker, 5).await, "kew_queues", &[]) });
+    }
+    while let Some(read) = readers.join_next().await {
+        assert_eq!(read.unwrap(), Some(600.0));
+    }
+    broker.stop();
+}
+
+#[tokio::test]
+async fn a_partition_that_has_stopped_leaves_out_what_only_it_knows() {
+    let storage = Arc::new(FaultyStorage::new());
+    let (broker, _) = Broker::start(storage.clone(), BrokerOptions::default()).unwrap();
+    broker.submit(create()).await.unwrap();
+    storage.fail_after(0, Fault::Eio, Repeat::Sticky);
+    assert_eq!(broker.submit(send("a")).await, Err(Rejection::Stopped));
+    // The threads end in their own time.
+    broker.failed().await;
+    broker.stop();
+    assert_eq!(broker.submit(send("a")).await, Err(Rejection::Stopped));
+    let page = metrics(&broker, 5).await;
+    assert_eq!(
+        value(&page, "kew_partition_state", &[("state", "stopped")]),
+        Some(1.0)
+    );
+    assert_eq!(value(&page, "kew_partition_answered", &[]), Some(0.0));
+    assert_eq!(
+        value(
+            &page,
+            "kew_partition_refusals_total",
+            &[("reason", "stopped")]
+        ),
+        Some(1.0)
+    );
+    assert_eq!(page["kew_queues"].samples, []);
+}
+
+#[tokio::test]
+async fn a_refusal_says_why() {
+    let options = BrokerOptions {
+        admission: AdmissionLimits {
+            commands_max: 8,
+            body_bytes_max: 4,
+        },
+        ..BrokerOptions::default()
+    };
+    let (broker, _) = Broker::start(Arc::new(MemoryStorage::new()), options).unwrap();
+    broker.submit(create()).await.unwrap();
+    assert_eq!(broker.submit(send("12345")).await, Err(Rejection::Busy));
+    let page = metrics(&broker, 5).await;
+    let refused = |reason| value(&page, "kew_partition_refusals_total", &[("reason", reason)]);
+    assert_eq!(
+        [refused("busy"), refused("full"), refused("stopped")],
+        [Some(1.0), Some(0.0), Some(0.0)]
+    );
+    broker.stop();
+}

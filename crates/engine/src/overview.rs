@@ -1,0 +1,168 @@
+//! What metrics ask: how many messages each queue has, and how old they are.
+//!
+//! Reading it changes nothing that a command could tell, emits no event and costs a bounded number of
+//! steps: a reader goes on where the last slice ended, and others are served in between.
+
+use crate::{EntityName, Incarnation, State, Timestamp};
+
+/// A count for metrics. It is no part of the state: two states that differ in it alone are equal.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(u64);
+
+impl Tally {
+    pub(crate) fn add(&mut self, count: u64) {
+        self.0 += count;
+    }
+}
+
+impl PartialEq for Tally {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// A queue's messages at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueOverview {
+    /// The queue's name.
+    pub name: EntityName,
+    /// Messages that are leased or delayed.
+    pub hidden: u64,
+    /// All messages, also those that have expired and that no tick has removed yet.
+    pub total: u64,
+    /// When the oldest one was sent.
+    pub oldest_at: Option<Timestamp>,
+}
+
+/// One slice of the queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// In the order in which they were created.
+    pub queues: Vec<QueueOverview>,
+    /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
+    pub next: Option<Incarnation>,
+}
+
+impl State {
+    /// Reads queues from `from` on, or from the first one, in at most `steps` steps: one for each
+    /// queue, and one for each of its messages that became visible since it was read last.
+    pub fn overview(
+        &mut self,
+        from: Option<Incarnation>,
+        now: Timestamp,
+        mut steps: u32,
+    ) -> Overview {
+        let mut overview = Overview::default();
+        let from = from.unwrap_or(Incarnation::new(0));
+        for (incarnation, entity) in self.entities.range_mut(from..) {
+            if steps == 0 || !entity.backlog.pass_shown(now, &mut steps) {
+                overview.next = Some(*incarnation);
+                break;
+            }
+            steps = steps.saturating_sub(1);
+            overview.queues.push(QueueOverview {
+                name: entity.name.clone(),
+                hidden: entity.backlog.hidden_count(),
+                total: entity.backlog.count(),
+                oldest_at: entity.backlog.oldest().map(|oldest| oldest.inserted_at),
+            });
+        }
+        overview
+    }
+
+    /// How many messages have expired since this state was made, replayed ones included.
+    pub fn expired_count(&self) -> u64 {
+        self.expired.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BodyEncoding, BodyLocation, Event, Fact, SequenceNumber};
+
+    fn at(ms: u64, fact: Fact) -> Event {
+        Event {
+            at: Timestamp::from_ms(ms),
+            fact,
+        }
+    }
+
+    fn sent(queue: u64, number: u64, visible_at: u64) -> Fact {
+        Fact::MessageSent {
+            queue: Incarnation::new(queue),
+            sequence_number: SequenceNumber::new(number),
+            expires_at: Timestamp::from_ms(1000),
+            visible_at: Timestamp::from_ms(visible_at),
+            encoding: BodyEncoding::Text,
+            body: BodyLocation {
+                record: 0,
+                offset: 0,
+                length: 0,
+            },
+        }
+    }
+
+    fn three_queues() -> State {
+        let mut state = State::new();
+        for queue in 1..=3 {
+            let name = EntityName::storage_queue("acct", format!("queue{queue}"));
+            state.apply(at(
+                1,
+                Fact::QueueCreated {
+                    queue: Incarnation::new(queue),
+                    name,
+                    metadata: crate::Metadata::default(),
+                },
+            ));
+        }
+        for number in 1..=10 {
+            state.apply(at(number + 1, sent(2, number, number * 10)));
+        }
+        state
+    }
+
+    /// Hidden, total and oldest of each queue, and how many slices it took.
+    fn read(state: &mut State, now: u64, steps: u32) -> (Vec<(u64, u64, Option<u64>)>, usize) {
+        let (mut from, mut read, mut slices) = (None, Vec::new(), 0);
+        loop {
+            let slice = state.overview(from, Timestamp::from_ms(now), steps);
+            slices += 1;
+            read.extend(slice.queues.iter().map(|queue| {
+                let oldest = queue.oldest_at.map(Timestamp::as_ms);
+                (queue.hidden, queue.total, oldest)
+            }));
+            from = slice.next;
+            if from.is_none() {
+                return (read, slices);
+            }
+        }
+    }
+
+    #[test]
+    fn slices_add_up_to_what_is_there_at_the_time() {
+        let mut state = three_queues();
+        let expected = |hidden, total| vec![(0, 0, None), (hidden, total, Some(2)), (0, 0, None)];
+        assert_eq!(read(&mut state, 11, 1000), (expected(9, 10), 1));
+        // Eight messages show meanwhile; a step each, and one each queue.
+        let (shown, slices) = read(&mut state, 95, 2);
+        assert_eq!((shown, slices), (expected(1, 10), 6));
+        state.apply(at(
+            1000,
+            Fact::RunExpired {
+                queue: Incarnation::new(2),
+                run: 0,
+            },
+        ));
+        let empty = vec![(0, 0, None); 3];
+        assert_eq!(read(&mut state, 1000, 1000), (empty, 1));
+        assert_eq!(state.expired_count(), 10);
+    }
+
+    #[test]
+    fn reading_leaves_the_state_as_it_was() {
+        let mut state = three_queues();
+        read(&mut state, 50, 3);
+        assert_eq!(state, three_queues());
+    }
+}

@@ -1,0 +1,137 @@
+//! `kew queue`: a client of Queue Storage, for this server or any other.
+
+mod failure;
+mod messages;
+mod output;
+mod progress;
+mod put;
+mod queues;
+mod stats;
+mod watch;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use failure::Failure;
+use kew_queue_client::{Account, Client, Options};
+use output::Output;
+
+use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
+
+/// Where connection strings are looked for, in this order, if the command line has none.
+const VARIABLES: [&str; 2] = ["KEW_CONNECTION_STRING", "AZURE_STORAGE_CONNECTION_STRING"];
+
+/// Certificate files are no larger than this.
+const CERTIFICATES_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+pub(crate) fn run(args: &QueueArgs) -> ExitCode {
+    let mut output = Output::new(args.common.json);
+    let result = dispatch(args, &mut output).and_then(|()| Ok(output.flush()?));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // What was printed before comes before the error. If it cannot, that is told already.
+            let _ = output.flush();
+            ExitCode::from(failure.tell(args.common.json))
+        }
+    }
+}
+
+fn dispatch(args: &QueueArgs, output: &mut Output) -> Result<(), Failure> {
+    let common = &args.common;
+    let client = &client(common, connections(&args.command))?;
+    match &args.command {
+        QueueCommand::List(args) => queues::list(client, args, common, output),
+        QueueCommand::Create(args) => queues::create(client, args, output),
+        QueueCommand::Delete(args) => queues::delete(client, args, output),
+        QueueCommand::Put(args) => put::put(client, args, common, output),
+        QueueCommand::Get(args) => messages::get(client, args, output),
+        QueueCommand::Peek(args) => messages::peek(client, args, output),
+        QueueCommand::Update(args) => messages::update(client, args, output),
+        QueueCommand::DeleteMessage(args) => messages::delete(client, args, output),
+        QueueCommand::Clear(args) => queues::clear(client, args, common, output),
+        QueueCommand::Stats(args) => stats::stats(client, args, common, output),
+        QueueCommand::Watch(args) => watch::watch(client, args, output),
+    }
+}
+
+fn connections(command: &QueueCommand) -> usize {
+    match command {
+        QueueCommand::Put(args) => usize::from(args.parallel),
+        _ => 1,
+    }
+}
+
+fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
+    if common.timeout.is_zero() {
+        return Err(Failure::Usage(
+            "--timeout 0 leaves no time to answer".into(),
+        ));
+    }
+    let options = Options {
+        timeout: common.timeout,
+        retries: common.retries,
+        extra_roots_pem: certificates(common)?,
+        connections,
+    };
+    Ok(Client::new(account(common)?, &options)?)
+}
+
+fn account(common: &CommonArgs) -> Result<Account, Failure> {
+    if let Some(text) = &common.connection_string {
+        return Ok(Account::from_connection_string(text)?);
+    }
+    for name in VARIABLES {
+        let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        let text = value
+            .to_str()
+            .ok_or_else(|| Failure::Usage(format!("{name} is not UTF-8")))?;
+        return Account::from_connection_string(text)
+            .map_err(|error| Failure::Usage(format!("{name}: {error}")));
+    }
+    Ok(Account::development())
+}
+
+fn certificates(common: &CommonArgs) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = &common.ca_cert else {
+        return Ok(None);
+    };
+    let read = || {
+        let file = std::fs::File::open(path)?;
+        let mut pem = Vec::new();
+        io::Read::read_to_end(
+            &mut io::Read::take(file, CERTIFICATES_SIZE_BYTES_MAX),
+            &mut pem,
+        )?;
+        Ok::<_, io::Error>(pem)
+    };
+    let pem = read()
+        .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", path.display())))?;
+    Ok(Some(pem))
+}
+
+/// Asks on the terminal; without one nobody is asked. Only a clear yes is one.
+fn confirm(question: &str) -> Result<(), Failure> {
+    let (stdin, stderr) = (io::stdin(), io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Ok(());
+    }
+    write!(stderr.lock(), "{question} [y/N] ")?;
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    if matches!(answer.trim(), "y" | "Y" | "yes" | "Yes") {
+        return Ok(());
+    }
+    Err(Failure::Refused {
+        message: "not confirmed, nothing was done".into(),
+        code: None,
+    })
+}
+
+/// Tells people something that is not part of the result.
+fn note(text: &str) {
+    // Nobody who reads it misses anything else.
+    let _ = writeln!(io::stderr().lock(), "kew: {}", output::printable(text));
+}

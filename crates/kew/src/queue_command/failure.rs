@@ -1,0 +1,144 @@
+//! Why a command failed, and how that is told: one line or one JSON object on standard error, and an
+//! exit code.
+
+use std::io::{self, Write as _};
+
+use kew_queue_client::{ConnectionStringError, Error, Refusal};
+use serde::Serialize;
+
+use super::output::printable;
+
+/// The service said no, or there is no such queue or message.
+const EXIT_REFUSED: u8 = 1;
+/// The command line cannot be meant.
+const EXIT_USAGE: u8 = 2;
+/// Nobody answered, or not in time, or the service was too busy: the same may succeed later.
+const EXIT_UNREACHABLE: u8 = 3;
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    Client(Error),
+    /// Refused here, with the service's code for it if it has one.
+    Refused {
+        message: String,
+        code: Option<&'static str>,
+    },
+    Usage(String),
+    Output(io::Error),
+    /// Something went wrong after part of the work was done.
+    Partly {
+        done: String,
+        cause: Box<Self>,
+    },
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    error: ErrorReport<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorReport<'a> {
+    message: String,
+    code: Option<&'a str>,
+    status: Option<u16>,
+    request_id: Option<&'a str>,
+    exit_code: u8,
+}
+
+impl Failure {
+    /// Tells it, and gives the exit code. That nobody reads the output is no failure.
+    pub(super) fn tell(&self, json: bool) -> u8 {
+        if self.is_broken_pipe() {
+            return 0;
+        }
+        let mut err = io::stderr().lock();
+        let line = if json {
+            let report = Report {
+                error: ErrorReport {
+                    message: self.message(),
+                    code: self.code(),
+                    status: self.refusal().map(|refusal| refusal.status),
+                    request_id: self
+                        .refusal()
+                        .and_then(|refusal| refusal.request_id.as_deref()),
+                    exit_code: self.exit_code(),
+                },
+            };
+            serde_json::to_string(&report).unwrap_or_else(|error| error.to_string())
+        } else {
+            format!("kew: {}", printable(&self.message()))
+        };
+        // There is nobody left to tell that nobody can be told.
+        let _ = writeln!(err, "{line}");
+        self.exit_code()
+    }
+
+    fn is_broken_pipe(&self) -> bool {
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Partly { cause, .. } => cause.is_broken_pipe(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Client(error) => error.to_string(),
+            Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
+            Self::Output(error) => format!("cannot write the output: {error}"),
+            Self::Partly { done, cause } => format!("{} ({done})", cause.message()),
+        }
+    }
+
+    fn code(&self) -> Option<&str> {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Refused { code, .. } => *code,
+            Self::Usage(_) | Self::Output(_) => None,
+            Self::Partly { cause, .. } => cause.code(),
+        }
+    }
+
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Client(Error::Refused(refusal)) => Some(refusal),
+            Self::Partly { cause, .. } => cause.refusal(),
+            _ => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
+            Self::Client(error) if error.is_temporary() => EXIT_UNREACHABLE,
+            Self::Client(_) | Self::Refused { .. } | Self::Output(_) => EXIT_REFUSED,
+            Self::Partly { cause, .. } => cause.exit_code(),
+        }
+    }
+
+    pub(super) fn after(self, done: String) -> Self {
+        Self::Partly {
+            done,
+            cause: Box::new(self),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<ConnectionStringError> for Failure {
+    fn from(error: ConnectionStringError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}

@@ -1,0 +1,208 @@
+//! What is printed: tables and lines for people, JSON for programs.
+//!
+//! What servers send never reaches a terminal as it is: control characters, and those that turn the
+//! direction of text, are escaped.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Standard output, in one of its two forms.
+#[derive(Debug)]
+pub(super) struct Output {
+    out: BufWriter<Stdout>,
+    pub(super) json: bool,
+    pub(super) to_terminal: bool,
+}
+
+/// An array of JSON that is written as it grows, an element a line.
+#[derive(Debug)]
+pub(super) struct Array<'a> {
+    output: &'a mut Output,
+    has_elements: bool,
+}
+
+impl Output {
+    pub(super) fn new(json: bool) -> Self {
+        let stdout = io::stdout();
+        Self {
+            json,
+            to_terminal: stdout.is_terminal(),
+            out: BufWriter::new(stdout),
+        }
+    }
+
+    /// Writes a line that is safe already.
+    pub(super) fn line(&mut self, line: &str) -> io::Result<()> {
+        self.out.write_all(line.as_bytes())?;
+        self.out.write_all(b"\n")
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
+    }
+
+    /// Writes an object on a line.
+    pub(super) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Writes an array. It is whole also if its making fails.
+    pub(super) fn array<E: From<io::Error>>(
+        &mut self,
+        fill: impl FnOnce(&mut Array<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.out.write_all(b"[")?;
+        let mut array = Array {
+            output: self,
+            has_elements: false,
+        };
+        let filled = fill(&mut array);
+        let end: &[u8] = if array.has_elements { b"\n]\n" } else { b"]\n" };
+        self.out.write_all(end)?;
+        filled
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Array<'_> {
+    pub(super) fn push(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let before: &[u8] = if self.has_elements { b",\n" } else { b"\n" };
+        self.has_elements = true;
+        self.output.out.write_all(before)?;
+        serde_json::to_writer(&mut self.output.out, value).map_err(io::Error::from)
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// How a column is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// The lines of a table, without spaces at their ends. Cells are made printable here.
+pub(super) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
+    let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header)
+        .chain(rows.iter().map(|row| {
+            row.iter()
+                .map(|cell| printable(cell).into_owned())
+                .collect()
+        }))
+        .collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let mut line = String::new();
+            for ((cell, (_, align)), width) in row.iter().zip(columns).zip(&widths) {
+                let padding = " ".repeat(width.saturating_sub(cell.width()));
+                match align {
+                    Align::Left => line.extend([cell, padding.as_str(), "  "]),
+                    Align::Right => line.extend([padding.as_str(), cell, "  "]),
+                }
+            }
+            line.truncate(line.trim_end().len());
+            line
+        })
+        .collect()
+}
+
+/// A text that a terminal shows and does not obey, on one line.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, is_active)
+}
+
+/// The same with line feeds and tabs as they are.
+pub(super) fn printable_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_active(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// Controls of terminals, and of the direction of text, which can make it seem to say something else.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_escaped(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A point in time as RFC 3339 has it, in UTC and whole seconds, as the service tells it.
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    match jiff::Timestamp::try_from(time) {
+        Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        // The last second of 9999 is beyond what the library has: it means never.
+        Err(_) => "9999-12-31T23:59:59Z".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_are_not_told_what_to_do() {
+        for (text, expected) in [
+            ("plain äöü 😀 \\", "plain äöü 😀 \\"),
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("a\r\nb\tc", "a\\r\\nb\\tc"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+        ] {
+            assert_eq!(printable(text), expected);
+        }
+        assert_eq!(printable_lines("a\r\nb\tc"), "a\\r\nb\tc");
+    }
+
+    #[test]
+    fn columns_are_aligned_by_what_is_seen() {
+        let rows = [
+            vec!["漢字".to_owned(), "1".to_owned(), "x".to_owned()],
+            vec!["a".to_owned(), "1000".to_owned(), String::new()],
+        ];
+        let columns = [
+            ("NAME", Align::Left),
+            ("N", Align::Right),
+            ("", Align::Left),
+        ];
+        assert_eq!(
+            table(&columns, &rows),
+            ["NAME     N", "漢字     1  x", "a     1000"]
+        );
+    }
+
+    #[test]
+    fn times() {
+        let at =
+            |seconds| rfc3339(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        assert_eq!(at(1_795_219_200), "2026-11-21T00:00:00Z");
+        assert_eq!(at(253_402_300_799), "9999-12-31T23:59:59Z");
+    }
+}

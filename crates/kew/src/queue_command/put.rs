@@ -1,0 +1,271 @@
+//! `kew queue put`: one message, or one for each line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kew_queue_client::{Client, PutOptions, is_xml_character};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::output::{Output, printable, rfc3339};
+use super::progress::Progress;
+use crate::queue_args::{CommonArgs, PutArgs};
+
+/// The most that is read as one message. The service takes far less, and says so itself.
+const INPUT_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+#[derive(Serialize)]
+struct SentReport<'a> {
+    queue: &'a str,
+    id: &'a str,
+    inserted: String,
+    expires: String,
+    receipt: &'a str,
+    next_visible: String,
+}
+
+#[derive(Serialize)]
+struct LinesReport<'a> {
+    queue: &'a str,
+    put: u64,
+    seconds: f64,
+}
+
+pub(super) fn put(
+    client: &Client,
+    args: &PutArgs,
+    common: &CommonArgs,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if args.lines {
+        put_lines(client, args, common, output)
+    } else {
+        put_one(client, args, output)
+    }
+}
+
+fn put_one(client: &Client, args: &PutArgs, output: &mut Output) -> Result<(), Failure> {
+    let text = match &args.text {
+        Some(text) => text_of(text.as_bytes(), args.base64, "the text")?,
+        None => {
+            let (mut input, name) = input(args.file.as_deref())?;
+            let mut bytes = Vec::new();
+            let read = (&mut input).take(INPUT_SIZE_BYTES_MAX + 1);
+            read_all(read, &mut bytes, &name)?;
+            if bytes.len() as u64 > INPUT_SIZE_BYTES_MAX {
+                return Err(too_large(&name));
+            }
+            text_of(&bytes, args.base64, &name)?
+        }
+    };
+    let sent = client.put(&args.name, &text, options(args))?;
+    if output.json {
+        return Ok(output.object(&SentReport {
+            queue: &args.name,
+            id: &sent.id,
+            inserted: rfc3339(sent.inserted),
+            expires: rfc3339(sent.expires),
+            receipt: &sent.receipt.value,
+            next_visible: rfc3339(sent.receipt.next_visible),
+        })?);
+    }
+    Ok(output.line(&format!("put {} in {}", printable(&sent.id), args.name))?)
+}
+
+fn put_lines(
+    client: &Client,
+    args: &PutArgs,
+    common: &CommonArgs,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (input, name) = input(args.file.as_deref())?;
+    let progress = Progress::new(common.progress, "put");
+    let result = send_lines(client, args, input, &name, &progress);
+    let (done, seconds) = (progress.done(), progress.elapsed().as_secs_f64());
+    let rate = progress.rate();
+    // The last line of progress comes before the result.
+    drop(progress);
+    result.map_err(|failure| failure.after(format!("{done} messages were put")))?;
+    if output.json {
+        return Ok(output.object(&LinesReport {
+            queue: &args.name,
+            put: done,
+            seconds,
+        })?);
+    }
+    let queue = &args.name;
+    Ok(output.line(&format!("put {done} messages in {queue}, {rate:.0}/s"))?)
+}
+
+/// Reads lines here and sends them from several threads. The first failure stops all.
+fn send_lines(
+    client: &Client,
+    args: &PutArgs,
+    mut input: Box<dyn BufRead>,
+    name: &str,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let parallel = usize::from(args.parallel);
+    let (sender, receiver) = sync_channel::<(u64, String)>(parallel);
+    let receiver = Mutex::new(receiver);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..parallel)
+            .map(|_| {
+                scope.spawn(|| {
+                    let result = work(client, args, &receiver, &stop, progress);
+                    if result.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    result
+                })
+            })
+            .collect();
+        let mut number = 0;
+        let read = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            number += 1;
+            match read_line(&mut input, args.base64, &format!("{name}, line {number}")) {
+                Ok(Some(text)) => {
+                    if sender.send((number, text)).is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(failure) => break Err(failure),
+            }
+        };
+        drop(sender);
+        let mut failure = None;
+        for worker in workers {
+            let result = worker.join().unwrap_or_else(|_| {
+                Err(Failure::Refused {
+                    message: "a thread ended too early".into(),
+                    code: None,
+                })
+            });
+            failure = failure.or(result.err());
+        }
+        failure.map_or(read, Err)
+    })
+}
+
+fn work(
+    client: &Client,
+    args: &PutArgs,
+    receiver: &Mutex<Receiver<(u64, String)>>,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    loop {
+        let next = receiver
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        // The reader never waits for a thread that has given up: those that stop still take lines.
+        let Ok((number, text)) = next else {
+            return Ok(());
+        };
+        if stop.load(Ordering::Relaxed) {
+            continue;
+        }
+        if let Err(error) = client.put(&args.name, &text, options(args)) {
+            stop.store(true, Ordering::Relaxed);
+            // What is still read is dropped, until the reader sees the flag.
+            while receiver
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv()
+                .is_ok()
+            {}
+            return Err(Failure::from(error).after(format!("line {number}")));
+        }
+        progress.advance();
+    }
+}
+
+/// The next line as a message; `None` after the last.
+fn read_line(
+    input: &mut impl BufRead,
+    base64: bool,
+    what: &str,
+) -> Result<Option<String>, Failure> {
+    let mut line = Vec::new();
+    input
+        .take(INPUT_SIZE_BYTES_MAX + 1)
+        .read_until(b'\n', &mut line)
+        .map_err(|error| unreadable(what, &error))?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.len() as u64 > INPUT_SIZE_BYTES_MAX {
+        return Err(too_large(what));
+    }
+    let text = line.strip_suffix(b"\n").unwrap_or(&line);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    text_of(text, base64, what).map(Some)
+}
+
+fn options(args: &PutArgs) -> PutOptions {
+    PutOptions {
+        visibility_timeout: args.delay,
+        time_to_live: args.ttl,
+    }
+}
+
+/// The file or standard input, and what to call it.
+fn input(path: Option<&Path>) -> Result<(Box<dyn BufRead>, String), Failure> {
+    if let Some(path) = path.filter(|path| path.as_os_str() != "-") {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
+        return Ok((Box::new(BufReader::new(file)), name));
+    }
+    if io::stdin().is_terminal() {
+        super::note("reading standard input until Ctrl-D");
+    }
+    Ok((Box::new(io::stdin().lock()), "standard input".to_owned()))
+}
+
+fn read_all(mut input: impl Read, bytes: &mut Vec<u8>, name: &str) -> Result<(), Failure> {
+    input
+        .read_to_end(bytes)
+        .map(drop)
+        .map_err(|error| unreadable(name, &error))
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::Usage(format!("cannot read {name}: {error}"))
+}
+
+fn too_large(name: &str) -> Failure {
+    Failure::Usage(format!(
+        "{name} is longer than {INPUT_SIZE_BYTES_MAX} bytes, which no service takes"
+    ))
+}
+
+/// A message's text from bytes; refuses what XML cannot carry, rather than letting the service do so
+/// in the middle of much work.
+pub(super) fn text_of(bytes: &[u8], base64: bool, what: &str) -> Result<String, Failure> {
+    if base64 {
+        return Ok(STANDARD.encode(bytes));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        Failure::Usage(format!("{what} is not UTF-8 at byte {at}: use --base64"))
+    })?;
+    match text.chars().find(|&c| !is_xml_character(c)) {
+        None => Ok(text.to_owned()),
+        Some(c) => Err(Failure::Usage(format!(
+            "{what} has U+{:04X}, which the protocol cannot carry: use --base64",
+            u32::from(c)
+        ))),
+    }
+}

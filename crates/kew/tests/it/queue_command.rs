@@ -1,0 +1,311 @@
+//! `kew queue` against the real server: what is printed, and how it ends.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::client::Shell;
+use crate::server::Server;
+
+fn ephemeral() -> (Server, Shell) {
+    let server = Server::start_with(|command| {
+        command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
+    });
+    let shell = Shell::of(&server);
+    (server, shell)
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {field} in {value}"))
+}
+
+#[test]
+fn queues_come_and_go() {
+    let (_server, shell) = ephemeral();
+    let created = [
+        "create",
+        "jobs",
+        "--meta",
+        "Owner=me",
+        "--meta",
+        "a_b=x = y",
+    ];
+    assert_eq!(
+        shell.json(&created),
+        json!({"queue": "jobs", "created": true})
+    );
+    shell
+        .run(&["create", "jobs"])
+        .check_error(1, &["kew: ", "QueueAlreadyExists"]);
+    // The same metadata again is a success for the service, and yet nothing was created.
+    shell
+        .run(&created)
+        .check_error(1, &["jobs", "there already"]);
+    assert_eq!(
+        shell.json(&["create", "jobs", "--if-not-exists"]),
+        json!({"queue": "jobs", "created": false})
+    );
+    shell.ok(&["create", "other"]);
+    shell.ok(&["put", "other", "x"]);
+    assert_eq!(
+        shell.json(&["list", "--metadata", "--counts"]),
+        json!([
+            {"name": "jobs", "approximate_message_count": 0, "metadata": {"a_b": "x = y", "owner": "me"}},
+            {"name": "other", "approximate_message_count": 1, "metadata": {}},
+        ])
+    );
+    assert_eq!(
+        shell.json(&["list", "--prefix", "o"]),
+        json!([{"name": "other"}])
+    );
+    assert_eq!(
+        shell.ok(&["list", "--counts"]),
+        "NAME   MESSAGES\njobs          0\nother         1\n"
+    );
+    assert_eq!(shell.ok(&["delete", "other", "--yes"]), "deleted other\n");
+    shell
+        .run(&["delete", "other"])
+        .check_error(1, &["QueueNotFound"]);
+    assert_eq!(
+        shell.json(&["delete", "other", "--if-exists"]),
+        json!({"queue": "other", "deleted": false})
+    );
+}
+
+#[test]
+fn a_message_is_received_updated_and_completed() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let sent = shell.json(&["put", "jobs", "hello", "--ttl", "never"]);
+    assert_eq!(text(&sent, "expires"), "9999-12-31T23:59:59Z");
+    let peeked = shell.json(&["peek", "jobs"]);
+    assert_eq!(text(&peeked[0], "id"), text(&sent, "id"));
+    assert_eq!(peeked[0].get("receipt"), None);
+
+    let got = shell.json(&["get", "jobs", "--visibility", "1h"]);
+    assert_eq!(text(&got[0], "text"), "hello");
+    assert_eq!(got[0]["dequeue_count"], 1);
+    let (id, receipt) = (text(&got[0], "id"), text(&got[0], "receipt"));
+    assert_eq!(shell.json(&["get", "jobs"]), json!([]));
+
+    let update = [
+        "update",
+        "jobs",
+        id,
+        receipt,
+        "--visibility",
+        "0",
+        "--text",
+        "new",
+    ];
+    let updated = shell.json(&update);
+    assert_eq!(text(&updated, "id"), id);
+    shell
+        .run(&[&update[..], &["--json"]].concat())
+        .check_error(1, &["\"code\":\"MessageNotFound\"", "\"exit_code\":1"]);
+
+    let again = shell.json(&["get", "jobs"]);
+    assert_eq!(text(&again[0], "text"), "new");
+    assert_eq!(again[0]["dequeue_count"], 2);
+    assert_eq!(
+        shell.json(&["complete", "jobs", id, text(&again[0], "receipt")]),
+        json!({"id": id, "deleted": true})
+    );
+    let stats = shell.json(&["stats", "jobs"]);
+    assert_eq!(stats["approximate_message_count"], 0);
+    assert_eq!(stats["next_message"], Value::Null);
+}
+
+#[test]
+fn bodies_arrive_as_they_were() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let large = "<&漢".repeat(13_000);
+    for body in [
+        "",
+        " \t\n ",
+        "a\r\nb\r",
+        "<&>\"' 😀 ]]>",
+        "\u{1b}[31m?",
+        &large,
+    ] {
+        let is_text = !body.contains('\u{1b}');
+        let base64: &[&str] = if is_text { &[] } else { &["--base64"] };
+        let put = shell.run_with(&[&["put", "jobs"], base64].concat(), body.as_bytes());
+        assert_eq!(put.code, 0, "{body:.20?}: {put:?}");
+        let got = shell.run(&[&["get", "jobs", "--delete", "--raw"], base64].concat());
+        assert_eq!(got.text(), format!("{body}\n"), "{body:.20?}");
+    }
+    let bytes = b"\x00\xff\n\x80";
+    assert_eq!(shell.run_with(&["put", "jobs", "--base64"], bytes).code, 0);
+    let peeked = shell.json(&["peek", "jobs", "--base64"]);
+    assert_eq!(text(&peeked[0], "base64"), "AP8KgA==");
+    let got = shell.run(&["get", "jobs", "--base64", "--raw", "--delete"]);
+    assert_eq!(got.out, b"\x00\xff\n\x80\n");
+    assert_eq!(shell.json(&["peek", "jobs"]), json!([]));
+}
+
+#[test]
+fn what_cannot_be_a_message_is_refused_before_it_is_sent() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let put = |input: &[u8]| shell.run_with(&["put", "jobs"], input);
+    put(b"ab\xff").check_error(2, &["not UTF-8 at byte 2", "--base64"]);
+    put(b"a\x1bb").check_error(2, &["U+001B", "--base64"]);
+    put(&[b'a'; 65_537]).check_error(1, &["RequestBodyTooLarge", "65536"]);
+    shell
+        .run(&["put", "jobs", "--file", "/no/such/file"])
+        .check_error(2, &["/no/such/file"]);
+    let done = shell.run_with(
+        &["put", "jobs", "--lines", "--parallel", "1"],
+        b"a\nb\n\x07\nc\n",
+    );
+    done.check_error(2, &["line 3", "U+0007", "2 messages were put"]);
+    assert_eq!(
+        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        2
+    );
+}
+
+#[test]
+fn ten_thousand_lines_make_the_round() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let lines: Vec<String> = (0..10_000).map(|n| format!("line {n}")).collect();
+    let input = lines.join("\n");
+    let arguments = ["put", "jobs", "--lines", "--parallel", "16", "--json"];
+    let put = shell.run_with(&arguments, input.as_bytes());
+    assert_eq!(
+        (put.code, &put.json()["put"]),
+        (0, &json!(10_000)),
+        "{put:?}"
+    );
+    assert_eq!(put.err, "", "no progress without a terminal");
+    let got = shell.ok(&["get", "jobs", "-n", "20000", "--raw", "--delete"]);
+    let mut got: Vec<&str> = got.lines().collect();
+    got.sort_unstable();
+    let mut sent: Vec<&str> = lines.iter().map(String::as_str).collect();
+    sent.sort_unstable();
+    assert!(got == sent, "{} lines came back", got.len());
+    assert_eq!(
+        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        0
+    );
+}
+
+#[test]
+fn one_at_a_time_keeps_the_order_and_shows_progress() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let lines: String = (0..2_000).map(|n| format!("{n}\r\n")).collect();
+    let arguments = [
+        "put",
+        "jobs",
+        "--lines",
+        "--parallel",
+        "1",
+        "--progress",
+        "always",
+    ];
+    let put = shell.run_with(&arguments, lines.as_bytes());
+    assert_eq!(put.code, 0, "{put:?}");
+    assert!(put.err.contains("2000 put, "), "{put:?}");
+    let got = shell.ok(&["get", "jobs", "-n", "2000", "--raw"]);
+    assert!(got == lines.replace('\r', ""), "another order");
+}
+
+#[test]
+fn clearing_keeps_the_queue() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    shell.run_with(&["put", "jobs", "--lines"], b"a\nb\nc");
+    assert_eq!(
+        shell.json(&["clear", "jobs"]),
+        json!({"queue": "jobs", "cleared": true, "messages_before": 3})
+    );
+    assert_eq!(shell.json(&["stats"])["approximate_message_count"], 0);
+    assert_eq!(shell.json(&["stats"])["queues"], 1);
+    shell
+        .run(&["clear", "absent"])
+        .check_error(1, &["QueueNotFound"]);
+}
+
+#[test]
+fn a_message_is_waited_for() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let mut command = shell.command(&["get", "jobs", "--wait", "30s", "--raw"]);
+    let child = command.spawn().expect("kew was built with this test");
+    shell.ok(&["put", "jobs", "at last"]);
+    let output = child.wait_with_output().expect("our own child");
+    assert_eq!(output.stdout, b"at last\n");
+    let none = shell.run(&["get", "jobs", "--wait", "1ms"]);
+    assert_eq!((none.code, none.text()), (0, ""), "{none:?}");
+    assert!(none.err.contains("no visible message"), "{none:?}");
+}
+
+#[test]
+fn watching_shows_growth_and_ends_with_a_signal() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let mut command = shell.command(&["watch", "jobs", "absent", "--interval", "100ms", "--json"]);
+    let mut child = command.spawn().expect("kew was built with this test");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("it goes on").expect("a line");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    let first = next();
+    assert_eq!(
+        first["queues"][0],
+        json!({"queue": "jobs", "approximate_message_count": 0, "growth_per_second": null})
+    );
+    assert_eq!(first["queues"][1]["approximate_message_count"], Value::Null);
+    shell.ok(&["put", "jobs", "x"]);
+    let grown = (0..300).map(|_| next()).find(|look| {
+        let growth = look["queues"][0]["growth_per_second"].as_f64();
+        growth.is_some_and(|growth| growth > 0.0)
+    });
+    let grown = grown.expect("it grew");
+    assert_eq!(grown["queues"][0]["approximate_message_count"], 1);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("our own child");
+    let status = child.wait().expect("our own child");
+    assert_eq!(status.code(), Some(0));
+
+    let plain = shell.ok(&["watch", "--count", "1"]);
+    assert!(plain.ends_with("  jobs  1  -\n"), "{plain}");
+}
+
+#[test]
+fn nobody_reading_is_no_failure() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    shell.run_with(
+        &["put", "jobs", "--lines"],
+        &b"a line of text\n".repeat(1_000),
+    );
+    for arguments in [
+        &["get", "jobs", "-n", "1000", "--raw", "--delete"][..],
+        &["watch", "--interval", "100ms"],
+    ] {
+        let mut child = shell.command(arguments).spawn().expect("built");
+        drop(child.stdout.take());
+        let mut err = String::new();
+        let mut stderr = child.stderr.take().expect("piped");
+        stderr.read_to_string(&mut err).expect("UTF-8");
+        let status = child.wait().expect("our own child");
+        assert_eq!(
+            (status.code(), err.as_str()),
+            (Some(0), ""),
+            "{arguments:?}"
+        );
+    }
+    // What could not be printed was not deleted.
+    assert_eq!(
+        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        1_000
+    );
+}

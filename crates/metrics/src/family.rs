@@ -1,0 +1,207 @@
+//! What a page says of a metric, and how it is written.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit as WrittenUnit};
+
+use crate::Observed;
+
+/// The media type of a [`page`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Names and values. A name is a constant; values come from bounded sets.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// What a metric's values are counted in; it ends the metric's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things, or a state.
+    None,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Count(u64),
+    Amount(f64),
+    Observed(Observed),
+}
+
+/// One metric with its values at one time.
+#[derive(Clone, Debug)]
+pub struct Family {
+    name: &'static str,
+    unit: Unit,
+    help: &'static str,
+    kind: Kind,
+    samples: Vec<(Labels, Value)>,
+}
+
+impl Family {
+    /// What only rises. The page adds the unit and `total` to the name.
+    pub fn counter(name: &'static str, unit: Unit, help: &'static str) -> Self {
+        Self::new(name, unit, help, Kind::Counter)
+    }
+
+    /// What rises and falls. The page adds the unit to the name.
+    pub fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Self {
+        Self::new(name, unit, help, Kind::Gauge)
+    }
+
+    /// Values counted by size. The page adds the unit to the name.
+    pub fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Self {
+        Self::new(name, unit, help, Kind::Histogram)
+    }
+
+    fn new(name: &'static str, unit: Unit, help: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            unit,
+            help,
+            kind,
+            samples: Vec::new(),
+        }
+    }
+
+    /// Adds a whole number.
+    #[must_use]
+    pub fn count(mut self, labels: Labels, value: u64) -> Self {
+        self.samples.push((labels, Value::Count(value)));
+        self
+    }
+
+    /// Adds a number with decimals.
+    #[must_use]
+    pub fn amount(mut self, labels: Labels, value: f64) -> Self {
+        self.samples.push((labels, Value::Amount(value)));
+        self
+    }
+
+    /// Adds what a histogram has counted.
+    #[must_use]
+    pub fn observed(mut self, labels: Labels, observed: Observed) -> Self {
+        self.samples.push((labels, Value::Observed(observed)));
+        self
+    }
+
+    /// Adds one value of a state set: 1 for the state that holds, 0 for the others.
+    #[must_use]
+    pub fn state(mut self, states: &[&str], holds: &str) -> Self {
+        for state in states {
+            let value = u64::from(*state == holds);
+            self = self.count(vec![("state", (*state).to_owned())], value);
+        }
+        self
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+        };
+        let unit = match self.unit {
+            Unit::None => None,
+            Unit::Seconds => Some(WrittenUnit::Seconds),
+            Unit::Bytes => Some(WrittenUnit::Bytes),
+        };
+        let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), kind)?;
+        for (labels, value) in &self.samples {
+            if labels.is_empty() {
+                self.encode_value(&mut metric, value)?;
+            } else {
+                let labels = escape(labels);
+                self.encode_value(&mut metric.encode_family(&labels)?, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_value(&self, encoder: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
+        type NoLabels = [(&'static str, &'static str); 0];
+        match (self.kind, value) {
+            (Kind::Counter, Value::Count(value)) => {
+                encoder.encode_counter::<NoLabels, _, u64>(value, None)
+            }
+            (Kind::Counter, Value::Amount(value)) => {
+                encoder.encode_counter::<NoLabels, _, u64>(value, None)
+            }
+            (Kind::Gauge, Value::Count(value)) => encoder.encode_gauge(value),
+            (Kind::Gauge, Value::Amount(value)) => encoder.encode_gauge(value),
+            (Kind::Histogram, Value::Observed(observed)) => encoder.encode_histogram::<NoLabels>(
+                observed.sum,
+                observed.count,
+                &observed.buckets,
+                None,
+            ),
+            // A value of another kind says nothing: the page stays readable.
+            (Kind::Counter | Kind::Gauge, Value::Observed(_))
+            | (Kind::Histogram, Value::Count(_) | Value::Amount(_)) => Ok(()),
+        }
+    }
+}
+
+/// The library writes values as they are.
+fn escape(labels: &Labels) -> Labels {
+    let escape_value = |value: &String| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+        value.replace('\n', "\\n")
+    };
+    let labels = labels.iter();
+    labels
+        .map(|(name, value)| (*name, escape_value(value)))
+        .collect()
+}
+
+/// Families as a registry takes them.
+#[derive(Debug)]
+struct Families(Vec<Family>);
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = self.0.iter();
+        families.try_for_each(|family| family.encode(&mut encoder))
+    }
+}
+
+/// Writes the families as a page of OpenMetrics text.
+pub fn page(families: Vec<Family>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Families(families)));
+    let mut page = String::new();
+    text::encode(&mut page, &registry).expect("writing to a string cannot fail");
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_family_with_its_unit() {
+        let label = |value: &str| vec![("kind", value.to_owned())];
+        let page = page(vec![
+            Family::counter("a", Unit::Bytes, "Help a").count(label("x\"\n\\"), 3),
+            Family::gauge("b", Unit::None, "Help b"),
+            Family::gauge("c", Unit::Seconds, "Help c").amount(Vec::new(), 0.5),
+        ]);
+        let expected = "# HELP a_bytes Help a\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\n\
+            a_bytes_total{kind=\"x\\\"\\n\\\\\"} 3\n# HELP b Help b\n# TYPE b gauge\n\
+            # HELP c_seconds Help c\n# TYPE c_seconds gauge\n# UNIT c_seconds seconds\n\
+            c_seconds 0.5\n# EOF\n";
+        assert_eq!(page, expected);
+    }
+}

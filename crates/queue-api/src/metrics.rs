@@ -1,0 +1,331 @@
+//! What the front end counts, and the metrics made of it.
+//!
+//! Labels come from sets that clients cannot widen: operations, the codes that this crate answers, and
+//! a few words. What is counted on the way of a request is a few relaxed atomic additions.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use kew_metrics::{Counter, Family, Histogram, Unit};
+
+use crate::route::Operation;
+
+/// The protocol, in the labels of what other protocols will have too.
+const PROTOCOL: (&str, &str) = ("protocol", "queue");
+
+/// More operations than the protocol has, so that each has a place by its number.
+const PLACES: usize = 48;
+
+/// More outcomes than an operation has. What finds no place is counted under the code `other`.
+const OUTCOMES: usize = 40;
+
+/// What a request asked for, as far as metrics tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// An operation of the protocol, whether or not it was let in.
+    Operation(Operation),
+    Health,
+    Metrics,
+    /// Nothing that there is.
+    Unknown,
+}
+
+impl Asked {
+    /// The name in metrics and logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Operation(operation) => name(operation),
+            Self::Health => "Health",
+            Self::Metrics => "Metrics",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            Self::Operation(operation) => operation as usize + 3,
+            Self::Health => 2,
+            Self::Metrics => 1,
+            Self::Unknown => 0,
+        }
+    }
+}
+
+const fn name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::ListQueues => "ListQueues",
+        Operation::CreateQueue => "CreateQueue",
+        Operation::DeleteQueue => "DeleteQueue",
+        Operation::GetQueueMetadata => "GetQueueMetadata",
+        Operation::SetQueueMetadata => "SetQueueMetadata",
+        Operation::PutMessage => "PutMessage",
+        Operation::GetMessages => "GetMessages",
+        Operation::PeekMessages => "PeekMessages",
+        Operation::ClearMessages => "ClearMessages",
+        Operation::UpdateMessage => "UpdateMessage",
+        Operation::DeleteMessage => "DeleteMessage",
+    }
+}
+
+/// The kinds of credential that a request can bring.
+const CREDENTIALS: [&str; 6] = [
+    "SharedKey",
+    "SharedKeyLite",
+    "Bearer",
+    "SAS",
+    "none",
+    "other",
+];
+
+/// What a request came with to prove itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    SharedKey,
+    SharedKeyLite,
+    Bearer,
+    Sas,
+    None,
+    Other,
+}
+
+/// Why a connection was ended by the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// The rest of a head did not come.
+    Head,
+    /// The answer was not taken.
+    Answer,
+    /// Nothing was asked.
+    Idle,
+}
+
+/// What is counted of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done<'a> {
+    pub(crate) asked: Asked,
+    pub(crate) status: StatusCode,
+    /// The error code; empty for success.
+    pub(crate) code: &'a str,
+    pub(crate) took: Duration,
+    pub(crate) request_bytes: u64,
+    pub(crate) response_bytes: u64,
+}
+
+/// What connections and requests write.
+#[derive(Debug)]
+pub(crate) struct Instruments {
+    operations: Box<[OfOperation]>,
+    denied: [Outcomes; CREDENTIALS.len()],
+    pub(crate) accepted: Counter,
+    pub(crate) turned_away: Counter,
+    pub(crate) broken: Counter,
+    overdue: [Counter; 3],
+}
+
+#[derive(Debug)]
+struct OfOperation {
+    name: OnceLock<&'static str>,
+    outcomes: Outcomes,
+    latency: Histogram,
+    request_bytes: Counter,
+    response_bytes: Counter,
+}
+
+impl Instruments {
+    pub(crate) fn new() -> Self {
+        let of_operation = || OfOperation {
+            name: OnceLock::new(),
+            outcomes: Outcomes::default(),
+            latency: Histogram::of_latencies(),
+            request_bytes: Counter::new(),
+            response_bytes: Counter::new(),
+        };
+        Self {
+            operations: (0..PLACES).map(|_| of_operation()).collect(),
+            denied: Default::default(),
+            accepted: Counter::new(),
+            turned_away: Counter::new(),
+            broken: Counter::new(),
+            overdue: Default::default(),
+        }
+    }
+
+    pub(crate) fn note(&self, done: &Done<'_>) {
+        let Some(operation) = self.operations.get(done.asked.place()) else {
+            return;
+        };
+        operation.name.get_or_init(|| done.asked.name());
+        operation.outcomes.add(done.status, done.code);
+        operation.latency.observe_duration(done.took);
+        operation.request_bytes.add(done.request_bytes);
+        operation.response_bytes.add(done.response_bytes);
+    }
+
+    pub(crate) fn note_denied(&self, offered: Offered, status: StatusCode, code: &str) {
+        if let Some(outcomes) = self.denied.get(offered as usize) {
+            outcomes.add(status, code);
+        }
+    }
+
+    pub(crate) fn note_overdue(&self, overdue: Overdue) {
+        if let Some(counter) = self.overdue.get(overdue as usize) {
+            counter.increment();
+        }
+    }
+
+    /// The metrics; `open` connections are open now.
+    pub(crate) fn families(&self, open: usize) -> Vec<Family> {
+        let mut families = self.request_families();
+        families.extend(self.connection_families(open));
+        families
+    }
+
+    fn request_families(&self) -> Vec<Family> {
+        let mut requests = Family::counter("kew_requests", Unit::None, "Requests answered");
+        let mut latency = Family::histogram(
+            "kew_request",
+            Unit::Seconds,
+            "Time from the end of a request's head to its answer, the request's body included",
+        );
+        let mut received =
+            Family::counter("kew_request_body", Unit::Bytes, "Bodies of requests let in");
+        let mut sent = Family::counter("kew_response_body", Unit::Bytes, "Bodies of answers");
+        for operation in &self.operations {
+            let Some(name) = operation.name.get() else {
+                continue;
+            };
+            let labels = || vec![protocol(), ("operation", (*name).to_owned())];
+            for (status, code, count) in operation.outcomes.counted() {
+                let outcome = vec![("status", status), ("code", code)];
+                requests = requests.count([labels(), outcome].concat(), count);
+            }
+            latency = latency.observed(labels(), operation.latency.observed());
+            received = received.count(labels(), operation.request_bytes.value());
+            sent = sent.count(labels(), operation.response_bytes.value());
+        }
+        let mut denied = Family::counter(
+            "kew_authentication_failures",
+            Unit::None,
+            "Requests whose credential was missing, unreadable or wrong, or not sufficient",
+        );
+        for (credential, outcomes) in CREDENTIALS.iter().zip(&self.denied) {
+            for (_, code, count) in outcomes.counted() {
+                let kind = vec![("credential", (*credential).to_owned()), ("code", code)];
+                denied = denied.count([vec![protocol()], kind].concat(), count);
+            }
+        }
+        vec![requests, latency, received, sent, denied]
+    }
+
+    fn connection_families(&self, open: usize) -> Vec<Family> {
+        let labels = || vec![protocol()];
+        let with = |name, value: &str| [labels(), vec![(name, value.to_owned())]].concat();
+        let [head, answer, idle] = self.overdue.each_ref().map(Counter::value);
+        vec![
+            Family::gauge(
+                "kew_connections_open",
+                Unit::None,
+                "Connections that are open",
+            )
+            .count(labels(), open as u64),
+            Family::counter("kew_connections_accepted", Unit::None, "Connections served")
+                .count(labels(), self.accepted.value()),
+            Family::counter(
+                "kew_connections_refused",
+                Unit::None,
+                "Connections turned away because too many are open",
+            )
+            .count(with("reason", "limit"), self.turned_away.value()),
+            Family::counter(
+                "kew_connections_timed_out",
+                Unit::None,
+                "Connections closed because a head did not arrive (head), an answer was not taken \
+                 (answer), or nothing was asked for long (idle)",
+            )
+            .count(with("phase", "head"), head)
+            .count(with("phase", "answer"), answer)
+            .count(with("phase", "idle"), idle),
+            Family::counter(
+                "kew_connections_failed",
+                Unit::None,
+                "Connections that broke, or on which no HTTP was spoken",
+            )
+            .count(labels(), self.broken.value()),
+        ]
+    }
+}
+
+fn protocol() -> (&'static str, String) {
+    (PROTOCOL.0, PROTOCOL.1.to_owned())
+}
+
+/// A status, and the error code or nothing.
+type Outcome = (StatusCode, Box<str>);
+
+/// Counts by status and code. A place is taken when an outcome is seen first; nobody waits.
+#[derive(Debug)]
+struct Outcomes {
+    places: [(OnceLock<Outcome>, Counter); OUTCOMES],
+    other: Counter,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Self {
+            places: [const { (OnceLock::new(), Counter::new()) }; OUTCOMES],
+            other: Counter::new(),
+        }
+    }
+}
+
+impl Outcomes {
+    fn add(&self, status: StatusCode, code: &str) {
+        let is_it = |known: &Outcome| known.0 == status && *known.1 == *code;
+        for (place, counter) in &self.places {
+            if is_it(place.get_or_init(|| (status, code.into()))) {
+                counter.increment();
+                return;
+            }
+        }
+        self.other.increment();
+    }
+
+    fn counted(&self) -> impl Iterator<Item = (String, String, u64)> {
+        let known = self.places.iter().filter_map(|(place, counter)| {
+            let (status, code) = place.get()?;
+            Some((
+                status.as_str().to_owned(),
+                code.to_string(),
+                counter.value(),
+            ))
+        });
+        let other = self.other.value();
+        let other = (other > 0).then(|| (String::new(), "other".to_owned(), other));
+        known.chain(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_without_a_place_are_added_up() {
+        let outcomes = Outcomes::default();
+        for index in 0..OUTCOMES + 3 {
+            outcomes.add(StatusCode::OK, &index.to_string());
+            outcomes.add(StatusCode::OK, "0");
+        }
+        let counted: Vec<_> = outcomes.counted().collect();
+        assert_eq!(counted.len(), OUTCOMES + 1);
+        assert_eq!(counted[0].2, OUTCOMES as u64 + 4);
+        assert_eq!(counted[OUTCOMES], (String::new(), "other".to_owned(), 3));
+    }
+
+    #[test]
+    fn every_operation_has_a_place() {
+        // The last one that is declared.
+        assert!(Asked::Operation(Operation::DeleteMessage).place() < PLACES);
+    }
+}

@@ -1,0 +1,230 @@
+//! What metrics and logs get to know of a request.
+//!
+//! No query, no credential, no body and no pop receipt gets here. What a client wrote itself is cut to
+//! a length and logged as a string value, which every log format escapes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use hyper::StatusCode;
+use hyper::body::Body as _;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
+use hyper::http::request::Parts;
+
+use crate::address::Address;
+use crate::api::{Answered, Shared};
+use crate::metrics::{Asked, Done, Offered};
+use crate::origin::Origin;
+use crate::query::Query;
+use crate::{operator, route};
+
+/// How much of a name or an id that a client wrote is logged, in characters.
+const LOGGED_LENGTH_MAX: usize = 128;
+
+/// What was learnt of a request while it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) asked: Asked,
+    /// The size of its body, if it was let in.
+    pub(crate) body_bytes: u64,
+}
+
+impl Shared {
+    /// What a request that was not let in had asked for.
+    pub(crate) fn seen_of_refused(&self, head: &Parts) -> Seen {
+        let find = || {
+            let query = Query::parse(head.uri.query()).ok()?;
+            let address = self.address(head)?;
+            route::find(&head.method, &address.resource, &query).ok()
+        };
+        Seen {
+            asked: find().map_or(Asked::Unknown, Asked::Operation),
+            body_bytes: 0,
+        }
+    }
+
+    /// Counts an answer, and logs what an operator wants to know of it.
+    pub(crate) fn observe(
+        &self,
+        origin: &Origin,
+        head: &Parts,
+        answered: &Answered,
+        took: Duration,
+    ) {
+        let response = &answered.response;
+        let code = text(response.headers(), "x-ms-error-code");
+        let done = Done {
+            asked: answered.seen.asked,
+            status: response.status(),
+            code,
+            took,
+            request_bytes: answered.seen.body_bytes,
+            response_bytes: response.body().size_hint().exact().unwrap_or(0),
+        };
+        self.instruments.note(&done);
+        let offered = offered(head);
+        if is_denied(offered, done.status, code) && matches!(done.asked, Asked::Operation(_)) {
+            self.instruments.note_denied(offered, done.status, code);
+        }
+        let request_id = text(response.headers(), "x-ms-request-id");
+        if done.status.is_server_error() {
+            self.warn(&done, request_id);
+        }
+        if self.operator.slow_request.is_some_and(|slow| took >= slow) {
+            self.log_request::<true>(origin, head, &done, request_id);
+        }
+        if tracing::enabled!(target: "kew::access", tracing::Level::DEBUG) {
+            self.log_request::<false>(origin, head, &done, request_id);
+        }
+    }
+
+    fn warn(&self, done: &Done<'_>, request_id: &str) {
+        let (operation, status) = (done.asked.name(), done.status.as_u16());
+        let code = done.code;
+        if code != "ServerBusy" {
+            tracing::warn!(operation, status, code, request_id, "request failed");
+            return;
+        }
+        // A server that is busy has better things to do than to say so each time.
+        if let Some(count) = self.busy_log.note(self.now()) {
+            tracing::warn!(
+                operation,
+                status,
+                code,
+                request_id,
+                count,
+                "requests refused: busy"
+            );
+        }
+    }
+
+    /// Two places, because a log line's level and target are constants.
+    fn log_request<const SLOW: bool>(
+        &self,
+        origin: &Origin,
+        head: &Parts,
+        done: &Done<'_>,
+        request_id: &str,
+    ) {
+        let address = self.address(head);
+        let address = address.as_ref();
+        let account = cut(address.map_or("", |address| address.account));
+        let queue = cut(address
+            .and_then(|address| address.resource.queue())
+            .unwrap_or(""));
+        let client_request_id = cut(text(&head.headers, "x-ms-client-request-id"));
+        let peer = origin.peer.to_string();
+        let duration_us = u64::try_from(done.took.as_micros()).unwrap_or(u64::MAX);
+        macro_rules! log {
+            ($event:ident, $target:literal, $message:literal) => {
+                tracing::$event!(
+                    target: $target,
+                    operation = done.asked.name(),
+                    account = &*account,
+                    queue = &*queue,
+                    status = done.status.as_u16(),
+                    code = done.code,
+                    duration_us,
+                    request_bytes = done.request_bytes,
+                    response_bytes = done.response_bytes,
+                    request_id,
+                    client_request_id = &*client_request_id,
+                    peer = &*peer,
+                    $message
+                )
+            };
+        }
+        if SLOW {
+            log!(info, "kew::slow", "slow request");
+        } else {
+            log!(debug, "kew::access", "request");
+        }
+    }
+
+    fn address<'a>(&'a self, head: &'a Parts) -> Option<Address<'a>> {
+        if operator::is_own(head) {
+            return None;
+        }
+        let host = match head.uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => head
+                .headers
+                .get(HOST)
+                .map_or(Some("localhost"), |host| host.to_str().ok())?,
+        };
+        Address::parse(head.uri.path(), host, &self.accounts).ok()
+    }
+}
+
+/// A header's value, if it is text.
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    let value = headers.get(name);
+    value.and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(LOGGED_LENGTH_MAX).collect()
+}
+
+/// By its kind alone: the credential itself is not looked at.
+fn offered(head: &Parts) -> Offered {
+    let Some(header) = head.headers.get(AUTHORIZATION) else {
+        let query = head.uri.query().unwrap_or("");
+        let has_signature = query.split('&').any(|pair| pair.starts_with("sig="));
+        return if has_signature {
+            Offered::Sas
+        } else {
+            Offered::None
+        };
+    };
+    let header = header.as_bytes().trim_ascii_start();
+    let scheme = header.split(|byte| *byte == b' ').next().unwrap_or(header);
+    if scheme.eq_ignore_ascii_case(b"SharedKey") {
+        Offered::SharedKey
+    } else if scheme.eq_ignore_ascii_case(b"SharedKeyLite") {
+        Offered::SharedKeyLite
+    } else if scheme.eq_ignore_ascii_case(b"Bearer") {
+        Offered::Bearer
+    } else {
+        Offered::Other
+    }
+}
+
+/// Whether the answer says that the credential was not good enough. Before 2019-12-12 one that is
+/// missing is answered with `ResourceNotFound`.
+fn is_denied(offered: Offered, status: StatusCode, code: &str) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+        || code == "InvalidAuthenticationInfo"
+        || (offered == Offered::None && code == "ResourceNotFound")
+}
+
+/// Lets one line a second through.
+#[derive(Debug, Default)]
+pub(crate) struct BusyLog {
+    second: AtomicU64,
+    untold: AtomicU64,
+}
+
+impl BusyLog {
+    /// Counts one; how many there were since the last line, if it is time for another.
+    fn note(&self, now: std::time::SystemTime) -> Option<u64> {
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.untold.fetch_add(1, Ordering::Relaxed);
+        let is_told = self.second.swap(second, Ordering::Relaxed) == second;
+        (!is_told).then(|| self.untold.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_server_says_so_once_a_second() {
+        let log = BusyLog::default();
+        let at = |second| UNIX_EPOCH + Duration::from_secs(second);
+        assert_eq!(log.note(at(5)), Some(1));
+        assert_eq!([log.note(at(5)), log.note(at(5))], [None, None]);
+        assert_eq!(log.note(at(6)), Some(3));
+    }
+}

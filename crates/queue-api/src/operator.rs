@@ -1,0 +1,214 @@
+//! What operators ask: metrics and health.
+//!
+//! Metrics need no credential, and name accounts and queues: so the listeners of the protocol show them
+//! to this machine only. A listener of its own, which serves nothing else, shows them to others.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kew_metrics::{CONTENT_TYPE, Family, Unit};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::api::{QueueApi, Shared};
+use crate::body::Connection;
+use crate::health;
+use crate::origin::Origin;
+use crate::reply::Reply;
+
+const PATH: &str = "/metrics";
+
+/// How long the partition may take to tell of its queues. After it a page is shown without them.
+const PARTITION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a page may wait for those before it: they are made one at a time.
+const PAGE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many connections the listener for operators has at once, and how long each may take.
+const CONNECTIONS_MAX: usize = 32;
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Headers with which a proxy says that it passes on somebody else's request.
+const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+
+/// What operators are shown.
+#[derive(Clone, Debug)]
+pub struct OperatorOptions {
+    /// How many queues have metrics of their own, those with the most messages; the others are added
+    /// up.
+    pub metrics_queues_max: usize,
+    /// A request that takes as long as this is logged; `None` logs none.
+    pub slow_request: Option<Duration>,
+    /// Where messages are kept, to tell how much room is left there.
+    pub data_dir: Option<PathBuf>,
+    /// When the process started.
+    pub started: SystemTime,
+}
+
+impl Default for OperatorOptions {
+    /// 100 queues, no slow requests, nothing on disk, started now.
+    fn default() -> Self {
+        Self {
+            metrics_queues_max: 100,
+            slow_request: None,
+            data_dir: None,
+            started: SystemTime::now(),
+        }
+    }
+}
+
+/// What bounds those who ask for metrics.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    pages: Semaphore,
+    connections: Semaphore,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            pages: Semaphore::new(1),
+            connections: Semaphore::new(CONNECTIONS_MAX),
+        }
+    }
+}
+
+/// Whether the request has the form of one for metrics or health. The paths name queues or accounts,
+/// too; a request for those that could be meant has a query.
+pub(crate) fn is_own(head: &Parts) -> bool {
+    is_read(head) && (head.uri.path() == PATH || head.uri.path().starts_with("/health/"))
+}
+
+fn is_read(head: &Parts) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD) && head.uri.query().is_none()
+}
+
+/// Whether the client is on this machine, as far as can be told.
+fn is_local(origin: &Origin, head: &Parts) -> bool {
+    origin.peer.ip().to_canonical().is_loopback()
+        && !FORWARDED
+            .iter()
+            .any(|name| head.headers.contains_key(*name))
+}
+
+/// Answers `GET /metrics` of clients on this machine, and nothing else.
+pub(crate) async fn answer(shared: &Arc<Shared>, origin: &Origin, head: &Parts) -> Option<Reply> {
+    if head.uri.path() != PATH || !is_read(head) || !is_local(origin, head) {
+        return None;
+    }
+    Some(metrics(shared).await)
+}
+
+async fn metrics(shared: &Arc<Shared>) -> Reply {
+    match page(shared).await {
+        Some(page) => Reply::page(CONTENT_TYPE, page).with_no_cache(),
+        None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "busy\n"),
+    }
+}
+
+/// The page, made apart from the partition's thread; nothing if too many are asked for.
+async fn page(shared: &Arc<Shared>) -> Option<Bytes> {
+    let permit = timeout(PAGE_PATIENCE, shared.bounds.pages.acquire()).await;
+    let _permit = permit.ok()?.ok()?;
+    let queues_max = shared.operator.metrics_queues_max;
+    let mut families = shared.broker.metrics(queues_max, PARTITION_PATIENCE).await;
+    let shared = Arc::clone(shared);
+    let made = tokio::task::spawn_blocking(move || {
+        families.extend(shared.instruments.families(shared.connection_count()));
+        families.extend(own_families(&shared.operator));
+        Bytes::from(kew_metrics::page(families))
+    });
+    made.await.ok()
+}
+
+fn own_families(options: &OperatorOptions) -> Vec<Family> {
+    let free = options
+        .data_dir
+        .as_deref()
+        .and_then(kew_metrics::disk_free_bytes);
+    let disk = Family::gauge(
+        "kew_disk_free",
+        Unit::Bytes,
+        "Room left on the disk that holds the messages",
+    );
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    let mut families = kew_metrics::process(options.started);
+    families.push(match free {
+        Some(free) => disk.count(Vec::new(), free),
+        None => disk,
+    });
+    families.push(
+        Family::gauge(
+            "kew_build_info",
+            Unit::None,
+            "1, with the version of the server",
+        )
+        .count(version, 1),
+    );
+    families
+}
+
+impl QueueApi {
+    /// Serves one connection of a listener for operators: `GET /metrics`, `/health/live` and
+    /// `/health/ready`, whoever asks, and nothing else. At most 32 are served at once; each ends after
+    /// one answer, and after 30 s at the latest.
+    pub async fn serve_operator_connection<IO, S>(&self, io: IO, shutdown: S)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Future<Output = ()> + Send,
+    {
+        let shared = &self.0;
+        let Ok(_permit) = shared.bounds.connections.try_acquire() else {
+            return;
+        };
+        let service = service_fn(|request: hyper::Request<Incoming>| async move {
+            let (head, _) = request.into_parts();
+            Ok::<_, Infallible>(answer_operator(shared, &head).await)
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_secs(10))
+            .keep_alive(false)
+            .max_headers(64)
+            .max_buf_size(16 * 1024);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+        let mut shutdown = pin!(shutdown);
+        let serve = async {
+            tokio::select! {
+                biased;
+                result = &mut connection => return result,
+                () = &mut shutdown => connection.as_mut().graceful_shutdown(),
+            }
+            connection.await
+        };
+        if let Ok(Err(error)) = timeout(CONNECTION_TIMEOUT, serve).await {
+            tracing::debug!(%error, "connection for metrics failed");
+        }
+    }
+}
+
+async fn answer_operator(shared: &Arc<Shared>, head: &Parts) -> Response<Full<Bytes>> {
+    let reply = if !matches!(head.method, Method::GET | Method::HEAD) {
+        Reply::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+    } else if head.uri.path() == PATH {
+        metrics(shared).await
+    } else if let Some(reply) = health::answer(&shared.broker, head) {
+        reply
+    } else {
+        Reply::text(StatusCode::NOT_FOUND, "see /metrics and /health/ready\n")
+    };
+    reply.into_answered(Connection::Reusable, false).response
+}

@@ -1,0 +1,29 @@
+//! A client of Azure Queue Storage for the command line: Kew, Azurite and the service itself.
+//!
+//! It blocks, holds no state but its connections, and can be shared by threads. It knows nothing of
+//! terminals and of Kew's insides: it speaks the protocol and nothing else. Secrets (account keys and
+//! shared access signatures) are in no error and in no `Debug`.
+//!
+//! Source: the Queue Storage REST API, version [`VERSION`].
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod account;
+mod client;
+mod connection_string;
+mod error;
+mod http;
+mod model;
+mod retry;
+mod shared_key;
+mod xml;
+
+pub use account::Account;
+pub use client::{Client, Options, PutOptions, QueuePages};
+pub use connection_string::ConnectionStringError;
+pub use error::{Error, Refusal};
+pub use model::{Message, Queue, QueueProperties, Receipt, Sent, ServiceStats};
+pub use xml::is_allowed as is_xml_character;
+
+/// The version of the protocol that requests ask for: one that knows all that is used here, and that
+/// emulators know which refuse what is newer than themselves.
+pub const VERSION: &str = "2024-11-04";
