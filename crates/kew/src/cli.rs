@@ -32,6 +32,8 @@ pub(crate) enum Command {
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.
     Account(AccountArgs),
+    /// Make certificates with which clients can reach this server over HTTPS.
+    Tls(TlsArgs),
     /// Look at the log of a data directory, and repair it if it is damaged.
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
@@ -84,6 +86,26 @@ pub(crate) struct ServeArgs {
     /// [env: KEW_ADMIN_SOCKET] [default: admin.sock in the data directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) admin_socket: Option<PathBuf>,
+    /// Serve HTTPS as well, on the same ports, with this certificate: PEM, the server's own first;
+    /// read again on SIGHUP and when it changes
+    /// [env: KEW_TLS_CERT] [default: tls/server.pem in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate: PEM with PKCS#8, SEC 1 or PKCS#1, without a passphrase
+    /// [env: KEW_TLS_KEY] [default: tls/server.key in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Refuse requests without TLS from everywhere, also from this machine
+    /// [env: KEW_TLS_ONLY=true|false]
+    #[arg(long)]
+    pub(crate) tls_only: bool,
+
+    /// Serve other machines without TLS, too: whoever sees a request on its way can read it, and
+    /// repeat it for 15 minutes [env: KEW_ALLOW_PLAIN_HTTP=true|false]
+    #[arg(long)]
+    pub(crate) allow_plain_http: bool,
 
     /// Where to serve metrics and health to anybody who asks; repeatable, and in the environment
     /// separated by commas. Metrics name accounts and queues and need no credential. Clients on this
@@ -106,8 +128,8 @@ pub(crate) struct ServeArgs {
     pub(crate) slow_request: Option<u64>,
 
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
-    /// metrics_listen, metrics_queues, log_format, slow_request, no_public_key,
-    /// admin_socket
+    /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
+    /// metrics_queues, log_format, slow_request
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -186,6 +208,54 @@ pub(crate) enum AccountCommand {
         #[arg(long)]
         with_queues: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    #[command(subcommand)]
+    pub(crate) command: TlsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TlsCommand {
+    /// Make a certificate authority of your own, and a certificate for this server by it.
+    ///
+    /// Writes ca.pem, ca.key, server.pem and server.key. `kew serve` uses them by itself if they are in
+    /// its data directory, which is where they go by default. Then tells how each SDK is made to
+    /// trust ca.pem.
+    ///
+    /// Run again, it makes a new certificate for the server by the same authority, for the same
+    /// names and those of --host; a running server takes it into use by itself. The authority is
+    /// valid for 10 years, the server's certificate for 397 days.
+    ///
+    /// The authority can vouch only for the names that it was made for, and for the addresses of
+    /// this machine. For other names a new one is made with --force, which has to be trusted anew.
+    Init(TlsInitArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsInitArgs {
+    /// Where to put the files [default: tls in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", conflicts_with = "dir")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// A name or an address under which clients reach the server, besides localhost,
+    /// *.queue.localhost, host.docker.internal, 127.0.0.1 and ::1; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+
+    /// Make a new authority in place of the one that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

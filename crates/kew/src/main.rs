@@ -1,5 +1,6 @@
 //! The `kew` command: a durable message service, and what its operators need.
 
+mod accept;
 mod account_command;
 mod admin;
 mod cli;
@@ -13,6 +14,7 @@ mod queue_values;
 mod quota;
 mod serve;
 mod settings;
+mod tls_command;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
         Some(Command::Account(args)) => account_command::run(args),
+        Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),

@@ -12,6 +12,12 @@ use observing::Observing;
 #[path = "observing.rs"]
 pub(crate) mod observing;
 
+// Named, because a fuzz test compiles this file from elsewhere.
+#[path = "settings/tls.rs"]
+pub(crate) mod tls;
+
+use tls::TlsSettings;
+
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 
@@ -42,6 +48,7 @@ impl std::error::Error for SettingsError {}
 pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
+    pub(crate) tls: TlsSettings,
     pub(crate) observing: Observing,
     pub(crate) public_key: PublicKey,
     /// Where to open the socket for administration, if it is to be anywhere.
@@ -85,6 +92,10 @@ struct Layer {
     ephemeral: Option<bool>,
     queue_listen: Option<Vec<String>>,
     allow_public_key: Option<bool>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_only: Option<bool>,
+    allow_plain_http: Option<bool>,
     metrics_listen: Option<Vec<String>>,
     metrics_queues: Option<u64>,
     log_format: Option<String>,
@@ -116,6 +127,7 @@ impl Settings {
             (&file, "the configuration file"),
         ];
         let place = place(&layers)?;
+        let tls = tls::complete(&layers, &place)?;
         let layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
         let public_key = public_key(&layers)?;
@@ -137,10 +149,12 @@ impl Settings {
             .iter()
             .map(String::as_str)
             .map(parse_address)
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        tls.refuse_plain_beyond_loopback(&queue_listen)?;
         Ok(Self {
             place,
             queue_listen,
+            tls,
             observing,
             public_key,
             admin_socket,
@@ -155,6 +169,10 @@ impl Layer {
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
             allow_public_key: args.allow_public_key.then_some(true),
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
+            tls_only: args.tls_only.then_some(true),
+            allow_plain_http: args.allow_plain_http.then_some(true),
             metrics_listen: (!args.metrics_listen.is_empty()).then_some(args.metrics_listen),
             metrics_queues: args.metrics_queues,
             log_format: args.log_format,
@@ -193,6 +211,10 @@ impl Layer {
             ephemeral: switch("KEW_EPHEMERAL")?,
             queue_listen: listen,
             allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
+            tls_cert: variable("KEW_TLS_CERT").map(PathBuf::from),
+            tls_key: variable("KEW_TLS_KEY").map(PathBuf::from),
+            tls_only: switch("KEW_TLS_ONLY")?,
+            allow_plain_http: switch("KEW_ALLOW_PLAIN_HTTP")?,
             metrics_listen,
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
@@ -348,11 +370,16 @@ mod tests {
         };
         let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(!served(listen(&[address]), &[]), "{address}");
+            let plain = [("KEW_ALLOW_PLAIN_HTTP", "true")];
+            assert!(!served(listen(&[address]), &plain), "{address}");
             let mut args = listen(&[address]);
             args.allow_public_key = true;
+            args.allow_plain_http = true;
             assert!(served(args, &nowhere));
-            let allowed = [("KEW_ALLOW_PUBLIC_KEY", "true")];
+            let allowed = [
+                ("KEW_ALLOW_PUBLIC_KEY", "true"),
+                ("KEW_ALLOW_PLAIN_HTTP", "true"),
+            ];
             assert!(served(listen(&[address]), &allowed));
         }
         let loopback = [

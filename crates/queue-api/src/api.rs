@@ -265,6 +265,12 @@ impl Shared {
             .seal_error(&Error::ServerBusy, false, self.now())
     }
 
+    /// The answer to a connection that is not encrypted and has to be.
+    pub(crate) fn requires_https(&self) -> Reply {
+        self.bare_envelope()
+            .seal_error(&Error::AccountRequiresHttps, false, self.now())
+    }
+
     /// The envelope of an answer to nothing that could be read.
     fn bare_envelope(&self) -> Envelope {
         Envelope {

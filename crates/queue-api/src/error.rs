@@ -35,6 +35,7 @@ pub(crate) enum Error {
         limit: QuotaLimit,
         allowed: u64,
     },
+    AccountRequiresHttps,
     AuthenticationFailed {
         detail: Box<str>,
     },
@@ -204,6 +205,11 @@ impl Error {
                 "AccountQuotaExceeded",
                 "The account has reached its quota. Delete messages or queues, or have the quota \
                  raised.",
+            ),
+            Self::AccountRequiresHttps => (
+                StatusCode::BAD_REQUEST,
+                "AccountRequiresHttps",
+                "The account being accessed does not support http.",
             ),
             Self::AuthenticationFailed { .. } => (
                 StatusCode::FORBIDDEN,
@@ -467,6 +473,7 @@ impl Error {
             }
             Self::UnsupportedXmlNode { name } => write("XmlNodeName", name),
             Self::AccountIsDisabled
+            | Self::AccountRequiresHttps
             | Self::ConditionHeadersNotSupported
             | Self::CorsPreflightFailure
             | Self::EmptyMetadataKey

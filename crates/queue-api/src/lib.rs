@@ -45,6 +45,7 @@ mod xml;
 pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
+pub use connection::ConnectionPermit;
 pub use limits::Limits;
 pub use operator::OperatorOptions;
 pub use origin::Origin;

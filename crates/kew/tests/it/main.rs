@@ -21,3 +21,4 @@ mod queue_command;
 mod queue_command_errors;
 mod repair;
 mod server;
+mod tls;
