@@ -13,7 +13,7 @@ use hyper::{Method, Response};
 use kew_broker::Broker;
 use tokio::sync::Semaphore;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, ServedAccounts};
 use crate::body::Connection;
 use crate::budget::Budget;
 use crate::deletions::Deletions;
@@ -40,7 +40,7 @@ pub struct QueueApi(pub(crate) Arc<Shared>);
 
 /// What a [`QueueApi`] is made with.
 pub struct QueueApiOptions {
-    /// The accounts to serve.
+    /// The accounts to serve at first.
     pub accounts: Accounts,
     /// What bounds connections and requests.
     pub limits: Limits,
@@ -78,7 +78,7 @@ impl fmt::Debug for QueueApiOptions {
 /// What connections share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
     /// What bodies may take, of requests and of answers.
     pub(crate) budget: Arc<Budget>,
@@ -152,7 +152,7 @@ impl QueueApi {
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
             broker,
-            accounts,
+            accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
             properties: PropertyStore::default(),
@@ -165,6 +165,11 @@ impl QueueApi {
             busy_log: BusyLog::default(),
             bounds: operator::Bounds::default(),
         }))
+    }
+
+    /// The accounts that are served, to be changed while they are.
+    pub fn accounts(&self) -> &ServedAccounts {
+        &self.0.accounts
     }
 
     /// How many connections are open.
@@ -255,7 +260,8 @@ impl Shared {
         B: Body<Data = Bytes> + Unpin,
     {
         let envelope = self.envelope(head);
-        let (request, is_authentic) = match Request::admit(self, origin, head, heard) {
+        let accounts = self.accounts.snapshot();
+        let (request, is_authentic) = match Request::admit(self, &accounts, origin, head, heard) {
             Ok(request) => {
                 let is_authentic = request.is_authentic();
                 (Ok(request), is_authentic)
@@ -318,6 +324,12 @@ impl Shared {
     pub(crate) fn busy(&self) -> Reply {
         self.bare_envelope()
             .seal_error(&Error::ServerBusy, false, self.now())
+    }
+
+    /// The answer to a connection that is not encrypted and has to be.
+    pub(crate) fn requires_https(&self) -> Reply {
+        self.bare_envelope()
+            .seal_error(&Error::AccountRequiresHttps, false, self.now())
     }
 
     /// The envelope of an answer to nothing that could be read.

@@ -30,10 +30,12 @@ pub(crate) const REASON_TIME_TO_LIVE: &str =
     reason = "variants have the names of the codes"
 )]
 pub(crate) enum Error {
+    AccountIsDisabled,
     AccountQuotaExceeded {
         limit: QuotaLimit,
         allowed: u64,
     },
+    AccountRequiresHttps,
     AuthenticationFailed {
         detail: Box<str>,
     },
@@ -202,6 +204,11 @@ impl Error {
         const AUTHENTICATE: &str = "Server failed to authenticate the request. Please refer to \
              the information in the www-authenticate header.";
         let (status, code, message) = match self {
+            Self::AccountIsDisabled => (
+                StatusCode::FORBIDDEN,
+                "AccountIsDisabled",
+                "The specified account is disabled.",
+            ),
             // The service documents no code for an account that is full. A 403 is what it answers
             // where an account may not do more, and no SDK tries again after one.
             Self::AccountQuotaExceeded { .. } => (
@@ -209,6 +216,11 @@ impl Error {
                 "AccountQuotaExceeded",
                 "The account has reached its quota. Delete messages or queues, or have the quota \
                  raised.",
+            ),
+            Self::AccountRequiresHttps => (
+                StatusCode::BAD_REQUEST,
+                "AccountRequiresHttps",
+                "The account being accessed does not support http.",
             ),
             Self::AuthenticationFailed { .. } => (
                 StatusCode::FORBIDDEN,
@@ -497,7 +509,9 @@ impl Error {
                 write("QueryParameterValue", value);
             }
             Self::UnsupportedXmlNode { name } => write("XmlNodeName", name),
-            Self::ConditionHeadersNotSupported
+            Self::AccountIsDisabled
+            | Self::AccountRequiresHttps
+            | Self::ConditionHeadersNotSupported
             | Self::CorsPreflightFailure
             | Self::EmptyMetadataKey
             | Self::FeatureVersionMismatch

@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod account_store;
 mod accounts;
 mod address;
 mod api;
@@ -46,8 +47,10 @@ mod spelling;
 mod version;
 mod xml;
 
-pub use accounts::{Account, AccountKey, Accounts, InvalidAccount};
+pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
+pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
+pub use connection::ConnectionPermit;
 pub use limits::Limits;
 pub use operator::OperatorOptions;
 pub use origin::Origin;

@@ -13,6 +13,7 @@ use kew_broker::Answer;
 use kew_engine::{Command, EntityName, Metadata, Outcome, Token};
 use tokio::time;
 
+use crate::accounts::Accounts;
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
 use crate::auth::{self, Authentic, Credentials, Principal};
@@ -81,6 +82,7 @@ impl<'a> Request<'a> {
     /// what exists.
     pub(crate) fn admit(
         shared: &'a Shared,
+        accounts: &'a Accounts,
         origin: &'a Origin,
         head: &'a Parts,
         spellings: &'a Spellings,
@@ -88,13 +90,13 @@ impl<'a> Request<'a> {
         let mut query = Query::parse(head.uri.query())?;
         let host = host(head)?;
         let path = head.uri.path();
-        let address = Address::parse(path, host, &shared.accounts)?;
+        let address = Address::parse(path, host, accounts)?;
         let operation = route::find(&head.method, &address.resource, &query)?;
         let version = version(&head.headers)?;
         route::check_version(operation, &head.method, version)?;
-        let account = shared
-            .accounts
+        let account = accounts
             .find(address.account)
+            .filter(|account| origin.may_use_public_key || !account.is_well_known())
             .ok_or(Error::ResourceNotFound)?;
         if operation == Operation::PreflightRequest {
             // A browser asks without a credential, and whether the queue is there does not matter.
@@ -125,6 +127,13 @@ impl<'a> Request<'a> {
             clock_skew_max: shared.limits.clock_skew_max,
         })?;
         query.set_plus(plus);
+        // Only who has a key learns of it.
+        if account.is_disabled() {
+            return Err(Refused {
+                error: Error::AccountIsDisabled,
+                is_authentic: true,
+            });
+        }
         let timeout = check_authentic(principal, operation, &address, &query, &head.headers)
             .map_err(|error| Refused {
                 error,

@@ -37,15 +37,16 @@ pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
     if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
         return Sharing(None);
     }
+    let accounts = shared.accounts.snapshot();
     let account = host(head).and_then(|host| {
-        let address = Address::parse(head.uri.path(), host, &shared.accounts)?;
+        let address = Address::parse(head.uri.path(), host, &accounts)?;
         let query = Query::parse(head.uri.query())?;
         Ok((address.account, parameter::timeout(&query)?))
     });
     let Ok((account, limit)) = account else {
         return Sharing(None);
     };
-    let Some(account) = shared.accounts.find(account) else {
+    let Some(account) = accounts.find(account) else {
         return Sharing(None);
     };
     let read = shared.properties.rules(&shared.broker, account.name());

@@ -15,6 +15,7 @@ use crate::api::{QueueApi, QueueApiOptions};
 const ORIGIN: Origin = Origin {
     peer: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)),
     is_secure: false,
+    may_use_public_key: true,
 };
 
 const DATE: &str = "Sun, 21 Jun 2026 08:00:00 GMT";
@@ -170,7 +171,8 @@ fn meaning(api: &QueueApi, wire: &Wire) -> Option<Meaning> {
     ];
     let head = wire.parse()?;
     let spellings = Spellings::default();
-    let request = Request::admit(&api.0, &ORIGIN, &head, &spellings).ok()?;
+    let accounts = api.0.accounts.snapshot();
+    let request = Request::admit(&api.0, &accounts, &ORIGIN, &head, &spellings).ok()?;
     let parameters = PARAMETERS.map(|name| request.query.value(name).map(Into::into));
     Some(Meaning {
         operation: request.operation,
