@@ -53,6 +53,9 @@ pub enum Command {
         from: Box<str>,
         /// At most this many, and at least 1.
         limit: u32,
+        /// How much metadata is wanted with the names, in bytes: the page ends with the queue that
+        /// reaches it. `None` is no metadata.
+        metadata_size_bytes_max: Option<usize>,
     },
     /// Puts a message at the tail of a queue.
     Send {

@@ -20,6 +20,13 @@ impl Metadata {
         self.0.len()
     }
 
+    /// Names and values together, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
+
+use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
 use crate::queue_args::QueueArgs;
 
@@ -26,6 +28,12 @@ pub(crate) enum Command {
     /// Once every listener is open, standard output has one NAME=value line a fact, in the form
     /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
     Serve(ServeArgs),
+    /// Add, list, change and remove accounts.
+    ///
+    /// Asks the server that uses the data directory; if none does, changes the directory itself.
+    Account(AccountArgs),
+    /// Make certificates with which clients can reach this server over HTTPS.
+    Tls(TlsArgs),
     /// Look at the log of a data directory, and repair it if it is damaged.
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
@@ -69,6 +77,35 @@ pub(crate) struct ServeArgs {
     /// reach [env: KEW_ALLOW_PUBLIC_KEY=true|false]
     #[arg(long)]
     pub(crate) allow_public_key: bool,
+
+    /// Do not serve the well-known account at all [env: KEW_NO_PUBLIC_KEY=true|false]
+    #[arg(long, conflicts_with = "allow_public_key")]
+    pub(crate) no_public_key: bool,
+
+    /// Where to open the socket for administration
+    /// [env: KEW_ADMIN_SOCKET] [default: admin.sock in the data directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) admin_socket: Option<PathBuf>,
+    /// Serve HTTPS as well, on the same ports, with this certificate: PEM, the server's own first;
+    /// read again on SIGHUP and when it changes
+    /// [env: KEW_TLS_CERT] [default: tls/server.pem in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate: PEM with PKCS#8, SEC 1 or PKCS#1, without a passphrase
+    /// [env: KEW_TLS_KEY] [default: tls/server.key in the data directory, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Refuse requests without TLS from everywhere, also from this machine
+    /// [env: KEW_TLS_ONLY=true|false]
+    #[arg(long)]
+    pub(crate) tls_only: bool,
+
+    /// Serve other machines without TLS, too: whoever sees a request on its way can read it, and
+    /// repeat it for 15 minutes [env: KEW_ALLOW_PLAIN_HTTP=true|false]
+    #[arg(long)]
+    pub(crate) allow_plain_http: bool,
 
     /// Where to serve metrics and health to anybody who asks; repeatable, and in the environment
     /// separated by commas. Metrics name accounts and queues and need no credential. Clients on this
@@ -121,10 +158,142 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) issuer_allow_http: bool,
 
+    /// How long the name of a deleted queue cannot be taken, 0 to 3600: Create Queue then answers
+    /// QueueBeingDeleted, as the service does for half a minute; a restart frees the names
+    /// [env: KEW_QUEUE_DELETION_DELAY] [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) queue_deletion_delay: Option<u64>,
+
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
-    /// metrics_listen, metrics_queues, log_format, slow_request, and a table issuer with url, keys, audience, role_claim, roles, allow_http [env: KEW_CONFIG]
+    /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
+    /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
+    /// keys, audience, role_claim, roles and allow_http
+    /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AccountArgs {
+    #[command(subcommand)]
+    pub(crate) command: AccountCommand,
+
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// The socket of the server, if it is not admin.sock in the data directory
+    #[arg(long, env = "KEW_ADMIN_SOCKET", value_name = "PATH", global = true)]
+    pub(crate) admin_socket: Option<PathBuf>,
+
+    /// Print one line of JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AccountCommand {
+    /// Add an account, and print its two keys with connection strings. They are not shown again.
+    Add {
+        /// 3 to 24 lower-case letters and digits
+        name: String,
+        /// The most queues it may have
+        #[arg(long, value_name = "N")]
+        quota_queues: Option<u64>,
+        /// The most bytes its messages may take, 128 more than the body for each;
+        /// a number, with KiB, MiB, GiB or TiB or without
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        quota_bytes: Option<u64>,
+        /// Take a key in Base64 from standard input, for the primary and the secondary one
+        #[arg(long)]
+        key_from_stdin: bool,
+    },
+    /// List accounts and their quotas.
+    List,
+    /// Make a key anew, and print it. The old one stops working at once.
+    Rotate {
+        /// The account
+        name: String,
+        /// Which of its keys
+        #[arg(long)]
+        key: Key,
+    },
+    /// Change an account's quota, or whether it is served.
+    #[command(group(ArgGroup::new("change").required(true).multiple(true)
+        .args(["quota_queues", "quota_bytes", "disable", "enable"])))]
+    Set {
+        /// The account
+        name: String,
+        /// The most queues it may have, or none
+        #[arg(long, value_name = "N|none", value_parser = parse_limit)]
+        quota_queues: Option<Limit>,
+        /// The most bytes its messages may take, or none
+        #[arg(long, value_name = "SIZE|none", value_parser = parse_size_limit)]
+        quota_bytes: Option<Limit>,
+        /// Refuse every request to it
+        #[arg(long, conflicts_with = "enable")]
+        disable: bool,
+        /// Serve it again
+        #[arg(long)]
+        enable: bool,
+    },
+    /// Remove an account.
+    Remove {
+        /// The account
+        name: String,
+        /// Delete its queues with all in them; otherwise it must have none
+        #[arg(long)]
+        with_queues: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    #[command(subcommand)]
+    pub(crate) command: TlsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TlsCommand {
+    /// Make a certificate authority of your own, and a certificate for this server by it.
+    ///
+    /// Writes ca.pem, ca.key, server.pem and server.key. `kew serve` uses them by itself if they are in
+    /// its data directory, which is where they go by default. Then tells how each SDK is made to
+    /// trust ca.pem.
+    ///
+    /// Run again, it makes a new certificate for the server by the same authority, for the same
+    /// names and those of --host; a running server takes it into use by itself. The authority is
+    /// valid for 10 years, the server's certificate for 397 days.
+    ///
+    /// The authority can vouch only for the names that it was made for, and for the addresses of
+    /// this machine. For other names a new one is made with --force, which has to be trusted anew.
+    Init(TlsInitArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TlsInitArgs {
+    /// Where to put the files [default: tls in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", conflicts_with = "dir")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// A name or an address under which clients reach the server, besides localhost,
+    /// *.queue.localhost, host.docker.internal, 127.0.0.1 and ::1; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+
+    /// Make a new authority in place of the one that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

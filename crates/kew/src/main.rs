@@ -1,5 +1,8 @@
 //! The `kew` command: a durable message service, and what its operators need.
 
+mod accept;
+mod account_command;
+mod admin;
 mod cli;
 mod completions;
 mod disk_test;
@@ -9,8 +12,10 @@ mod logs;
 mod queue_args;
 mod queue_command;
 mod queue_values;
+mod quota;
 mod serve;
 mod settings;
+mod tls_command;
 
 use std::process::ExitCode;
 
@@ -25,6 +30,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Account(args)) => account_command::run(args),
+        Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),

@@ -1,22 +1,25 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
+use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{Accounts, Issuer, OperatorOptions, Origin, QueueApi, QueueApiOptions};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use kew_queue_api::{AccountStore, Accounts, Issuer, OperatorOptions, QueueApi, QueueApiOptions};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::accept::{Acceptor, Role};
+use crate::admin::{self, Endpoint};
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
-use crate::settings::{Place, Settings};
+use crate::settings::tls::{PlainHttp, TlsSettings};
+use crate::settings::{Place, PublicKey, Settings};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -36,6 +39,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
     runtime.shutdown_background();
     result
 }
+
+/// How often the files of the certificate are looked at.
+const TLS_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Files that the server itself may have open, besides connections.
 const OWN_FILES_MAX: u64 = 512;
@@ -74,6 +80,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
         queue: bind(&settings.queue_listen, QUEUE_LISTEN)?,
         metrics: bind(&settings.observing.metrics_listen, METRICS_LISTEN)?,
     };
+    let tls = open_tls(&settings.tls)?;
     let (_data_dir, storage) = open_storage(&settings.place)?;
     let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
     let started = tokio::select! {
@@ -92,6 +99,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
         issuer,
         open_files_max,
         sockets,
+        tls,
         &broker,
         &mut signalled,
     )
@@ -102,6 +110,27 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     served?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The certificate, if there is one, and what keeps it fresh.
+fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
+    let Some(files) = &settings.files else {
+        return Ok(None);
+    };
+    let options = TlsOptions {
+        files: CertificateFiles {
+            certificate: files.cert.clone(),
+            key: files.key.clone(),
+        },
+        protocols: vec![b"http/1.1".to_vec()],
+    };
+    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let asked = async move || {
+        hangup.recv().await;
+    };
+    tokio::spawn(Arc::clone(&tls).keep_fresh(TLS_WATCH_INTERVAL, asked));
+    Ok(Some(tls))
 }
 
 /// The lock on the data directory, if there is one, and what the messages are kept in.
@@ -195,13 +224,14 @@ async fn serve_until_stopped(
     issuer: Option<Arc<Issuer>>,
     open_files_max: u64,
     sockets: Sockets,
+    tls: Option<Arc<Tls>>,
     broker: &Broker,
     signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
     let mut options = QueueApiOptions {
-        accounts: Accounts::well_known(),
         operator: operator_options(settings),
         issuer,
+        queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
     let for_connections = open_files_max
@@ -215,22 +245,51 @@ async fn serve_until_stopped(
         options.limits.connections_max = for_connections;
     }
     let api = QueueApi::new(broker.clone(), options);
+    let well_known = settings.public_key != PublicKey::Nowhere;
+    let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
+        .await
+        .context("cannot read the accounts")?;
+    let has_accounts = !store
+        .list()
+        .await
+        .context("cannot read the accounts")?
+        .is_empty();
+    let admin = settings
+        .admin_socket
+        .as_deref()
+        .map(admin::door::Door::open);
+    let admin = admin.transpose()?;
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    announce(&listeners, &metrics_listeners, &settings.place)?;
+    let first = announce(
+        &listeners,
+        &metrics_listeners,
+        settings,
+        tls.as_deref(),
+        has_accounts,
+    )?;
 
+    let door = Door::new(tls, DoorLimits::default());
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    if let (Some(door), Some(address)) = (admin, first) {
+        tasks.spawn(door.run(store, Endpoint(reachable(address)), stopping.clone()));
+    }
     let queue = listeners
         .into_iter()
-        .map(|listener| (listener, Door::Queue));
+        .map(|listener| (listener, Role::Queue));
     let metrics = metrics_listeners.into_iter();
-    let metrics = metrics.map(|listener| (listener, Door::Operator));
-    for (listener, door) in queue.chain(metrics) {
+    let metrics = metrics.map(|listener| (listener, Role::Operator));
+    for (listener, role) in queue.chain(metrics) {
         let acceptor = Acceptor {
+            may_use_public_key: listener
+                .local_addr()
+                .is_ok_and(|address| settings.public_key.is_served_at(address)),
             listener,
-            door,
+            role,
             api: api.clone(),
+            door: door.clone(),
+            plain: settings.tls.plain,
             stopping: stopping.clone(),
         };
         tasks.spawn(acceptor.run());
@@ -267,23 +326,45 @@ fn operator_options(settings: &Settings) -> OperatorOptions {
 }
 
 /// Says where the server is, in lines that a shell can read and in words for a person.
-fn announce(listeners: &[TcpListener], metrics: &[TcpListener], place: &Place) -> Result<()> {
+fn announce(
+    listeners: &[TcpListener],
+    metrics: &[TcpListener],
+    settings: &Settings,
+    tls: Option<&Tls>,
+    has_accounts: bool,
+) -> Result<Option<SocketAddr>> {
     let mut first = None;
+    let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_QUEUE_LISTEN={address}"));
         first.get_or_insert(address);
+        if settings.public_key.is_served_at(address) {
+            first_public.get_or_insert(address);
+        } else if !has_accounts {
+            tracing::warn!("no account can be reached at {address}: add one with kew account add");
+        }
+    }
+    if let Some(address) = first_public {
+        let plain = connection_string("http", &reachable(address).to_string());
+        let secure = tls.map(|tls| connection_string("https", &secure_host(tls, address)));
+        // The first one always works from this machine.
+        let usable = match (&secure, settings.tls.plain) {
+            (Some(secure), PlainHttp::Nowhere) => secure,
+            _ => &plain,
+        };
+        print_line(&format!("KEW_QUEUE_CONNECTION_STRING='{usable}'"));
+        if let Some(secure) = &secure {
+            print_line(&format!("KEW_QUEUE_CONNECTION_STRING_TLS='{secure}'"));
+        }
     }
     if let Some(address) = first {
-        let connection_string = connection_string(address);
-        print_line(&format!(
-            "KEW_QUEUE_CONNECTION_STRING='{connection_string}'"
-        ));
         tracing::info!(
-            "ready: Queue Storage on {address}, messages in {}",
-            describe(place)
+            "ready: Queue Storage on {address}{}, messages in {}",
+            if tls.is_some() { " with TLS" } else { "" },
+            describe(&settings.place)
         );
     }
     for listener in metrics {
@@ -293,17 +374,32 @@ fn announce(listeners: &[TcpListener], metrics: &[TcpListener], place: &Place) -
         print_line(&format!("KEW_METRICS_LISTEN={address}"));
     }
     print_line("KEW_READY=1");
-    Ok(())
+    Ok(first)
 }
 
-fn connection_string(address: SocketAddr) -> String {
+fn connection_string(scheme: &str, host: &str) -> String {
     let account = Accounts::WELL_KNOWN_NAME;
     let key = Accounts::WELL_KNOWN_KEY;
     format!(
-        "DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};\
-         QueueEndpoint=http://{}/{account};",
-        reachable(address)
+        "DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};\
+         QueueEndpoint={scheme}://{host}/{account};"
     )
+}
+
+/// A host and port that the certificate is for: the address if it can be, or else a name.
+fn secure_host(tls: &Tls, address: SocketAddr) -> String {
+    let address = reachable(address);
+    let facts = tls.facts();
+    if facts.addresses.contains(&address.ip()) {
+        return address.to_string();
+    }
+    let mut names = facts.names.iter();
+    let is_local = |name: &&String| *name == "localhost" && address.ip().is_loopback();
+    let name = names.clone().find(is_local);
+    match name.or_else(|| names.find(|name| !name.starts_with('*'))) {
+        Some(name) => format!("{name}:{}", address.port()),
+        None => address.to_string(),
+    }
 }
 
 /// An address that a client on this machine can use.
@@ -315,73 +411,4 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-/// What a listener serves.
-#[derive(Clone, Copy, Debug)]
-enum Door {
-    Queue,
-    /// Metrics and health alone.
-    Operator,
-}
-
-/// Accepts connections on one listener until the server stops.
-struct Acceptor {
-    listener: TcpListener,
-    door: Door,
-    api: QueueApi,
-    stopping: watch::Receiver<bool>,
-}
-
-impl Acceptor {
-    async fn run(mut self) {
-        let mut serving = JoinSet::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = self.stopping.wait_for(|stopping| *stopping) => break,
-                Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                    if ended.is_err() {
-                        tracing::error!("serving a connection panicked; it was closed");
-                    }
-                    continue;
-                }
-            };
-            match accepted {
-                Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    // Out of memory or file descriptors: others must end first.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(self.listener);
-        while serving.join_next().await.is_some() {}
-    }
-
-    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-        // Without it, an answer can wait for the client's acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-        }
-        let api = self.api.clone();
-        let door = self.door;
-        let mut stopping = self.stopping.clone();
-        serving.spawn(async move {
-            let shutdown = async move {
-                // An error means that the sender is gone, and the server with it.
-                let _ = stopping.wait_for(|stopping| *stopping).await;
-            };
-            let origin = Origin {
-                peer,
-                is_secure: false,
-            };
-            match door {
-                Door::Queue => api.serve_connection(stream, origin, shutdown).await,
-                Door::Operator => api.serve_operator_connection(stream, shutdown).await,
-            }
-        });
-    }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -15,8 +16,19 @@ pub(crate) mod issuer;
 #[path = "observing.rs"]
 pub(crate) mod observing;
 
+// Named, because a fuzz test compiles this file from elsewhere.
+#[path = "settings/tls.rs"]
+pub(crate) mod tls;
+
+use tls::TlsSettings;
+
 /// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
+
+/// The longest that the names of deleted queues can be held.
+const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
+/// The name of the socket for administration in a data directory.
+pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 /// What the command line, the environment or the file say that cannot be meant.
 #[derive(Debug)]
@@ -46,8 +58,36 @@ impl std::error::Error for SettingsError {}
 pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
+    pub(crate) tls: TlsSettings,
     pub(crate) observing: Observing,
     pub(crate) issuer: Option<IssuerSettings>,
+    /// How long the name of a deleted queue cannot be taken.
+    pub(crate) queue_deletion_delay: Duration,
+    pub(crate) public_key: PublicKey,
+    /// Where to open the socket for administration, if it is to be anywhere.
+    pub(crate) admin_socket: Option<PathBuf>,
+}
+
+/// Who may use the well-known account, whose key is public.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PublicKey {
+    /// Nobody.
+    Nowhere,
+    /// Whoever comes to a listener that only this machine can reach.
+    OnLoopback,
+    /// Everybody.
+    Everywhere,
+}
+
+impl PublicKey {
+    /// Whether a listener at this address serves the account.
+    pub(crate) fn is_served_at(self, address: SocketAddr) -> bool {
+        match self {
+            Self::Nowhere => false,
+            Self::OnLoopback => is_loopback(address.ip()),
+            Self::Everywhere => true,
+        }
+    }
 }
 
 /// Where messages are kept.
@@ -65,12 +105,20 @@ struct Layer {
     ephemeral: Option<bool>,
     queue_listen: Option<Vec<String>>,
     allow_public_key: Option<bool>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_only: Option<bool>,
+    allow_plain_http: Option<bool>,
     metrics_listen: Option<Vec<String>>,
     metrics_queues: Option<u64>,
     log_format: Option<String>,
     slow_request: Option<u64>,
     #[serde(default)]
     issuer: IssuerLayer,
+    /// In seconds.
+    queue_deletion_delay: Option<u64>,
+    no_public_key: Option<bool>,
+    admin_socket: Option<PathBuf>,
 }
 
 /// Reads an environment variable.
@@ -96,6 +144,7 @@ impl Settings {
             (&file, "the configuration file"),
         ];
         let place = place(&layers)?;
+        let tls = tls::complete(&layers, &place)?;
         let mut layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
         let issuer = layers
@@ -104,7 +153,13 @@ impl Settings {
             .reduce(IssuerLayer::or)
             .unwrap_or_default()
             .complete()?;
-        let allow_public_key = layers.iter().find_map(|layer| layer.allow_public_key);
+        let queue_deletion_delay = deletion_delay(&layers)?;
+        let public_key = public_key(&layers)?;
+        let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
+        let admin_socket = admin_socket.or_else(|| match &place {
+            Place::Memory => None,
+            Place::Directory(path) => Some(path.join(ADMIN_SOCKET)),
+        });
         let listen = layers
             .into_iter()
             .find_map(|layer| layer.queue_listen)
@@ -116,13 +171,19 @@ impl Settings {
         }
         let queue_listen = listen
             .iter()
-            .map(|address| resolve(address, allow_public_key.unwrap_or(false)))
-            .collect::<Result<_, _>>()?;
+            .map(String::as_str)
+            .map(parse_address)
+            .collect::<Result<Vec<_>, _>>()?;
+        tls.refuse_plain_beyond_loopback(&queue_listen)?;
         Ok(Self {
             place,
             queue_listen,
+            tls,
             observing,
             issuer,
+            queue_deletion_delay,
+            public_key,
+            admin_socket,
         })
     }
 }
@@ -135,10 +196,17 @@ impl Layer {
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
             allow_public_key: args.allow_public_key.then_some(true),
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
+            tls_only: args.tls_only.then_some(true),
+            allow_plain_http: args.allow_plain_http.then_some(true),
             metrics_listen: (!args.metrics_listen.is_empty()).then_some(args.metrics_listen),
             metrics_queues: args.metrics_queues,
             log_format: args.log_format,
             slow_request: args.slow_request,
+            queue_deletion_delay: args.queue_deletion_delay,
+            no_public_key: args.no_public_key.then_some(true),
+            admin_socket: args.admin_socket,
         }
     }
 
@@ -171,11 +239,18 @@ impl Layer {
             ephemeral: switch("KEW_EPHEMERAL")?,
             queue_listen: listen,
             allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
+            tls_cert: variable("KEW_TLS_CERT").map(PathBuf::from),
+            tls_key: variable("KEW_TLS_KEY").map(PathBuf::from),
+            tls_only: switch("KEW_TLS_ONLY")?,
+            allow_plain_http: switch("KEW_ALLOW_PLAIN_HTTP")?,
             metrics_listen,
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
             slow_request: number("KEW_SLOW_REQUEST")?,
             issuer: IssuerLayer::of_environment(variable, &switch)?,
+            queue_deletion_delay: number("KEW_QUEUE_DELETION_DELAY")?,
+            no_public_key: switch("KEW_NO_PUBLIC_KEY")?,
+            admin_socket: variable("KEW_ADMIN_SOCKET").map(PathBuf::from),
         })
     }
 }
@@ -193,6 +268,38 @@ fn addresses(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, 
         let addresses = list.split(',');
         addresses.map(|address| address.trim().to_owned()).collect()
     }))
+}
+
+/// How long the names of deleted queues are held, as the first place says that says anything.
+fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
+    let seconds = layers.iter().find_map(|layer| layer.queue_deletion_delay);
+    match seconds.unwrap_or(0) {
+        seconds @ ..=QUEUE_DELETION_DELAY_SECONDS_MAX => Ok(Duration::from_secs(seconds)),
+        seconds => Err(SettingsError(format!(
+            "queue deletion delay {seconds} s is above the maximum of \
+             {QUEUE_DELETION_DELAY_SECONDS_MAX} s"
+        ))),
+    }
+}
+
+/// What the first place that says anything about it wants of the public key.
+fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
+    for layer in layers {
+        match (layer.allow_public_key, layer.no_public_key) {
+            (Some(true), Some(true)) => {
+                return Err(SettingsError(
+                    "the public key is to be allowed everywhere (--allow-public-key) and nowhere \
+                     (--no-public-key): only one of them can be meant"
+                        .into(),
+                ));
+            }
+            (Some(true), _) => return Ok(PublicKey::Everywhere),
+            (_, Some(true)) => return Ok(PublicKey::Nowhere),
+            (Some(false), _) | (_, Some(false)) => return Ok(PublicKey::OnLoopback),
+            (None, None) => {}
+        }
+    }
+    Ok(PublicKey::OnLoopback)
 }
 
 /// Where the first place that says anything about it wants the messages.
@@ -239,18 +346,6 @@ pub(crate) fn data_dir_or_default(chosen: Option<PathBuf>) -> Result<PathBuf, Se
 }
 
 /// The address of a listener: an IP address or `localhost`, and a port.
-fn resolve(address: &str, allow_public_key: bool) -> Result<SocketAddr, SettingsError> {
-    let resolved = parse_address(address)?;
-    if !is_loopback(resolved.ip()) && !allow_public_key {
-        return Err(SettingsError(format!(
-            "listen address {address} can be reached from other machines, and the key of the account \
-             devstoreaccount1 is public: use a loopback address, or allow it with --allow-public-key"
-        )));
-    }
-    Ok(resolved)
-}
-
-/// An IP address or `localhost`, and a port.
 pub(super) fn parse_address(address: &str) -> Result<SocketAddr, SettingsError> {
     let wrong = || {
         SettingsError(format!(
@@ -309,17 +404,25 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_are_kept_out_unless_let_in() {
+    fn the_public_key_is_kept_from_other_machines_unless_it_is_let_out() {
+        let served = |args: ServeArgs, variables: &[(&str, &str)]| {
+            let settings = with(args, variables).unwrap();
+            let mut addresses = settings.queue_listen.iter();
+            addresses.all(|address| settings.public_key.is_served_at(*address))
+        };
+        let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
         for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(
-                error(listen(&[address]), &[]).contains("--allow-public-key"),
-                "{address}"
-            );
+            let plain = [("KEW_ALLOW_PLAIN_HTTP", "true")];
+            assert!(!served(listen(&[address]), &plain), "{address}");
             let mut args = listen(&[address]);
             args.allow_public_key = true;
-            assert!(with(args, &[]).is_ok());
-            let allowed = [("KEW_ALLOW_PUBLIC_KEY", "true")];
-            assert!(with(listen(&[address]), &allowed).is_ok());
+            args.allow_plain_http = true;
+            assert!(served(args, &nowhere));
+            let allowed = [
+                ("KEW_ALLOW_PUBLIC_KEY", "true"),
+                ("KEW_ALLOW_PLAIN_HTTP", "true"),
+            ];
+            assert!(served(listen(&[address]), &allowed));
         }
         let loopback = [
             "127.0.0.2:1",
@@ -327,7 +430,51 @@ mod tests {
             "localhost:1",
             "[::ffff:127.0.0.1]:1",
         ];
-        assert!(with(listen(&loopback), &[]).is_ok());
+        assert!(served(listen(&loopback), &[]));
+        assert!(!served(listen(&loopback), &nowhere));
+        let both = [
+            ("KEW_NO_PUBLIC_KEY", "true"),
+            ("KEW_ALLOW_PUBLIC_KEY", "true"),
+        ];
+        assert!(error(listen(&[]), &both).contains("--no-public-key"));
+    }
+
+    #[test]
+    fn the_socket_is_in_the_data_directory_unless_it_is_put_elsewhere() {
+        let settings = with(listen(&[]), &[]).unwrap();
+        assert_eq!(settings.admin_socket, Some("d/admin.sock".into()));
+        let ephemeral = || ServeArgs {
+            ephemeral: true,
+            ..ServeArgs::default()
+        };
+        assert_eq!(with(ephemeral(), &[]).unwrap().admin_socket, None);
+        let elsewhere = [("KEW_ADMIN_SOCKET", "s")];
+        let settings = with(ephemeral(), &elsewhere).unwrap();
+        assert_eq!(settings.admin_socket, Some("s".into()));
+    }
+
+    #[test]
+    fn the_names_of_deleted_queues_are_held_if_asked() {
+        let (_dir, path) = file("queue_deletion_delay = 30\n");
+        let with_flag = |seconds| ServeArgs {
+            config: Some(path.clone()),
+            queue_deletion_delay: seconds,
+            ..listen(&[])
+        };
+        let held = |args, variables: &[(&str, &str)]| {
+            with(args, variables)
+                .unwrap()
+                .queue_deletion_delay
+                .as_secs()
+        };
+        let variables = [("KEW_QUEUE_DELETION_DELAY", "40")];
+        assert_eq!(held(listen(&[]), &[]), 0);
+        assert_eq!(held(with_flag(None), &[]), 30);
+        assert_eq!(held(with_flag(None), &variables), 40);
+        assert_eq!(held(with_flag(Some(3600)), &variables), 3600);
+        assert!(error(with_flag(Some(3601)), &[]).contains("maximum of 3600 s"));
+        let wrong = [("KEW_QUEUE_DELETION_DELAY", "soon")];
+        assert!(error(listen(&[]), &wrong).contains("\"soon\""));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const LOCK: &str = "lock";
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_IN_PREPARATION: &str = "MANIFEST.new";
 const PARTITION: &str = "partition-0";
+/// Certificates and keys, which may be there before any data is. Nothing here reads it.
+const TLS: &str = "tls";
 /// What a file system puts into the root of a new volume.
 const LOST_AND_FOUND: &str = "lost+found";
 const ID_SIZE: usize = 16;
@@ -162,7 +164,7 @@ fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
         let entry = entry.map_err(failed("list", path))?;
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
-    let ours = [LOCK, MANIFEST_IN_PREPARATION, LOST_AND_FOUND];
+    let ours = [LOCK, MANIFEST_IN_PREPARATION, TLS, LOST_AND_FOUND];
     names.sort_unstable();
     let foreign = names.iter().find(|name| !ours.contains(&&***name));
     match foreign {

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kew_engine::{AccountRecord, AccountSecret};
 use thiserror::Error;
 
 /// The account name that development tools and SDKs know without configuration.
@@ -91,6 +92,7 @@ pub struct Account {
     primary: AccountKey,
     /// `None` if it is the same: a wrong signature is not computed twice.
     secondary: Option<AccountKey>,
+    is_disabled: bool,
 }
 
 impl Account {
@@ -114,7 +116,28 @@ impl Account {
             name: name.into(),
             secondary: (!secondary.is_same(&primary)).then_some(secondary),
             primary,
+            is_disabled: false,
         })
+    }
+
+    /// An account of the log, ready to be served.
+    pub(crate) fn of_record(record: &AccountRecord) -> Result<Self, InvalidAccount> {
+        let key = |secret: &AccountSecret| AccountKey::new(secret.as_bytes());
+        let [primary, secondary] = &record.keys;
+        Ok(Self {
+            is_disabled: record.is_disabled,
+            ..Self::new(&record.name, key(primary), key(secondary))?
+        })
+    }
+
+    /// Whether requests to it are refused.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.is_disabled
+    }
+
+    /// Whether its key is public.
+    pub(crate) fn is_well_known(&self) -> bool {
+        *self.name == *WELL_KNOWN_ACCOUNT
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -161,6 +184,53 @@ impl Accounts {
 
     pub(crate) fn find(&self, name: &str) -> Option<&Account> {
         self.0.get(name)
+    }
+
+    pub(crate) fn insert(&mut self, account: Account) {
+        self.0.insert(account.name.clone(), account);
+    }
+}
+
+/// The accounts that are served now. Clones share them.
+///
+/// A request takes a snapshot, which costs it a lock that nobody holds for longer than to swap two
+/// pointers; a change makes a new set.
+#[derive(Clone, Debug, Default)]
+pub struct ServedAccounts(Arc<RwLock<Arc<Accounts>>>);
+
+impl ServedAccounts {
+    pub(crate) fn new(accounts: Accounts) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(accounts))))
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Accounts> {
+        // The set is swapped as a whole: it is right even if somebody panicked.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace(&self, accounts: Accounts) {
+        let accounts = Arc::new(accounts);
+        let old = {
+            let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *served, accounts)
+        };
+        drop(old);
+    }
+
+    /// Serves an account from now on, in the place of the one of that name. Changes are made one at a
+    /// time: their maker sees to it.
+    pub(crate) fn put(&self, account: Account) {
+        let mut accounts = Accounts::clone(&self.snapshot());
+        accounts.insert(account);
+        self.replace(accounts);
+    }
+
+    /// Serves an account no more, and gives it back.
+    pub(crate) fn take(&self, name: &str) -> Option<Account> {
+        let mut accounts = Accounts::clone(&self.snapshot());
+        let taken = accounts.0.remove(name)?;
+        self.replace(accounts);
+        Some(taken)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -13,10 +13,11 @@ use hyper::{Method, Response};
 use kew_broker::Broker;
 use tokio::sync::Semaphore;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuer;
 use crate::body::Connection;
 use crate::budget::Budget;
+use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
@@ -24,12 +25,13 @@ use crate::metrics::{Asked, Instruments};
 use crate::observe::{BusyLog, Seen};
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
+use crate::properties::PropertyStore;
 use crate::query::Query;
 use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
-use crate::{body, health, operation};
+use crate::{body, health, operation, sharing};
 
 /// Tells the time of day. Requests that were signed too long ago by it are refused.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -40,7 +42,7 @@ pub struct QueueApi(pub(crate) Arc<Shared>);
 
 /// What a [`QueueApi`] is made with.
 pub struct QueueApiOptions {
-    /// The accounts to serve.
+    /// The accounts to serve at first.
     pub accounts: Accounts,
     /// What bounds connections and requests.
     pub limits: Limits,
@@ -50,6 +52,9 @@ pub struct QueueApiOptions {
     pub operator: OperatorOptions,
     /// Whose bearer tokens to take. Default nobody's.
     pub issuer: Option<Arc<Issuer>>,
+    /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
+    /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
+    pub queue_deletion_delay: Duration,
 }
 
 impl Default for QueueApiOptions {
@@ -61,6 +66,7 @@ impl Default for QueueApiOptions {
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
             issuer: None,
+            queue_deletion_delay: Duration::ZERO,
         }
     }
 }
@@ -77,10 +83,12 @@ impl fmt::Debug for QueueApiOptions {
 /// What connections share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
     /// What bodies may take, of requests and of answers.
     pub(crate) budget: Arc<Budget>,
+    pub(crate) properties: PropertyStore,
+    pub(crate) deletions: Deletions,
     clock: WallClock,
     pub(crate) issuer: Option<Arc<Issuer>>,
     /// What a missing or bad token is answered with, if not the usual.
@@ -122,6 +130,14 @@ impl Answered {
     }
 }
 
+/// An answer that lacks only what the page that asks for it may see.
+struct Sealed {
+    reply: Reply,
+    connection: Connection,
+    is_authentic: bool,
+    seen: Seen,
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
@@ -140,13 +156,16 @@ impl QueueApi {
             clock,
             operator,
             issuer,
+            queue_deletion_delay,
         } = options;
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
             broker,
-            accounts,
+            accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
             limits,
+            properties: PropertyStore::default(),
+            deletions: Deletions::new(queue_deletion_delay),
             clock,
             challenge: issuer.as_deref().and_then(Issuer::challenge),
             issuer,
@@ -157,6 +176,11 @@ impl QueueApi {
             busy_log: BusyLog::default(),
             bounds: operator::Bounds::default(),
         }))
+    }
+
+    /// The accounts that are served, to be changed while they are.
+    pub fn accounts(&self) -> &ServedAccounts {
+        &self.0.accounts
     }
 
     /// How many connections are open.
@@ -218,31 +242,75 @@ impl Shared {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
             return reply.into_answered(connection, false).asked(Asked::Metrics);
         }
+        // Asked at the same time, so that a page waits no longer than others do.
+        let (sealed, shared) = tokio::join!(
+            self.carry_out(origin, head, body, &heard),
+            sharing::rules(self, head)
+        );
+        let Sealed {
+            mut reply,
+            connection,
+            is_authentic,
+            seen,
+        } = sealed;
+        shared.put(head, &mut reply);
+        reply
+            .into_answered(connection, is_authentic)
+            .having_seen(seen)
+    }
+
+    /// Lets a request in and carries it out, or explains why not.
+    async fn carry_out<B>(
+        &self,
+        origin: &Origin,
+        head: &Parts,
+        body: B,
+        heard: &Spellings,
+    ) -> Sealed
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let envelope = self.envelope(head);
-        match Request::admit(self, origin, head, &heard).await {
+        let accounts = self.accounts.snapshot();
+        let (request, is_authentic) =
+            match Request::admit(self, &accounts, origin, head, heard).await {
+                Ok(request) => {
+                    let is_authentic = request.is_authentic();
+                    (Ok(request), is_authentic)
+                }
+                Err(Refused {
+                    error,
+                    is_authentic,
+                }) => (Err(error), is_authentic),
+            };
+        let (result, connection, seen) = match request {
             Ok(request) => {
-                let read = body::read(body, &head.headers, &self.limits, &self.budget).await;
+                let read = if is_authentic {
+                    body::read(body, &head.headers, &self.limits, &self.budget).await
+                } else {
+                    let connection = body::refuse(body, &head.headers, &self.limits).await;
+                    body::Read::nothing(connection, &self.budget)
+                };
                 let seen = Seen {
                     asked: Asked::Operation(request.operation),
                     body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
                 };
-                let reply = match operation::run(&request, read.result).await {
-                    Ok(reply) => envelope.seal(reply),
-                    Err(error) => self.explain(envelope, &error, &head.method),
-                };
-                reply.into_answered(read.connection, true).having_seen(seen)
+                let result = operation::run(&request, read.result).await;
+                (result, read.connection, seen)
             }
-            Err(Refused {
-                error,
-                is_authentic,
-            }) => {
+            Err(error) => {
                 let connection = body::refuse(body, &head.headers, &self.limits).await;
-                let reply = self.explain(envelope, &error, &head.method);
-                let seen = self.seen_of_refused(head);
-                reply
-                    .into_answered(connection, is_authentic)
-                    .having_seen(seen)
+                (Err(error), connection, self.seen_of_refused(head))
             }
+        };
+        Sealed {
+            reply: match result {
+                Ok(reply) => envelope.seal(reply),
+                Err(error) => self.explain(envelope, &error, &head.method),
+            },
+            connection,
+            is_authentic,
+            seen,
         }
     }
 
@@ -284,12 +352,19 @@ impl Shared {
             .seal_error(&Error::ServerBusy, false, self.now())
     }
 
+    /// The answer to a connection that is not encrypted and has to be.
+    pub(crate) fn requires_https(&self) -> Reply {
+        self.bare_envelope()
+            .seal_error(&Error::AccountRequiresHttps, false, self.now())
+    }
+
     /// The envelope of an answer to nothing that could be read.
     fn bare_envelope(&self) -> Envelope {
         Envelope {
             request_id: self.request_ids.next(),
             version: HeaderValue::try_from(Version::NEWEST.to_string()).ok(),
             client_request_id: None,
+            is_oldest: false,
         }
     }
 }

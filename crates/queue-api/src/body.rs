@@ -36,6 +36,17 @@ pub(crate) struct Read {
     pub(crate) _share: Share,
 }
 
+impl Read {
+    /// What comes of a body that nobody wanted.
+    pub(crate) fn nothing(connection: Connection, budget: &Arc<Budget>) -> Self {
+        Self {
+            result: Ok(Bytes::new()),
+            connection,
+            _share: budget.share(),
+        }
+    }
+}
+
 /// Reads the body of a request that was let in. Beyond the size limit it is read on and dropped.
 ///
 /// `headers` are the request's: a client that waits for `100 Continue` with a body that is too

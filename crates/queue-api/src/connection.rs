@@ -57,15 +57,54 @@ impl QueueApi {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send,
     {
+        match self.admit() {
+            Some(permit) => self.serve_admitted(io, origin, permit, shutdown).await,
+            None => self.turn_away(io, origin).await,
+        }
+    }
+
+    /// Counts a connection among those that are open, or answers `None` if there are too many.
+    /// For a listener that has work with a connection before it is served.
+    pub fn admit(&self) -> Option<ConnectionPermit> {
+        self.0.connections.try_acquire().ok()?.forget();
+        self.0.instruments.accepted.increment();
+        Some(ConnectionPermit(Arc::clone(&self.0)))
+    }
+
+    /// Tells a client that there is no room for its connection, and ends it.
+    pub async fn turn_away<IO>(&self, io: IO, origin: Origin)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        tracing::debug!(peer = %origin.peer, "connection turned away: too many are open");
+        self.0.instruments.turned_away.increment();
+        let answer = self.0.busy();
+        say_farewell(io, answer.to_bytes(self.0.now())).await;
+    }
+
+    /// Tells a client that it has to use HTTPS, whatever it asks, and ends its connection.
+    pub async fn refuse_plain<IO>(&self, io: IO, origin: Origin)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        tracing::debug!(peer = %origin.peer, "connection refused: it is not encrypted");
+        let answer = self.0.requires_https();
+        say_farewell(io, answer.to_bytes(self.0.now())).await;
+    }
+
+    /// Serves a connection that was admitted, as [`QueueApi::serve_connection`] does.
+    pub async fn serve_admitted<IO, S>(
+        &self,
+        io: IO,
+        origin: Origin,
+        _permit: ConnectionPermit,
+        shutdown: S,
+    ) where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Future<Output = ()> + Send,
+    {
         let shared = &self.0;
         let peer = origin.peer;
-        let Ok(_permit) = shared.connections.try_acquire() else {
-            tracing::debug!(%peer, "connection turned away: too many are open");
-            shared.instruments.turned_away.increment();
-            turn_away(io, shared.busy().to_bytes(shared.now())).await;
-            return;
-        };
-        shared.instruments.accepted.increment();
         let limits = &shared.limits;
         let activity = Arc::new(Activity::new());
         let service = service_fn(|request: hyper::Request<Incoming>| {
@@ -123,8 +162,18 @@ impl QueueApi {
     }
 }
 
-/// Tells a client that there is no room, and gives it time to read that.
-async fn turn_away<IO>(mut io: IO, answer: Vec<u8>)
+/// A connection's place among those that may be open, until it is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit(Arc<Shared>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.connections.add_permits(1);
+    }
+}
+
+/// Gives a client its only answer, and time to read it.
+async fn say_farewell<IO>(mut io: IO, answer: Vec<u8>)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {

@@ -135,7 +135,17 @@ pub(crate) fn rfc1123(at: Timestamp) -> [u8; 29] {
 /// `2019-06-25T20:45:00.0958207Z`.
 pub(crate) fn iso8601(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let civil = Civil::from_seconds(since.as_secs().min(SECONDS_MAX));
+    iso8601_of_ticks(
+        since.as_secs().min(SECONDS_MAX) * TICKS_PER_SECOND + u64::from(since.subsec_nanos() / 100),
+    )
+}
+
+/// How many ticks of 100 ns a second has.
+const TICKS_PER_SECOND: u64 = 10_000_000;
+
+/// Ticks of 100 ns from 1970 in the form of access policies: `2026-11-20T10:30:00.1234567Z`.
+pub(crate) fn iso8601_of_ticks(ticks: u64) -> String {
+    let civil = Civil::from_seconds((ticks / TICKS_PER_SECOND).min(SECONDS_MAX));
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:07}Z",
         civil.year,
@@ -144,8 +154,88 @@ pub(crate) fn iso8601(at: SystemTime) -> String {
         civil.hour,
         civil.minute,
         civil.second,
-        since.subsec_nanos() / 100
+        ticks % TICKS_PER_SECOND
     )
+}
+
+/// Reads a time of an access policy, in ticks of 100 ns from 1970: a date, or a date and a time in
+/// UTC to the minute, the second, or up to seven digits of it.
+pub(crate) fn parse_iso8601(text: &str) -> Option<u64> {
+    let (date, time) = match text.split_once('T') {
+        None => (text, None),
+        Some((date, time)) => (date, Some(time)),
+    };
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let (clock, fraction) = match time {
+        None => ([0; 3], ""),
+        Some(time) => {
+            let time = ["Z", "+00:00", "-00:00"]
+                .iter()
+                .find_map(|zone| time.strip_suffix(zone))?;
+            match time.split_once('.') {
+                Some((clock, fraction)) => (numbers(clock, ':', [2; 3])?, fraction),
+                None => match numbers(time, ':', [2; 3]) {
+                    Some(clock) => (clock, ""),
+                    None => {
+                        let [hour, minute] = numbers(time, ':', [2; 2])?;
+                        ([hour, minute, 0], "")
+                    }
+                },
+            }
+        }
+    };
+    let [hour, minute, second] = clock;
+    if hour > 23 || minute > 59 || second > 59 || fraction.len() > 7 {
+        return None;
+    }
+    let mut ticks = 0;
+    for place in 0..7 {
+        let digit = match fraction.as_bytes().get(place) {
+            None => 0,
+            Some(digit @ b'0'..=b'9') => u64::from(digit - b'0'),
+            Some(_) => return None,
+        };
+        ticks = ticks * 10 + digit;
+    }
+    let seconds =
+        days_before(year, month, day)? * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+    Some(seconds * TICKS_PER_SECOND + ticks)
+}
+
+/// Numbers of so many digits each, with `separator` between them.
+fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> Option<[u64; N]> {
+    let mut parts = text.split(separator);
+    let mut numbers = [0; N];
+    for (number, length) in numbers.iter_mut().zip(lengths) {
+        let part = parts.next()?;
+        if part.len() != length || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// How many days lie between 1970 and a day of the calendar, if there is such a day.
+fn days_before(year: u64, month: u64, day: u64) -> Option<u64> {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let last = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap => 29,
+        2 => 28,
+        _ => return None,
+    };
+    if year < 1970 || day < 1 || day > last {
+        return None;
+    }
+    // The same counting from March as above, the other way.
+    let from_march = year - u64::from(month <= 2);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let days =
+        365 * from_march + from_march / 4 - from_march / 100 + from_march / 400 + day_of_year;
+    Some(days - 719_468)
 }
 
 /// Reads the date of a request: RFC 1123, or one of the two older forms that HTTP allows.
@@ -191,7 +281,52 @@ mod tests {
         assert_eq!(parse("1994-11-06T08:49:37Z"), None);
     }
 
+    #[test]
+    fn times_of_policies() {
+        for (text, expected) in [
+            ("1970-01-01", Some(0)),
+            ("1970-01-01T00:00Z", Some(0)),
+            ("1970-01-01T00:00:01Z", Some(10_000_000)),
+            ("1970-01-01T00:00:00.1Z", Some(1_000_000)),
+            ("1970-01-01T00:00:00.1234567Z", Some(1_234_567)),
+            ("2000-02-29T00:00:00+00:00", Some(951_782_400 * 10_000_000)),
+            (
+                "9999-12-31T23:59:59.9999999Z",
+                Some(2_534_023_007_999_999_999),
+            ),
+            ("1969-12-31", None),
+            ("2001-02-29", None),
+            ("2001-13-01", None),
+            ("2001-00-01", None),
+            ("2001-01-00", None),
+            ("2001-04-31", None),
+            ("2001-1-1", None),
+            ("2001-01-01T", None),
+            ("2001-01-01T00:00", None),
+            ("2001-01-01T24:00Z", None),
+            ("2001-01-01T00:60Z", None),
+            ("2001-01-01T00:00:60Z", None),
+            ("2001-01-01T00:00.5Z", None),
+            ("2001-01-01T00:00:00.12345678Z", None),
+            ("2001-01-01T00:00:00.xZ", None),
+            ("2001-01-01T00:00:00+01:00", None),
+            ("+001-01-01", None),
+        ] {
+            assert_eq!(parse_iso8601(text), expected, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn times_of_policies_round_trip(ticks in 0..=2_534_023_007_999_999_999_u64) {
+            prop_assert_eq!(parse_iso8601(&iso8601_of_ticks(ticks)), Some(ticks));
+        }
+
+        #[test]
+        fn reading_never_panics(text in ".{0,40}") {
+            let _ = parse_iso8601(&text);
+        }
+
         #[test]
         fn agrees_with_another_implementation(seconds in 0..=SECONDS_MAX) {
             let ours = rfc1123(Timestamp::from_ms(seconds * 1000));

@@ -32,14 +32,20 @@ pub(crate) const REASON_TIME_TO_LIVE: &str =
     reason = "variants have the names of the codes"
 )]
 pub(crate) enum Error {
+    AccountIsDisabled,
     AccountQuotaExceeded {
         limit: QuotaLimit,
         allowed: u64,
     },
+    AccountRequiresHttps,
     AuthenticationFailed {
         detail: Box<str>,
     },
     ConditionHeadersNotSupported,
+    /// A header that tells a browser's question is missing.
+    CorsHeaderMissing {
+        name: &'static str,
+    },
     CorsPreflightFailure,
     EmptyMetadataKey,
     FeatureVersionMismatch,
@@ -108,6 +114,7 @@ pub(crate) enum Error {
     },
     PopReceiptMismatch,
     QueueAlreadyExists,
+    QueueBeingDeleted,
     QueueNotFound,
     RequestBodyTooLarge {
         limit_bytes: usize,
@@ -116,10 +123,6 @@ pub(crate) enum Error {
     ServerBusy,
     UnsupportedHttpVerb {
         allowed: Box<str>,
-    },
-    UnsupportedQueryParameter {
-        name: &'static str,
-        value: Box<str>,
     },
     UnsupportedXmlNode {
         name: Box<str>,
@@ -217,6 +220,11 @@ impl Error {
         const AUTHENTICATE: &str = "Server failed to authenticate the request. Please refer to \
              the information in the www-authenticate header.";
         let (status, code, message) = match self {
+            Self::AccountIsDisabled => (
+                StatusCode::FORBIDDEN,
+                "AccountIsDisabled",
+                "The specified account is disabled.",
+            ),
             // The service documents no code for an account that is full. A 403 is what it answers
             // where an account may not do more, and no SDK tries again after one.
             Self::AccountQuotaExceeded { .. } => (
@@ -224,6 +232,11 @@ impl Error {
                 "AccountQuotaExceeded",
                 "The account has reached its quota. Delete messages or queues, or have the quota \
                  raised.",
+            ),
+            Self::AccountRequiresHttps => (
+                StatusCode::BAD_REQUEST,
+                "AccountRequiresHttps",
+                "The account being accessed does not support http.",
             ),
             Self::AuthenticationFailed { .. } => (
                 StatusCode::FORBIDDEN,
@@ -235,6 +248,11 @@ impl Error {
                 StatusCode::BAD_REQUEST,
                 "ConditionHeadersNotSupported",
                 "Condition headers are not supported.",
+            ),
+            Self::CorsHeaderMissing { .. } => (
+                StatusCode::BAD_REQUEST,
+                "InvalidHeaderValue",
+                "A required CORS header is not present.",
             ),
             Self::CorsPreflightFailure => (
                 StatusCode::FORBIDDEN,
@@ -398,6 +416,11 @@ impl Error {
                 "QueueAlreadyExists",
                 "The specified queue already exists.",
             ),
+            Self::QueueBeingDeleted => (
+                StatusCode::CONFLICT,
+                "QueueBeingDeleted",
+                "The specified queue is being deleted.",
+            ),
             Self::QueueNotFound => (
                 StatusCode::NOT_FOUND,
                 "QueueNotFound",
@@ -422,11 +445,6 @@ impl Error {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "UnsupportedHttpVerb",
                 "The resource doesn't support specified Http Verb.",
-            ),
-            Self::UnsupportedQueryParameter { .. } => (
-                StatusCode::BAD_REQUEST,
-                "UnsupportedQueryParameter",
-                "One of the query parameters specified in the request URI is not supported.",
             ),
             Self::UnsupportedXmlNode { .. } => (
                 StatusCode::BAD_REQUEST,
@@ -477,7 +495,9 @@ impl Error {
                 write("XmlNodeValue", value);
                 write("Reason", reason);
             }
-            Self::MissingRequiredHeader { name } => write("HeaderName", name),
+            Self::CorsHeaderMissing { name } | Self::MissingRequiredHeader { name } => {
+                write("HeaderName", name);
+            }
             Self::MissingRequiredQueryParameter { name } => write("QueryParameterName", name),
             Self::MissingRequiredXmlNode { name } => write("XmlNodeName", name),
             Self::NotAuthorized { detail, .. } => {
@@ -501,12 +521,10 @@ impl Error {
                 write("MaxLimit", allowed);
             }
             Self::RequestBodyTooLarge { limit_bytes } => write("MaxLimit", limit_bytes),
-            Self::UnsupportedQueryParameter { name, value } => {
-                write("QueryParameterName", name);
-                write("QueryParameterValue", value);
-            }
             Self::UnsupportedXmlNode { name } => write("XmlNodeName", name),
-            Self::ConditionHeadersNotSupported
+            Self::AccountIsDisabled
+            | Self::AccountRequiresHttps
+            | Self::ConditionHeadersNotSupported
             | Self::CorsPreflightFailure
             | Self::EmptyMetadataKey
             | Self::FeatureVersionMismatch
@@ -529,6 +547,7 @@ impl Error {
             | Self::OutOfRangeInput
             | Self::PopReceiptMismatch
             | Self::QueueAlreadyExists
+            | Self::QueueBeingDeleted
             | Self::QueueNotFound
             | Self::ResourceNotFound
             | Self::ServerBusy

@@ -11,6 +11,7 @@ use hyper::body::Body as _;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use hyper::http::request::Parts;
 
+use crate::accounts::Accounts;
 use crate::address::Address;
 use crate::api::{Answered, Shared};
 use crate::metrics::{Asked, Done, Offered};
@@ -32,9 +33,10 @@ pub(crate) struct Seen {
 impl Shared {
     /// What a request that was not let in had asked for.
     pub(crate) fn seen_of_refused(&self, head: &Parts) -> Seen {
+        let accounts = self.accounts.snapshot();
         let find = || {
             let query = Query::parse(head.uri.query()).ok()?;
-            let address = self.address(head)?;
+            let address = Self::address(&accounts, head)?;
             route::find(&head.method, &address.resource, &query).ok()
         };
         Seen {
@@ -106,7 +108,8 @@ impl Shared {
         done: &Done<'_>,
         request_id: &str,
     ) {
-        let address = self.address(head);
+        let accounts = self.accounts.snapshot();
+        let address = Self::address(&accounts, head);
         let address = address.as_ref();
         let account = cut(address.map_or("", |address| address.account));
         let queue = cut(address
@@ -141,7 +144,7 @@ impl Shared {
         }
     }
 
-    fn address<'a>(&'a self, head: &'a Parts) -> Option<Address<'a>> {
+    fn address<'a>(accounts: &'a Accounts, head: &'a Parts) -> Option<Address<'a>> {
         if operator::is_own(head) {
             return None;
         }
@@ -152,7 +155,7 @@ impl Shared {
                 .get(HOST)
                 .map_or(Some("localhost"), |host| host.to_str().ok())?,
         };
-        Address::parse(head.uri.path(), host, &self.accounts).ok()
+        Address::parse(head.uri.path(), host, accounts).ok()
     }
 }
 

@@ -8,13 +8,19 @@ mod create_queue;
 mod delete_message;
 mod delete_queue;
 mod get_messages;
+mod get_queue_acl;
 mod get_queue_metadata;
+mod get_service_properties;
+mod get_service_stats;
 mod get_user_delegation_key;
 mod list_queues;
 mod message_list;
 mod peek_messages;
+mod preflight_request;
 mod put_message;
+mod set_queue_acl;
 mod set_queue_metadata;
+mod set_service_properties;
 mod update_message;
 
 use bytes::Bytes;
@@ -41,6 +47,12 @@ pub(crate) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         Operation::DeleteQueue => delete_queue::run(request, body).await,
         Operation::GetQueueMetadata => get_queue_metadata::run(request, body).await,
         Operation::SetQueueMetadata => set_queue_metadata::run(request, body).await,
+        Operation::GetQueueAcl => get_queue_acl::run(request, body).await,
+        Operation::SetQueueAcl => set_queue_acl::run(request, body).await,
+        Operation::GetServiceProperties => get_service_properties::run(request, body).await,
+        Operation::SetServiceProperties => set_service_properties::run(request, body).await,
+        Operation::GetServiceStats => get_service_stats::run(request, body).await,
+        Operation::PreflightRequest => preflight_request::run(request, body).await,
         Operation::PutMessage => put_message::run(request, body).await,
         Operation::GetMessages => get_messages::run(request, body).await,
         Operation::PeekMessages => peek_messages::run(request, body).await,

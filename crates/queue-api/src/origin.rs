@@ -10,4 +10,6 @@ pub struct Origin {
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_secure: bool,
+    /// Whether it may use the account whose key is public.
+    pub may_use_public_key: bool,
 }

@@ -153,6 +153,8 @@ pub(crate) struct Envelope {
     pub(crate) request_id: [u8; 36],
     pub(crate) version: Option<HeaderValue>,
     pub(crate) client_request_id: Option<HeaderValue>,
+    /// Whether the request speaks the 2008 dialect.
+    pub(crate) is_oldest: bool,
 }
 
 impl Envelope {
@@ -168,6 +170,7 @@ impl Envelope {
         };
         Self {
             request_id,
+            is_oldest: speaks < Version::V2009_09_19,
             version: sent.filter(|_| speaks >= Version::V2009_09_19),
             client_request_id: headers
                 .get(X_MS_CLIENT_REQUEST_ID)
@@ -179,6 +182,7 @@ impl Envelope {
     /// Names that version, which the request named in another place.
     pub(crate) fn speak(&mut self, version: Version) {
         self.version = HeaderValue::try_from(version.to_string()).ok();
+        self.is_oldest = version < Version::V2009_09_19;
     }
 
     pub(crate) fn seal(self, mut reply: Reply) -> Reply {
@@ -236,6 +240,11 @@ impl Envelope {
         let time = date::iso8601(now);
         let message = format!("{}\nRequestId:{request_id}\nTime:{time}", wire.message);
         put_element(&mut body, "Message", &message);
+        if self.is_oldest {
+            put_exception(&mut body, error);
+            body.put_slice(b"</Error>");
+            return body;
+        }
         let mut shown = String::new();
         error.details(|name, text| {
             shown.clear();
@@ -246,6 +255,19 @@ impl Envelope {
         body.put_slice(b"</Error>");
         body
     }
+}
+
+/// What explains an error in the 2008 dialect: one text for people. Kew shows nobody its stack.
+fn put_exception(body: &mut BytesMut, error: &Error) {
+    let mut text = error.wire().message.into_owned();
+    // Writing to a string cannot fail.
+    error.details(|name, value| {
+        let _ = write!(text, " {name}: {value}.");
+    });
+    body.put_slice(b"<ExceptionDetails>");
+    put_element(body, "ExceptionMessage", &text);
+    put_element(body, "StackTrace", "");
+    body.put_slice(b"</ExceptionDetails>");
 }
 
 fn is_echoed(value: &HeaderValue) -> bool {
@@ -287,6 +309,24 @@ mod tests {
     fn the_client_request_id_is_echoed_from_2019_on() {
         assert!(envelope("2019-02-02").client_request_id.is_some());
         assert!(envelope("2018-11-09").client_request_id.is_none());
+    }
+
+    #[test]
+    fn an_error_body_of_2008() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_561_495_500);
+        let error = Error::MissingRequiredQueryParameter { name: "popreceipt" };
+        let body = envelope("2009-07-17").error_body(&error, now);
+        assert_eq!(
+            std::str::from_utf8(&body).unwrap(),
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error>\
+             <Code>MissingRequiredQueryParameter</Code>\
+             <Message>A query parameter that's mandatory for this request is not specified.\n\
+             RequestId:000000000000000000000000000000000000\n\
+             Time:2019-06-25T20:45:00.0000000Z</Message><ExceptionDetails><ExceptionMessage>\
+             A query parameter that's mandatory for this request is not specified. \
+             QueryParameterName: popreceipt.</ExceptionMessage><StackTrace />\
+             </ExceptionDetails></Error>"
+        );
     }
 
     #[test]

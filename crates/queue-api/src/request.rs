@@ -8,22 +8,25 @@ use hyper::header::{
     HOST, HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
 };
 use hyper::http::request::Parts;
-use hyper::{StatusCode, Version as HttpVersion};
+use hyper::{Method, StatusCode, Version as HttpVersion};
 use kew_broker::{Answer, Rejection};
 use kew_engine::{Command, EntityName, Metadata, Outcome, Refusal, Token};
 use tokio::time;
 
-use crate::accounts::Account;
+use crate::accounts::{Account, Accounts};
 use crate::address::{Address, Resource, Style, check_queue_name};
 use crate::api::Shared;
 use crate::auth::{
     self, Authentic, Caller, Credentials, DelegationFields, Policy, Principal, Roles, Who,
 };
+use crate::cors::CorsRule;
+use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::parse_message_id;
 use crate::metadata;
 use crate::origin::Origin;
 use crate::parameter;
+use crate::properties::{Change, Properties, PropertyStore};
 use crate::query::Query;
 use crate::reply::Reply;
 use crate::route::{self, Operation};
@@ -43,6 +46,7 @@ const CONDITIONS: [HeaderName; 4] = [
 pub(crate) struct Request<'a> {
     shared: &'a Shared,
     pub(crate) operation: Operation,
+    method: &'a Method,
     pub(crate) version: Version,
     pub(crate) query: Query<'a>,
     pub(crate) headers: &'a HeaderMap,
@@ -52,7 +56,8 @@ pub(crate) struct Request<'a> {
     origin: &'a Origin,
     host: &'a str,
     account: &'a Account,
-    principal: Principal,
+    /// Who sent it; nobody, if it needs no credential.
+    principal: Option<Principal>,
     address: Address<'a>,
 }
 
@@ -81,6 +86,7 @@ impl<'a> Request<'a> {
     /// what exists.
     pub(crate) async fn admit(
         shared: &'a Shared,
+        accounts: &'a Accounts,
         origin: &'a Origin,
         head: &'a Parts,
         spellings: &'a Spellings,
@@ -88,16 +94,32 @@ impl<'a> Request<'a> {
         let mut query = Query::parse(head.uri.query())?;
         let host = host(head)?;
         let path = head.uri.path();
-        let address = Address::parse(path, host, &shared.accounts)?;
+        let address = Address::parse(path, host, accounts)?;
         let operation = route::find(&head.method, &address.resource, &query)?;
         let version = version(&head.headers, &query)?;
-        if version < operation.since() {
-            return Err(Error::FeatureVersionMismatch.into());
-        }
-        let account = shared
-            .accounts
+        route::check_version(operation, &head.method, version)?;
+        let account = accounts
             .find(address.account)
+            .filter(|account| origin.may_use_public_key || !account.is_well_known())
             .ok_or(Error::ResourceNotFound)?;
+        if operation == Operation::PreflightRequest {
+            // A browser asks without a credential, and whether the queue is there does not matter.
+            return Ok(Self {
+                shared,
+                operation,
+                method: &head.method,
+                version,
+                timeout: parameter::timeout(&query)?,
+                query,
+                headers: &head.headers,
+                spellings,
+                origin,
+                host,
+                account,
+                principal: None,
+                address,
+            });
+        }
         let credentials = Credentials {
             method: head.method.as_str(),
             path,
@@ -119,6 +141,13 @@ impl<'a> Request<'a> {
                 link.resolve(policy, &credentials)?
             }
         };
+        // Only who is known learns of it.
+        if account.is_disabled() {
+            return Err(Refused {
+                error: Error::AccountIsDisabled,
+                is_authentic: true,
+            });
+        }
         let timeout =
             check_authentic(&principal, operation, &credentials).map_err(|error| Refused {
                 error,
@@ -128,6 +157,7 @@ impl<'a> Request<'a> {
         Ok(Self {
             shared,
             operation,
+            method: &head.method,
             version,
             query,
             headers: &head.headers,
@@ -136,7 +166,7 @@ impl<'a> Request<'a> {
             origin,
             host,
             account,
-            principal,
+            principal: Some(principal),
             address,
         })
     }
@@ -145,17 +175,14 @@ impl<'a> Request<'a> {
         self.account.name()
     }
 
-    pub(crate) fn now(&self) -> SystemTime {
-        self.shared.now()
-    }
-
     /// The user who sent the request. Nobody else may what asks for one.
     pub(crate) fn caller(&self) -> Result<&Caller, Error> {
         match &self.principal {
-            Principal::Bearer(caller) => Ok(caller),
-            Principal::AccountOwner | Principal::AccountSas(_) | Principal::QueueSas { .. } => {
-                Err(Error::InternalError)
-            }
+            Some(Principal::Bearer(caller)) => Ok(caller),
+            Some(
+                Principal::AccountOwner | Principal::AccountSas(_) | Principal::QueueSas { .. },
+            )
+            | None => Err(Error::InternalError),
         }
     }
 
@@ -198,13 +225,70 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether whoever sent it has shown a credential.
+    pub(crate) fn is_authentic(&self) -> bool {
+        self.operation != Operation::PreflightRequest
+    }
+
+    pub(crate) fn is_of_secondary(&self) -> bool {
+        self.address.secondary
+    }
+
+    /// Whether the body is a message's bytes, without an envelope.
+    pub(crate) fn is_raw_put(&self) -> bool {
+        route::is_raw_put(self.operation, self.method)
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.shared.now()
+    }
+
+    /// The names that cannot be taken yet.
+    pub(crate) fn deletions(&self) -> &Deletions {
+        &self.shared.deletions
+    }
+
     /// Has the command carried out, within the time that the request gives it.
     ///
     /// After `OperationTimedOut` and `InternalError` the command may have been carried out or not.
     pub(crate) async fn submit(&self, command: Command) -> Result<Answer, Error> {
-        match time::timeout(self.timeout, self.shared.broker.submit(command)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(rejection)) => Err(Error::of_rejection(rejection, self.version)),
+        let submitted = self.shared.broker.submit(command);
+        self.in_time(async {
+            submitted
+                .await
+                .map_err(|rejection| Error::of_rejection(rejection, self.version))
+        })
+        .await
+    }
+
+    /// The properties of the account's queue service.
+    pub(crate) async fn properties(&self) -> Result<Properties, Error> {
+        let read = PropertyStore::read(&self.shared.broker, self.account.name());
+        self.in_time(read).await
+    }
+
+    /// Changes the properties of the account's queue service. Errors are those of `submit`.
+    pub(crate) async fn change_properties(&self, change: Change) -> Result<(), Error> {
+        let Shared {
+            properties, broker, ..
+        } = self.shared;
+        self.in_time(properties.change(broker, self.account.name(), change))
+            .await
+    }
+
+    /// The account's rules for browsers.
+    pub(crate) async fn cors_rules(&self) -> Result<Arc<[CorsRule]>, Error> {
+        let Shared {
+            properties, broker, ..
+        } = self.shared;
+        self.in_time(properties.rules(broker, self.account.name()))
+            .await
+    }
+
+    /// Waits no longer than the request allows.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match time::timeout(self.timeout, work).await {
+            Ok(result) => result,
             Err(_) => Err(Error::OperationTimedOut),
         }
     }
@@ -328,7 +412,7 @@ async fn stored_policy(
 }
 
 /// The host that the client asks, with its port.
-fn host(head: &Parts) -> Result<&str, Error> {
+pub(crate) fn host(head: &Parts) -> Result<&str, Error> {
     if let Some(authority) = head.uri.authority() {
         return Ok(authority.as_str());
     }

@@ -18,6 +18,13 @@ pub(crate) enum Operation {
     DeleteQueue,
     GetQueueMetadata,
     SetQueueMetadata,
+    GetQueueAcl,
+    SetQueueAcl,
+    GetServiceProperties,
+    SetServiceProperties,
+    GetServiceStats,
+    /// Asked by browsers, about any resource and without a credential.
+    PreflightRequest,
     PutMessage,
     GetMessages,
     PeekMessages,
@@ -32,10 +39,18 @@ impl Operation {
     /// read: it hides what it returns.
     pub(crate) const fn is_read(self) -> bool {
         match self {
-            Self::ListQueues | Self::GetQueueMetadata | Self::PeekMessages => true,
+            Self::ListQueues
+            | Self::GetQueueMetadata
+            | Self::GetQueueAcl
+            | Self::GetServiceProperties
+            | Self::GetServiceStats
+            | Self::PreflightRequest
+            | Self::PeekMessages => true,
             Self::CreateQueue
             | Self::DeleteQueue
             | Self::SetQueueMetadata
+            | Self::SetQueueAcl
+            | Self::SetServiceProperties
             | Self::PutMessage
             | Self::GetMessages
             | Self::ClearMessages
@@ -48,9 +63,15 @@ impl Operation {
     /// The first version that has the operation.
     pub(crate) const fn since(self) -> Version {
         match self {
-            Self::UpdateMessage => Version::V2011_08_18,
+            Self::UpdateMessage | Self::GetServiceProperties | Self::SetServiceProperties => {
+                Version::V2011_08_18
+            }
             Self::GetUserDelegationKey => Version::V2025_07_05,
-            Self::ListQueues
+            Self::GetQueueAcl | Self::SetQueueAcl => Version::V2012_02_12,
+            Self::GetServiceStats => Version::V2013_08_15,
+            // It came in 2013-08-15, but a browser that asks names no version.
+            Self::PreflightRequest
+            | Self::ListQueues
             | Self::CreateQueue
             | Self::DeleteQueue
             | Self::GetQueueMetadata
@@ -108,12 +129,16 @@ enum Selector {
     List,
     /// `comp=metadata`
     Metadata,
+    /// `comp=acl`
+    Acl,
+    /// `comp=properties`
+    Properties,
+    /// `comp=stats`
+    Stats,
     /// `peekonly`, and not false.
     Peek,
     /// `comp=userdelegationkey`
     UserDelegationKey,
-    /// A `comp` that the protocol has and this server does not serve yet.
-    NotServed,
     /// A `comp` that the protocol does not have.
     Unknown,
 }
@@ -122,7 +147,7 @@ enum Selector {
 struct Route(Verb, Kind, Selector, Operation);
 
 /// Every operation that is served.
-const ROUTES: [Route; 13] = [
+const ROUTES: [Route; 19] = [
     // The three that make up nearly all traffic come first.
     Route(
         Verb::Post,
@@ -202,13 +227,48 @@ const ROUTES: [Route; 13] = [
         Selector::UserDelegationKey,
         Operation::GetUserDelegationKey,
     ),
+    Route(
+        Verb::Get,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::GetQueueAcl,
+    ),
+    Route(
+        Verb::Head,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::GetQueueAcl,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Queue,
+        Selector::Acl,
+        Operation::SetQueueAcl,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Service,
+        Selector::Properties,
+        Operation::GetServiceProperties,
+    ),
+    Route(
+        Verb::Put,
+        Kind::Service,
+        Selector::Properties,
+        Operation::SetServiceProperties,
+    ),
+    Route(
+        Verb::Get,
+        Kind::Service,
+        Selector::Stats,
+        Operation::GetServiceStats,
+    ),
 ];
 
 /// The operation asked for.
 ///
 /// Refuses with `InvalidHttpVerb` or, with the verbs that would do, `UnsupportedHttpVerb`; and on
-/// `comp` with `MissingRequiredQueryParameter`, `UnsupportedQueryParameter` or
-/// `InvalidQueryParameterValue`.
+/// `comp` with `MissingRequiredQueryParameter` or `InvalidQueryParameterValue`.
 pub(crate) fn find(
     method: &Method,
     resource: &Resource<'_>,
@@ -226,19 +286,25 @@ pub(crate) fn find(
         "HEAD" => Verb::Head,
         "POST" => Verb::Post,
         "PUT" => Verb::Put,
-        // Sharing with browsers is configured with the service's properties; without them it is off.
-        "OPTIONS" => return Err(Error::CorsPreflightFailure),
+        "OPTIONS" => return Ok(Operation::PreflightRequest),
         "CONNECT" | "MERGE" | "PATCH" | "TRACE" => return Err(unsupported_verb(kind)),
         _ => return Err(Error::InvalidHttpVerb),
     };
     let selector = selector(kind, query);
+    if (verb, kind, selector) == (Verb::Put, Kind::Messages, Selector::None) {
+        // The 2008 dialect's, which `check_version` sees to. No `Allow` names it.
+        return Ok(Operation::PutMessage);
+    }
     let row = ROUTES
         .iter()
         .find(|Route(v, k, s, _)| *v == verb && *k == kind && *s == selector);
     match row {
-        Some(Route(_, Kind::Service, Selector::UserDelegationKey, operation)) => {
-            check_restype(query).map(|()| *operation)
-        }
+        Some(Route(
+            _,
+            Kind::Service,
+            Selector::Properties | Selector::Stats | Selector::UserDelegationKey,
+            operation,
+        )) => check_restype(query).map(|()| *operation),
         Some(Route(.., operation)) => Ok(*operation),
         None => Err(refuse(verb, kind, selector, query)),
     }
@@ -261,15 +327,42 @@ fn selector(kind: Kind, query: &Query<'_>) -> Selector {
                 Selector::Metadata
             } else if is(&"list") {
                 Selector::List
+            } else if is(&"acl") {
+                Selector::Acl
+            } else if is(&"properties") {
+                Selector::Properties
+            } else if is(&"stats") {
+                Selector::Stats
             } else if is(&"userdelegationkey") {
                 Selector::UserDelegationKey
-            } else if ["acl", "properties", "stats"].iter().any(is) {
-                Selector::NotServed
             } else {
                 Selector::Unknown
             }
         }
     }
+}
+
+/// Checks that a version has the operation, asked for so.
+///
+/// Refuses with `FeatureVersionMismatch`, and with `UnsupportedHttpVerb` a put of a message's bare
+/// bytes from 2009-09-19 on.
+pub(crate) fn check_version(
+    operation: Operation,
+    method: &Method,
+    version: Version,
+) -> Result<(), Error> {
+    if version < operation.since() {
+        return Err(Error::FeatureVersionMismatch);
+    }
+    if is_raw_put(operation, method) && version >= Version::V2009_09_19 {
+        return Err(unsupported_verb(Kind::Messages));
+    }
+    Ok(())
+}
+
+/// Whether a message's bytes are the whole body, without an envelope: so the 2008 dialect puts.
+pub(crate) fn is_raw_put(operation: Operation, method: &Method) -> bool {
+    operation == Operation::PutMessage && method == Method::PUT
 }
 
 /// `restype`, which is `service` where the service itself is meant and not its queues.
@@ -290,10 +383,6 @@ fn check_restype(query: &Query<'_>) -> Result<(), Error> {
 fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Error {
     let comp = query.value("comp").unwrap_or_default();
     match selector {
-        Selector::NotServed => Error::UnsupportedQueryParameter {
-            name: "comp",
-            value: comp.into(),
-        },
         _ if !verbs_of(kind).any(|allowed| allowed == verb) => unsupported_verb(kind),
         // No operation on messages has a selector of its own but reading them.
         Selector::Peek => Error::invalid_query(
@@ -302,7 +391,13 @@ fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Erro
             "Only messages that are read can be peeked at.",
         ),
         Selector::None => Error::MissingRequiredQueryParameter { name: "comp" },
-        Selector::List | Selector::Metadata | Selector::UserDelegationKey | Selector::Unknown => {
+        Selector::List
+        | Selector::Metadata
+        | Selector::Acl
+        | Selector::Properties
+        | Selector::Stats
+        | Selector::UserDelegationKey
+        | Selector::Unknown => {
             Error::invalid_query("comp", comp, "The resource has no such component.")
         }
     }
@@ -348,7 +443,10 @@ mod tests {
             Selector::Metadata => "comp=meta%64ata",
             Selector::Peek => "numofmessages=1&peekonly=true",
             Selector::UserDelegationKey => "restype=service&comp=userdelegationkey",
-            Selector::NotServed | Selector::Unknown => unreachable!(),
+            Selector::Acl => "comp=ACL",
+            Selector::Properties => "restype=Service&comp=properties",
+            Selector::Stats => "comp=stats&restype=service",
+            Selector::Unknown => unreachable!(),
         }
     }
 
@@ -377,9 +475,9 @@ mod tests {
         for (method, kind, expected) in [
             ("POST", Kind::Queue, "DELETE, GET, HEAD, PUT"),
             ("PATCH", Kind::Queue, "DELETE, GET, HEAD, PUT"),
-            ("PUT", Kind::Messages, "DELETE, GET, POST"),
+            ("HEAD", Kind::Messages, "DELETE, GET, POST"),
             ("GET", Kind::Message, "DELETE, PUT"),
-            ("PUT", Kind::Service, "GET, POST"),
+            ("DELETE", Kind::Service, "GET, POST, PUT"),
         ] {
             match find_in(method, kind, "") {
                 Err(Error::UnsupportedHttpVerb { allowed }) => assert_eq!(&*allowed, expected),
@@ -390,6 +488,22 @@ mod tests {
             find_in("BREW", Kind::Queue, ""),
             Err(Error::InvalidHttpVerb)
         ));
+    }
+
+    #[test]
+    fn only_the_2008_dialect_puts_bare_bytes() {
+        let operation = find_in("PUT", Kind::Messages, "messagettl=5").unwrap();
+        assert_eq!(operation, Operation::PutMessage);
+        for (method, version, expected) in [
+            (Method::PUT, Version::OLDEST, "ok"),
+            (Method::PUT, Version::V2009_09_19, "UnsupportedHttpVerb"),
+            (Method::POST, Version::OLDEST, "ok"),
+            (Method::POST, Version::NEWEST, "ok"),
+        ] {
+            let checked = check_version(operation, &method, version);
+            let code = checked.map_or_else(|error| error.wire().code, |()| "ok");
+            assert_eq!(code, expected, "{method} {version}");
+        }
     }
 
     #[test]
@@ -407,8 +521,12 @@ mod tests {
             Err(Error::InvalidQueryParameterValue { name, .. }) if &*name == "comp"
         ));
         assert!(matches!(
-            find_in("PUT", Kind::Service, "restype=service&comp=properties"),
-            Err(Error::UnsupportedQueryParameter { name: "comp", .. })
+            find_in("GET", Kind::Service, "comp=properties"),
+            Err(Error::MissingRequiredQueryParameter { name: "restype" })
+        ));
+        assert!(matches!(
+            find_in("GET", Kind::Service, "restype=queue&comp=stats"),
+            Err(Error::InvalidQueryParameterValue { name, .. }) if &*name == "restype"
         ));
     }
 

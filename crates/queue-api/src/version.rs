@@ -32,7 +32,8 @@ impl Version {
     pub(crate) const V2011_08_18: Self = Self::of(2011, 8, 18);
     /// Brought shared access signatures and access policies.
     pub(crate) const V2012_02_12: Self = Self::of(2012, 2, 12);
-    /// Replaced account name and queue addresses in listings with the service's endpoint.
+    /// Brought sharing with browsers, statistics, and metrics by the minute; replaced account name and
+    /// queue addresses in listings with the service's endpoint.
     pub(crate) const V2013_08_15: Self = Self::of(2013, 8, 15);
     /// Signs a content length of zero as nothing.
     pub(crate) const V2015_02_21: Self = Self::of(2015, 2, 21);

@@ -69,11 +69,15 @@ pub enum Rare {
     LongSuspension,
     /// A queue was asked for that existed with other metadata.
     QueueExistsOtherwise,
+    /// A message was refused because its account had no bytes left.
+    RefusedByQuota,
+    /// A queue was refused because its account had as many as it may.
+    QueueRefusedByQuota,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -107,6 +111,8 @@ impl Rare {
         Self::ClockSlewedBack,
         Self::LongSuspension,
         Self::QueueExistsOtherwise,
+        Self::RefusedByQuota,
+        Self::QueueRefusedByQuota,
     ];
 
     const fn index(self) -> usize {

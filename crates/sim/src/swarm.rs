@@ -39,6 +39,9 @@ pub(crate) struct Weights {
     pub(crate) clear: u64,
     pub(crate) delete_queue: u64,
     pub(crate) create_queue: u64,
+    pub(crate) set_policies: u64,
+    pub(crate) properties: u64,
+    pub(crate) accounts: u64,
 }
 
 /// How often each fault strikes: per mille of steps, 0 where it is switched off.
@@ -64,7 +67,7 @@ impl Swarm {
         Self {
             clients,
             queues: 1 + r.index(3),
-            weights: Weights::draw(&mut r),
+            weights: Weights::draw(&mut r, seed),
             body_size_max: [16, 200, 1500][r.index(3)],
             time_to_live_per_mille: [0, 100, 600][r.index(3)],
             stale_receipt_per_mille: [0, 100, 300][r.index(3)],
@@ -110,7 +113,10 @@ impl Swarm {
 }
 
 impl Weights {
-    fn draw(r: &mut Stream) -> Self {
+    fn draw(r: &mut Stream, seed: u64) -> Self {
+        // Two worlds out of three have no accounts but the one that nobody put.
+        let mut others = Stream::new(seed, "account weights");
+        let has_accounts = others.happens(330);
         // In one world out of five queues come and go all the time.
         let queues_come_and_go = r.happens(200);
         Self {
@@ -129,6 +135,9 @@ impl Weights {
                 u64::from(r.happens(150))
             },
             create_queue: if queues_come_and_go { 4 } else { 1 },
+            set_policies: maybe(&mut others, 2),
+            properties: u64::from(others.happens(300)),
+            accounts: u64::from(has_accounts),
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Service, Token, VisibilityTimeout};
+use kew_engine::{
+    AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret, BodyEncoding,
+    Command, EntityName, Outcome, PolicyTime, Service, Token, VisibilityTimeout,
+};
 
 use crate::random::Stream;
 use crate::swarm::{Swarm, Weights};
@@ -31,8 +34,11 @@ pub(crate) struct Workload {
 /// How many receipts are remembered.
 const HELD_MAX: usize = 200;
 
+/// The account that all queues are of.
+pub(crate) const ACCOUNT: &str = "sim";
+
 pub(crate) fn queue_name(queue: usize) -> EntityName {
-    EntityName::storage_queue("sim", format!("queue-{queue}"))
+    EntityName::storage_queue(ACCOUNT, format!("queue-{queue}"))
 }
 
 impl Workload {
@@ -74,6 +80,9 @@ impl Workload {
             w.delete_queue,
             w.create_queue,
             *list,
+            w.set_policies,
+            w.properties,
+            w.accounts,
         ];
         let command = match self.choose(&kinds) {
             0 => self.send(queue, swarm),
@@ -120,9 +129,78 @@ impl Workload {
                 0 => create_queue_with(index, "7"),
                 _ => create_queue(index),
             },
-            _ => list_queues(),
+            10 => list_queues(),
+            11 => Command::SetQueuePolicies {
+                queue,
+                policies: self.policies(),
+            },
+            12 => self.properties(),
+            _ => self.account(swarm),
         };
         (index, command)
+    }
+
+    fn policies(&mut self) -> AccessPolicies {
+        let policy = |number: u64| AccessPolicy {
+            id: number.to_string().into(),
+            start: number.is_multiple_of(2).then_some(PolicyTime(number)),
+            expiry: None,
+            permissions: Some("rap".into()),
+        };
+        let count = self.random.below(3);
+        let policies = (0..count).map(|_| policy(self.random.below(1000)));
+        AccessPolicies::new(policies.collect()).expect("two are not too many")
+    }
+
+    fn properties(&mut self) -> Command {
+        let (service, account) = (Service::QueueStorage, ACCOUNT.into());
+        match self.random.below(2) {
+            0 => Command::SetServiceProperties {
+                service,
+                account,
+                properties: self.random.below(1000).to_string().into(),
+            },
+            _ => Command::ReadServiceProperties { service, account },
+        }
+    }
+
+    fn account(&mut self, swarm: &Swarm) -> Command {
+        let name = if self.random.happens(700) {
+            ACCOUNT
+        } else {
+            "spare"
+        };
+        match self.random.below(12) {
+            0..7 => Command::PutAccount {
+                account: self.account_record(name, swarm),
+                is_new: self.random.happens(500),
+            },
+            7..11 => Command::ListAccounts,
+            _ => Command::RemoveAccount {
+                account: name.into(),
+                with_queues: self.random.happens(300),
+            },
+        }
+    }
+
+    fn account_record(&mut self, name: &str, swarm: &Swarm) -> AccountRecord {
+        let number = self.random.next();
+        let key = |of: u8| {
+            let bytes = [&number.to_le_bytes()[..], &[of]].concat();
+            AccountSecret::new(&bytes).expect("nine bytes are a key")
+        };
+        // Some messages fit, and some do not.
+        let size = 300 + swarm.body_size_max;
+        let sizes = [None, Some(size), Some(size * 8), Some(size * 40)];
+        AccountRecord {
+            name: name.into(),
+            keys: [key(1), key(2)],
+            quota: AccountQuota {
+                queues_max: [None, None, Some(1), Some(2)][self.random.index(4)],
+                size_bytes_max: sizes[self.random.index(4)],
+            },
+            is_disabled: self.random.happens(200),
+        }
     }
 
     fn choose(&mut self, weights: &[u64]) -> usize {
@@ -252,10 +330,11 @@ fn create_queue_with(index: usize, round: &str) -> Command {
 fn list_queues() -> Command {
     Command::ListQueues {
         service: Service::QueueStorage,
-        account: "sim".into(),
+        account: ACCOUNT.into(),
         prefix: "".into(),
         from: "".into(),
         limit: 100,
+        metadata_size_bytes_max: Some(usize::MAX),
     }
 }
 

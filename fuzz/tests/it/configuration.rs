@@ -13,7 +13,9 @@ use crate::cli::ServeArgs;
 const MEMORY_MAX_BYTES: usize = 1 << 20;
 
 const EXAMPLE: &str = "data_dir = \"/var/lib/kew\"\nephemeral = false\n\
-    queue_listen = [\"127.0.0.1:10001\", \"[::1]:10001\"]\nallow_public_key = true\n";
+    queue_listen = [\"127.0.0.1:10001\", \"[::1]:10001\"]\nallow_public_key = true\n\
+    no_public_key = false\nadmin_socket = \"/run/kew.sock\"\ntls_cert = \"/etc/kew/server.pem\"\n\
+    tls_key = \"/etc/kew/server.key\"\ntls_only = false\nallow_plain_http = true\n";
 
 #[test]
 fn configuration() {

@@ -19,6 +19,9 @@ mod cli;
 mod queue_args;
 #[path = "../../../crates/kew/src/queue_values.rs"]
 mod queue_values;
+#[path = "../../../crates/kew/src/quota.rs"]
+#[allow(dead_code, reason = "only the settings file is parsed here")]
+mod quota;
 #[path = "../../../crates/kew/src/settings.rs"]
 #[expect(
     dead_code,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 
 use super::{Decision, Scope, Turn};
-use crate::{EntityName, ListedQueue, Outcome, QueuePage, Service};
+use crate::{EntityName, ListedQueue, Metadata, Outcome, QueuePage, Service};
 
 impl Turn<'_> {
     /// The page begins at the first name that is not below `from`, so that a queue that was deleted
@@ -19,6 +19,7 @@ impl Turn<'_> {
         prefix: &str,
         from: Box<str>,
         limit: u32,
+        metadata_size_bytes_max: Option<usize>,
     ) -> Decision {
         let first = EntityName {
             service,
@@ -33,11 +34,20 @@ impl Turn<'_> {
                 name.service == service && name.account == account && name.name.starts_with(prefix)
             });
         let mut queues = Vec::new();
+        let mut metadata_size_bytes = 0;
         for (name, incarnation) in matches.by_ref().take(limit as usize) {
+            let metadata = match metadata_size_bytes_max {
+                Some(_) => self.entity(*incarnation).metadata.clone(),
+                None => Metadata::default(),
+            };
+            metadata_size_bytes += metadata.size_bytes();
             queues.push(ListedQueue {
                 name: name.name.clone(),
-                metadata: self.entity(*incarnation).metadata.clone(),
+                metadata,
             });
+            if metadata_size_bytes_max.is_some_and(|max| metadata_size_bytes >= max) {
+                break;
+            }
         }
         if is_planted(Bug::QueueNotListed) {
             queues.pop();

@@ -91,7 +91,15 @@ impl<'a> Turn<'a> {
                 prefix,
                 from,
                 limit,
-            } => self.list_queues(service, account, &prefix, from, limit),
+                metadata_size_bytes_max,
+            } => self.list_queues(
+                service,
+                account,
+                &prefix,
+                from,
+                limit,
+                metadata_size_bytes_max,
+            ),
             Command::Send {
                 queue,
                 body,

@@ -428,6 +428,7 @@ fn listings_go_page_by_page_in_the_order_of_bytes() {
             prefix: prefix.into(),
             from: from.into(),
             limit,
+            metadata_size_bytes_max: None,
         });
         match outcome {
             Ok(Outcome::Queues(page)) => {
@@ -443,6 +444,39 @@ fn listings_go_page_by_page_in_the_order_of_bytes() {
     assert_eq!(list("a", "", 3), ("a a-2 a1".into(), None));
     assert_eq!(list("a", "a-3", 3), ("a1".into(), None));
     assert_eq!(list("c", "", 3), ("".into(), None));
+}
+
+#[test]
+fn a_listing_has_the_metadata_that_is_wanted_and_not_much_more() {
+    let mut p = Partition::new();
+    for name in ["a", "b", "c"] {
+        let queue = EntityName::storage_queue("acct", name);
+        let metadata = [("k", "123")].into_iter().collect();
+        p.ask(Command::CreateQueue { queue, metadata }).unwrap();
+    }
+    let mut list = |metadata_size_bytes_max| {
+        let outcome = p.ask(Command::ListQueues {
+            service: Service::QueueStorage,
+            account: "acct".into(),
+            prefix: "".into(),
+            from: "".into(),
+            limit: 3,
+            metadata_size_bytes_max,
+        });
+        let Ok(Outcome::Queues(page)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        let sizes: Vec<usize> = page
+            .queues
+            .iter()
+            .map(|q| q.metadata.size_bytes())
+            .collect();
+        (sizes, page.next.map(String::from))
+    };
+    assert_eq!(list(None), (vec![0, 0, 0], None));
+    assert_eq!(list(Some(5)), (vec![4, 4], Some("c".into())));
+    assert_eq!(list(Some(4)), (vec![4], Some("b".into())));
+    assert_eq!(list(Some(100)), (vec![4, 4, 4], None));
 }
 
 #[test]

@@ -95,6 +95,21 @@ fn the_environment_configures_and_serving_is_the_default() {
 }
 
 #[test]
+fn the_name_of_a_deleted_queue_is_held_if_asked() {
+    let server = Server::start_with(|command| {
+        command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
+        command.args(["--queue-deletion-delay", "3600"]);
+    });
+    block_on(async {
+        let mut client = server.client();
+        client.create_queue("held", &[]).await.expect("created");
+        client.delete_queue("held").await.expect("deleted");
+        let error = client.create_queue("held", &[]).await.expect_err("held");
+        assert_eq!(error.refusal(), Some((409, "QueueBeingDeleted")));
+    });
+}
+
+#[test]
 fn a_stop_is_clean_and_what_was_acknowledged_is_there_again() {
     for signal in [Signal::TERM, Signal::INT] {
         let place = tempfile::tempdir().expect("a temporary directory");

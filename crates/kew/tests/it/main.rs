@@ -3,6 +3,7 @@
 //! Every wait has a limit, every port is chosen by the system, and every server that a test starts
 //! dies with the test.
 
+mod accounts;
 mod client;
 mod clock_jump;
 mod command_line;
@@ -20,3 +21,4 @@ mod queue_command;
 mod queue_command_errors;
 mod repair;
 mod server;
+mod tls;

@@ -317,6 +317,7 @@ mod tests {
             origin: &Origin {
                 peer: ([127, 0, 0, 1], 1).into(),
                 is_secure: false,
+                may_use_public_key: true,
             },
             issuer: None,
         };

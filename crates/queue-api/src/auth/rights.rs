@@ -226,6 +226,17 @@ pub(crate) const fn needs(operation: Operation) -> Needs {
             service_sas: None,
             bearer: Bearer::AnyRole,
         },
+        Operation::GetServiceProperties | Operation::GetServiceStats => {
+            row(Service, "r", None, &[])
+        }
+        Operation::SetServiceProperties => row(Service, "w", None, &[]),
+        // A preflight is let in before anybody asks for its rights.
+        Operation::GetQueueAcl | Operation::SetQueueAcl | Operation::PreflightRequest => Needs {
+            owner: true,
+            account_sas: None,
+            service_sas: None,
+            bearer: Bearer::Needs(&[]),
+        },
         Operation::CreateQueue => row(Container, "cw", None, &[&[QueuesWrite]]),
         Operation::DeleteQueue => row(Container, "d", None, &[&[QueuesDelete]]),
         Operation::GetQueueMetadata => row(Container, "r", Some('r'), &[&[QueuesRead]]),

@@ -9,6 +9,7 @@ use crate::reply::Reply;
 use crate::request::Request;
 
 /// Creates a queue with the metadata in the headers: 201, or 204 if it is there already, just so.
+/// Refuses with `QueueBeingDeleted` while a deleted queue's name is held.
 ///
 /// Source: *Create Queue*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -17,6 +18,9 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         metadata: request.metadata()?,
     };
     body?;
+    if request.deletions().holds(&request.queue()?) {
+        return Err(Error::QueueBeingDeleted);
+    }
     match request.submit(command).await?.outcome {
         Outcome::QueueCreated => Ok(Reply::empty(StatusCode::CREATED)),
         Outcome::QueueUnchanged => Ok(Reply::empty(StatusCode::NO_CONTENT)),

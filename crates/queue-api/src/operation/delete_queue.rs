@@ -8,18 +8,21 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Deletes a queue with everything in it: 204. Its name is free at once.
+/// Deletes a queue with everything in it: 204. Its name is free at once,
+/// unless an option holds it.
 ///
 /// Source: *Delete Queue*; the service keeps the name for half a minute.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;
-    match request
-        .submit(Command::DeleteQueue { queue })
-        .await?
-        .outcome
-    {
-        Outcome::QueueDeleted => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+    let command = Command::DeleteQueue {
+        queue: queue.clone(),
+    };
+    match request.submit(command).await?.outcome {
+        Outcome::QueueDeleted => {
+            request.deletions().add(queue);
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

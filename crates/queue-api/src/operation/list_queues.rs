@@ -49,6 +49,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         prefix: listing.prefix.clone().unwrap_or_default(),
         from: listing.from.clone(),
         limit: listing.limit,
+        metadata_size_bytes_max: listing.with_metadata.then_some(PAGE_SIZE_BYTES),
     };
     match request.submit(command).await?.outcome {
         Outcome::Queues(page) => {

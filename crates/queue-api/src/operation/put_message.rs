@@ -1,6 +1,6 @@
 //! Put Message.
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use kew_engine::{BodyEncoding, Command, Outcome, SentMessage, VisibilityTimeout};
@@ -29,7 +29,10 @@ const OLD_TEXT_SIZE_BYTES_MAX: usize = 8_192;
 /// default. `visibilitytimeout` is 0 s to 7 days and below the time to live; before 2011-08-18 it
 /// means nothing. The text has at most 64 KiB of UTF-8, before 2011-08-18 8 KiB.
 ///
-/// Source: *Put Message*.
+/// In the 2008 dialect, with the verb `PUT`, the body is the message itself: any bytes, which every
+/// version shows as Base64.
+///
+/// Source: *Put Message*; for the verb `PUT`, the first description of the service.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let time_to_live_seconds = time_to_live(&request.query, request.version)?;
     let visibility_timeout = visibility_timeout(&request.query, request.version)?;
@@ -38,11 +41,17 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
         return Err(Error::MissingContentLengthHeader);
     }
-    let text = xml::read::message_text(&body?, text_size_bytes_max(request.version))?;
+    let limit_bytes = text_size_bytes_max(request.version);
+    let (encoding, body) = if request.is_raw_put() {
+        (BodyEncoding::Raw, raw(body?, limit_bytes)?)
+    } else {
+        let text = xml::read::message_text(&body?, limit_bytes)?;
+        (BodyEncoding::Text, text)
+    };
     let command = Command::Send {
         queue: request.queue()?,
-        body: text,
-        encoding: BodyEncoding::Text,
+        body,
+        encoding,
         time_to_live_seconds,
         visibility_timeout,
     };
@@ -52,6 +61,15 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         }
         Outcome::Sent(sent) => Ok(Reply::xml(StatusCode::CREATED, document(&sent))),
         other => Err(request.unexpected(&other)),
+    }
+}
+
+/// A message of bare bytes.
+fn raw(body: Bytes, limit_bytes: usize) -> Result<Bytes, Error> {
+    if body.len() <= limit_bytes {
+        Ok(body)
+    } else {
+        Err(Error::RequestBodyTooLarge { limit_bytes })
     }
 }
 

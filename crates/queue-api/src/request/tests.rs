@@ -17,6 +17,7 @@ use crate::api::{QueueApi, QueueApiOptions};
 const ORIGIN: Origin = Origin {
     peer: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)),
     is_secure: false,
+    may_use_public_key: true,
 };
 
 const DATE: &str = "Sun, 21 Jun 2026 08:00:00 GMT";
@@ -172,7 +173,10 @@ fn meaning(api: &QueueApi, wire: &Wire) -> Option<Meaning> {
     ];
     let head = wire.parse()?;
     let spellings = Spellings::default();
-    let admitted = pin!(Request::admit(&api.0, &ORIGIN, &head, &spellings));
+    let accounts = api.0.accounts.snapshot();
+    let admitted = pin!(Request::admit(
+        &api.0, &accounts, &ORIGIN, &head, &spellings
+    ));
     let Poll::Ready(admitted) = admitted.poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("only a stored policy is waited for");
     };

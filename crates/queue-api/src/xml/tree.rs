@@ -81,6 +81,16 @@ impl<'a> Element<'a> {
         Ok(found)
     }
 
+    /// Its children, which all have that name.
+    ///
+    /// Refuses another with `UnsupportedXmlNode`.
+    pub(crate) fn items(&self, name: &str) -> Result<&[Element<'a>], Error> {
+        match self.children.iter().find(|child| *child.name != *name) {
+            None => Ok(&self.children),
+            Some(other) => Err(other.unsupported()),
+        }
+    }
+
     pub(crate) fn unsupported(&self) -> Error {
         Error::UnsupportedXmlNode {
             name: self.name.clone(),
@@ -230,7 +240,9 @@ mod tests {
         ] {
             assert_eq!(root.fields(names).unwrap_err().wire().code, expected);
         }
+        assert!(root.items("B").is_err());
         let twice = read(b"<A><B/><B/></A>", "A").unwrap();
+        assert_eq!(twice.items("B").unwrap().len(), 2);
         let refused = twice.fields(["B"]).unwrap_err();
         assert_eq!(refused.wire().code, "InvalidXmlDocument");
     }

@@ -327,21 +327,6 @@ async fn what_is_not_served_yet_is_refused_by_name() {
     door.send(call("GET", "/?comp=list").authorization("Bearer x.y.z"))
         .await
         .check_error(401, "InvalidAuthenticationInfo");
-    for (method, target) in [
-        ("GET", "/?restype=service&comp=properties"),
-        ("PUT", "/?restype=service&comp=properties"),
-        ("GET", "/?restype=service&comp=stats"),
-        ("GET", "/orders?comp=acl"),
-        ("PUT", "/orders?comp=acl"),
-    ] {
-        door.send(call(method, target))
-            .await
-            .check_error(400, "UnsupportedQueryParameter")
-            .check_element("QueryParameterName", "comp");
-    }
-    door.send(call("OPTIONS", "/orders").anonymous())
-        .await
-        .check_error(403, "CorsPreflightFailure");
 }
 
 #[tokio::test]

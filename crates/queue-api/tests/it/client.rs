@@ -49,8 +49,12 @@ impl Door {
     }
 
     pub(crate) fn with_options(broker: Broker, options: QueueApiOptions) -> Self {
+        Self::of(QueueApi::new(broker, options))
+    }
+
+    pub(crate) fn of(api: QueueApi) -> Self {
         Self {
-            api: QueueApi::new(broker, options),
+            api,
             shutdown: watch::channel(false).0,
         }
     }
@@ -113,6 +117,7 @@ impl Door {
             let origin = Origin {
                 peer,
                 is_secure: false,
+                may_use_public_key: true,
             };
             api.serve_connection(stream, origin, shutdown).await;
         });
@@ -479,7 +484,11 @@ impl Call {
         extra.sort();
         lines.extend(extra.iter().map(|(name, value)| format!("{name}:{value}")));
         let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
-        let mut resource = format!("/{ACCOUNT}{path}");
+        let account = match &self.authorization {
+            Authorization::Signed { account, .. } => account,
+            Authorization::Given(_) | Authorization::None => ACCOUNT,
+        };
+        let mut resource = format!("/{account}{path}");
         let mut parameters: Vec<String> = query
             .split('&')
             .filter(|pair| !pair.is_empty())

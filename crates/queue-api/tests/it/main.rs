@@ -2,12 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod accounts;
+mod acl;
 mod auth;
+mod checklist;
 mod client;
+mod cors;
+mod dialect_2008;
 mod http;
 mod messages;
 mod metrics;
 mod overload;
+mod properties;
 mod queues;
 mod smuggling;
 mod versions;

@@ -136,6 +136,78 @@ async fn an_operation_has_the_time_that_its_request_gives() {
     wire.send(get).await.check_element("MessageText", "x");
 }
 
+/// A door to a broker whose disk answers nothing from now on. Its queue is `orders`.
+async fn stuck() -> (Door, Arc<StuckDisk>) {
+    let disk = Arc::new(StuckDisk::default());
+    let (broker, _) = Broker::start(disk.clone(), BrokerOptions::default()).unwrap();
+    let door = Door::with_broker(broker);
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    disk.gate.set_open(false);
+    (door, disk)
+}
+
+#[tokio::test]
+async fn every_operation_has_the_time_that_its_request_gives() {
+    let (door, disk) = stuck().await;
+    let on_message = "/orders/messages/00112233-4455-6677-8899-aabbccddeeff?timeout=1\
+                      &popreceipt=AAAAAAAAAAAAAAAAAAAAAA==&visibilitytimeout=0";
+    let properties = "/?timeout=1&restype=service&comp=properties";
+    // The first writes, so that all that follow wait behind it.
+    let calls = [
+        put("orders", "?timeout=1", "x"),
+        call("GET", "/?timeout=1&comp=list"),
+        call("PUT", "/others?timeout=1"),
+        call("DELETE", "/orders?timeout=1"),
+        call("GET", "/orders?timeout=1&comp=metadata"),
+        call("PUT", "/orders?timeout=1&comp=metadata"),
+        call("GET", "/orders?timeout=1&comp=acl"),
+        call("PUT", "/orders?timeout=1&comp=acl").body(""),
+        call("GET", "/orders/messages?timeout=1"),
+        call("GET", "/orders/messages?timeout=1&peekonly=true"),
+        call("DELETE", "/orders/messages?timeout=1"),
+        call("PUT", on_message).body(""),
+        call("DELETE", on_message),
+        call("GET", properties),
+        call("PUT", properties).body("<StorageServiceProperties/>"),
+        call("OPTIONS", "/orders?timeout=1")
+            .header("Origin", "http://a")
+            .header("Access-Control-Request-Method", "GET"),
+        // Its rules are late too, and it does not wait for both in turn.
+        call("GET", "/?timeout=1&comp=list").header("Origin", "http://a"),
+    ];
+    let start = Instant::now();
+    let sent = calls.map(|call| {
+        let mut wire = door.connect();
+        tokio::spawn(async move { wire.send(call).await })
+    });
+    for answer in sent {
+        answer.await.unwrap().check_error(500, "OperationTimedOut");
+    }
+    let waited = start.elapsed().as_secs();
+    assert!((1..10).contains(&waited), "{waited}");
+    disk.gate.set_open(true);
+}
+
+#[tokio::test]
+async fn nothing_takes_longer_than_30_seconds() {
+    let (door, disk) = stuck().await;
+    // Only now, because a clock that nobody waits for would run ahead of the broker.
+    tokio::time::pause();
+    for query in [
+        "",
+        "?timeout=0",
+        "?timeout=31",
+        "?timeout=99999999999999999999",
+    ] {
+        let start = tokio::time::Instant::now();
+        door.send(put("orders", query, "x"))
+            .await
+            .check_error(500, "OperationTimedOut");
+        assert_eq!(start.elapsed().as_secs(), 30, "{query}");
+    }
+    disk.gate.set_open(true);
+}
+
 #[tokio::test]
 async fn a_bad_timeout_is_told_before_the_body_is_read() {
     let wire = &mut Door::open().connect();

@@ -1,5 +1,10 @@
 //! Queues: create, delete, list, and their metadata.
 
+use std::time::Duration;
+
+use kew_broker::Broker;
+use kew_queue_api::{Accounts, QueueApiOptions};
+
 use crate::client::{Door, call};
 
 #[tokio::test]
@@ -31,6 +36,42 @@ async fn delete_frees_the_name() {
         .await
         .check_error(404, "QueueNotFound");
     door.send(call("PUT", "/orders")).await.check_status(201);
+}
+
+#[tokio::test]
+async fn item_100_the_name_of_a_deleted_queue_may_be_held() {
+    let options = QueueApiOptions {
+        accounts: Accounts::well_known(),
+        queue_deletion_delay: Duration::from_secs(30),
+        ..QueueApiOptions::default()
+    };
+    let door = Door::with_options(Broker::start_in_memory().unwrap(), options);
+    let wire = &mut door.connect();
+    let create = || call("PUT", "/orders");
+    wire.send(create()).await.check_status(201);
+    wire.send(call("DELETE", "/orders")).await.check_status(204);
+    for _ in 0..2 {
+        wire.send(create())
+            .await
+            .check_error(409, "QueueBeingDeleted");
+    }
+    for (method, target) in [
+        ("DELETE", "/orders"),
+        ("GET", "/orders?comp=metadata"),
+        ("PUT", "/orders?comp=metadata"),
+        ("GET", "/orders/messages"),
+        ("DELETE", "/orders/messages"),
+    ] {
+        let answer = wire.send(call(method, target)).await;
+        answer.check_error(404, "QueueNotFound");
+    }
+    let list = wire.send(call("GET", "/?comp=list")).await;
+    assert!(list.body.contains("<Queues />"), "{list:?}");
+    wire.send(call("PUT", "/others")).await.check_status(201);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    tokio::time::resume();
+    wire.send(create()).await.check_status(201);
 }
 
 #[tokio::test]

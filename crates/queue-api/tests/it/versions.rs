@@ -113,15 +113,6 @@ async fn a_stale_receipt_has_two_names() {
 }
 
 #[tokio::test]
-async fn the_raw_put_of_2008_is_refused() {
-    let wire = &mut Door::open().connect();
-    let put = call("PUT", "/orders/messages").without("x-ms-version");
-    let answer = wire.send(put.body("raw")).await;
-    answer.check_error(405, "UnsupportedHttpVerb");
-    assert_eq!(answer.header("allow"), Some("DELETE, GET, POST"));
-}
-
-#[tokio::test]
 async fn client_request_ids_are_echoed() {
     let door = Door::open();
     let ask = |version: &str, id: &str| {

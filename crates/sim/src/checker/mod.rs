@@ -14,10 +14,12 @@
 //! | | at the end everything came back | `Queue::check_drained` |
 //! | I2 no phantom | what is shown or settled was sent | `Queue::index_of_body`, `Queue::settled` |
 //! | I2 no change | body, times and metadata are those that were sent | `promise::no_change`, `Queue::check_metadata` |
+//! | | access policies, properties and accounts are those that were set | `Queue::check_policies`, `Accounts::check` |
 //! | I3 no resurrection | what is gone is not shown, not settled, not counted | `promise::no_resurrection`, `Queue::must_be_possible` |
 //! | I4 lease exclusivity | nothing is shown before its lease or delay is over | `promise::lease_exclusivity` |
 //! | I4 stale receipts refused | only the latest receipt settles, and refusals name the right reason | `promise::only_latest_settles`, `promise::exact_refusal` |
 //! | I7 counts conserved | the count lies between what must and what can be there; at the end it is zero | `promise::counts_conserved`, `World::drain` |
+//! | | an account is refused for its quota if, and only if, that is used up | `Accounts::check_refusal`, `Accounts::check_success` |
 //! | I8 delivery count | one more for each delivery, none for a look | `promise::delivery_count` |
 //! | I9 unique ids | no id and no receipt is handed out twice | `Queue::issue` |
 //! | I10 time | nothing is shown after its expiry | `promise::not_after_expiry` |
@@ -30,6 +32,7 @@
 //! I5, I6 and I11 to I13 speak of sessions, dead-letter queues, duplicate detection, transactions
 //! and topics, which are not there yet.
 
+mod account;
 mod clock;
 mod message;
 pub(crate) mod promise;
@@ -38,6 +41,7 @@ mod queue;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use account::Accounts;
 use bytes::Bytes;
 use kew_broker::Rejection;
 use kew_engine::{Command, Outcome, QueuePage, Timestamp, Token};
@@ -96,6 +100,7 @@ pub(crate) struct Operation {
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {
     queues: BTreeMap<usize, Queue>,
+    accounts: Accounts,
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
     pub(crate) rare: RareStates,
@@ -105,6 +110,7 @@ impl Checker {
     pub(crate) fn new() -> Self {
         Self {
             queues: BTreeMap::new(),
+            accounts: Accounts::default(),
             operations: 0,
             unknown: 0,
             rare: RareStates::default(),
@@ -121,6 +127,20 @@ impl Checker {
         self.unknown += u64::from(unknown);
         if let Command::ListQueues { .. } = &operation.command {
             return self.listed(operation);
+        }
+        if Accounts::is_about(&operation.command) {
+            return self.accounts.check(operation, &mut self.queues);
+        }
+        match &operation.seen {
+            Seen::Answered(Ok((outcome, _))) => {
+                self.accounts
+                    .check_success(operation, outcome, &self.queues)?;
+            }
+            Seen::Answered(Err(Rejection::Refused(refusal))) => {
+                self.accounts
+                    .check_refusal(operation, refusal, &self.queues)?;
+            }
+            _ => {}
         }
         let queue = self.queues.entry(operation.queue).or_default();
         match &operation.seen {

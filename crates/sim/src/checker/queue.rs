@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use kew_engine::{
-    AccessPolicies, Command, Metadata, Outcome, PeekedMessage, QueueView, ReceivedMessage, Refusal,
-    SentMessage, Timestamp, Token,
+    AccessPolicies, Command, MESSAGE_OVERHEAD_BYTES, Metadata, Outcome, PeekedMessage, QueueView,
+    ReceivedMessage, Refusal, SentMessage, Timestamp, Token,
 };
 
 use super::message::{Certainty, Message, Shown};
@@ -182,6 +182,18 @@ impl Queue {
                 promise::exact_refusal(known, operation, refusal)
             }
             (Refusal::HiddenBeyondExpiry { .. }, Command::Send { .. }) => Ok(()),
+            // Whether there was a quota, and whether it was used up, is checked with the accounts.
+            (Refusal::AccountQuotaExceeded { .. }, Command::CreateQueue { .. }) => {
+                rare.note(Rare::QueueRefusedByQuota);
+                self.must_be_absent(operation)
+            }
+            (
+                Refusal::AccountQuotaExceeded { .. },
+                Command::Send { .. } | Command::Update { .. },
+            ) => {
+                rare.note(Rare::RefusedByQuota);
+                self.must_be_possible(operation)
+            }
             (refusal, command) => {
                 violated!(promise::ANSWERS_FIT, "{command:?} refused: {refusal}")
             }
@@ -314,8 +326,27 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether it is there.
+    pub(super) fn certainty(&self) -> Certainty {
+        self.exists
+    }
+
+    /// How many bytes its messages take at least and at most, as an account counts them.
+    pub(super) fn size_bytes(&self, until: Timestamp) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        for index in &self.possible {
+            let message = &self.messages[*index];
+            let sizes = || message.bodies.iter().map(|body| body.len() as u64);
+            if message.is_certain(until) {
+                least += sizes().min().unwrap_or_default() + MESSAGE_OVERHEAD_BYTES;
+            }
+            most += sizes().max().unwrap_or_default() + MESSAGE_OVERHEAD_BYTES;
+        }
+        (least, most)
+    }
+
     /// The queue is gone, or may be.
-    fn vanish(&mut self, gone: Certainty) {
+    pub(super) fn vanish(&mut self, gone: Certainty) {
         match gone {
             Certainty::Yes => self.set_all_gone(),
             _ => self.maybe_all_gone(),

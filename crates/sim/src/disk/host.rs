@@ -261,7 +261,7 @@ impl Host {
             let read = Command::ReadQueue {
                 queue: queue_name(),
             };
-            self.ask_all(vec![read, peek, receive(32, 20)])?;
+            self.ask_all(vec![Command::ListAccounts, read, peek, receive(32, 20)])?;
             let mut deletes = Vec::new();
             while let Some((message, receipt)) = self.clients.take_held() {
                 deletes.push(Command::Delete {

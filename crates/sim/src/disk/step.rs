@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use kew_engine::{BodyEncoding, Command, EntityName, VisibilityTimeout};
+use kew_engine::{
+    AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret, BodyEncoding,
+    Command, EntityName, PolicyTime, VisibilityTimeout,
+};
 
 use super::clients::Clients;
 
@@ -29,6 +32,10 @@ pub enum Step {
     CreateQueue,
     /// Sets the queue's metadata.
     SetMetadata,
+    /// Sets the queue's access policies.
+    SetPolicies,
+    /// Puts an account, with a quota that is not reached.
+    PutAccount,
     /// Writes a snapshot, and retires what it makes superfluous.
     Snapshot,
     /// Marks the log's end, as an idle moment does.
@@ -37,7 +44,7 @@ pub enum Step {
 
 impl Step {
     /// Every kind of step.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Send,
         Self::SendDelayed,
         Self::Receive,
@@ -48,6 +55,8 @@ impl Step {
         Self::DeleteQueue,
         Self::CreateQueue,
         Self::SetMetadata,
+        Self::SetPolicies,
+        Self::PutAccount,
         Self::Snapshot,
         Self::Mark,
     ];
@@ -88,6 +97,14 @@ impl Step {
                     .into_iter()
                     .collect(),
             },
+            (Self::SetPolicies, _) => Command::SetQueuePolicies {
+                queue,
+                policies: policies(clients.asked()),
+            },
+            (Self::PutAccount, _) => Command::PutAccount {
+                account: account(clients.asked()),
+                is_new: clients.asked().is_multiple_of(2),
+            },
             (Self::Snapshot | Self::Mark, _) => return None,
         })
     }
@@ -102,6 +119,32 @@ impl fmt::Display for Step {
 /// All clients here use one queue: what is tested is the disk.
 pub(super) fn queue_name() -> EntityName {
     EntityName::storage_queue("sim", "disk")
+}
+
+fn policies(number: u64) -> AccessPolicies {
+    let policy = AccessPolicy {
+        id: number.to_string().into(),
+        start: None,
+        expiry: Some(PolicyTime(number)),
+        permissions: Some("r".into()),
+    };
+    AccessPolicies::new(vec![policy]).expect("one is not too many")
+}
+
+fn account(number: u64) -> AccountRecord {
+    let key = |of: u64| {
+        let bytes = (number * 2 + of).to_le_bytes();
+        AccountSecret::new(&bytes).expect("eight bytes are a key")
+    };
+    AccountRecord {
+        name: "sim".into(),
+        keys: [key(0), key(1)],
+        quota: AccountQuota {
+            queues_max: Some(100 + number),
+            size_bytes_max: None,
+        },
+        is_disabled: false,
+    }
 }
 
 pub(super) fn create_queue() -> Command {

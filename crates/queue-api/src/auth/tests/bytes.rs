@@ -26,7 +26,10 @@ fn is_let_in(api: &QueueApi, query: &str) -> bool {
     };
     let (head, ()) = request.into_parts();
     let spellings = Spellings::default();
-    let admitted = pin!(Request::admit(&api.0, &SECURE, &head, &spellings));
+    let accounts = api.0.accounts.snapshot();
+    let admitted = pin!(Request::admit(
+        &api.0, &accounts, &SECURE, &head, &spellings
+    ));
     match admitted.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(admitted) => admitted.is_ok(),
         Poll::Pending => panic!("nothing is waited for"),

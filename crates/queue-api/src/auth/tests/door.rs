@@ -36,6 +36,7 @@ const fn origin(peer: Ipv4Addr, is_secure: bool) -> Origin {
     Origin {
         peer: SocketAddr::new(IpAddr::V4(peer), 50_000),
         is_secure,
+        may_use_public_key: true,
     }
 }
 

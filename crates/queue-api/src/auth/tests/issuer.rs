@@ -221,6 +221,7 @@ async fn tokens_need_a_connection_that_nobody_reads() {
     let here = Origin {
         peer: (Ipv4Addr::LOCALHOST, 1).into(),
         is_secure: false,
+        may_use_public_key: true,
     };
     assert_eq!(list(&door, SECURE, NEWEST, &token).await.status, 200);
     assert_eq!(list(&door, SECURE, "2017-11-09", &token).await.status, 200);

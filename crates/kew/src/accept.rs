@@ -1,0 +1,149 @@
+//! Accepting connections, and handing them to the front end.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kew_listen::{Door, Opened};
+use kew_queue_api::{ConnectionPermit, Origin, QueueApi};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::settings::tls::PlainHttp;
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Queue Storage.
+    Queue,
+    /// Metrics and health alone, without TLS.
+    Operator,
+}
+
+/// Accepts connections on one listener until the server stops.
+pub(crate) struct Acceptor {
+    pub(crate) listener: TcpListener,
+    pub(crate) role: Role,
+    /// Whether the well-known account is served here.
+    pub(crate) may_use_public_key: bool,
+    pub(crate) api: QueueApi,
+    pub(crate) door: Door,
+    pub(crate) plain: PlainHttp,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Acceptor {
+    pub(crate) async fn run(mut self) {
+        let mut serving = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = self.stopping.wait_for(|stopping| *stopping) => break,
+                Some(ended) = serving.join_next(), if !serving.is_empty() => {
+                    if ended.is_err() {
+                        tracing::error!("serving a connection panicked; it was closed");
+                    }
+                    continue;
+                }
+            };
+            match accepted {
+                Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // Out of memory or file descriptors: others must end first.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        while serving.join_next().await.is_some() {}
+    }
+
+    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
+        // Without it, an answer can wait for the client's acknowledgement of the one before.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
+        }
+        if matches!(self.role, Role::Operator) {
+            let (api, mut stopping) = (self.api.clone(), self.stopping.clone());
+            serving.spawn(async move {
+                api.serve_operator_connection(stream, stopped(&mut stopping))
+                    .await;
+            });
+            return;
+        }
+        let connection = Connection {
+            api: self.api.clone(),
+            door: self.door.clone(),
+            plain: self.plain,
+            may_use_public_key: self.may_use_public_key,
+            peer,
+            stopping: self.stopping.clone(),
+        };
+        // It counts from now on, whatever it is going to say.
+        match self.api.admit() {
+            Some(permit) => serving.spawn(connection.serve(stream, permit)),
+            None => serving.spawn(connection.turn_away(stream)),
+        };
+    }
+}
+
+/// A connection that was accepted.
+struct Connection {
+    api: QueueApi,
+    door: Door,
+    plain: PlainHttp,
+    may_use_public_key: bool,
+    peer: SocketAddr,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+        let peer = self.peer;
+        let mut stopping = self.stopping.clone();
+        let opened = tokio::select! {
+            biased;
+            opened = self.door.open(stream) => opened,
+            // Nothing was asked yet.
+            () = stopped(&mut stopping) => return,
+        };
+        let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
+        match opened {
+            Ok(Opened::Plain(stream)) if self.plain.admits(peer) => {
+                let shutdown = stopped(&mut stopping);
+                let serving = self.api.serve_admitted(stream, origin, permit, shutdown);
+                serving.await;
+            }
+            Ok(Opened::Plain(stream)) => self.api.refuse_plain(stream, origin).await,
+            Ok(Opened::Secure(stream)) => {
+                let shutdown = stopped(&mut stopping);
+                let serving = self.api.serve_admitted(stream, origin, permit, shutdown);
+                // Its state must not make plain connections larger.
+                Box::pin(serving).await;
+            }
+            Err(error) => tracing::debug!(%peer, %error, "connection not opened"),
+        }
+    }
+
+    async fn turn_away(self, stream: TcpStream) {
+        if let Some(stream) = self.door.turn_away(stream).await {
+            self.api.turn_away(stream, self.origin(false)).await;
+        }
+    }
+
+    fn origin(&self, is_secure: bool) -> Origin {
+        Origin {
+            peer: self.peer,
+            is_secure,
+            may_use_public_key: self.may_use_public_key,
+        }
+    }
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, and the server with it.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}

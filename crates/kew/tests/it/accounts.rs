@@ -1,0 +1,286 @@
+//! Accounts: added, used, changed and removed while the server runs and while it does not.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use queue_load::{Client, Endpoint, Error, PutOptions};
+
+use crate::server::{PATIENCE, Server};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        tokio::time::timeout(2 * PATIENCE, future)
+            .await
+            .expect("within the time limit")
+    })
+}
+
+/// Exit code, standard output and standard error of `kew account`.
+fn account(data_dir: &Path, arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+    command.env_remove("KEW_DATA_DIR");
+    command.env_remove("KEW_ADMIN_SOCKET");
+    command.arg("account").args(arguments);
+    command.arg("--data-dir").arg(data_dir);
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("kew was built with this test");
+    let mut stdin = child.stdin.take().expect("piped");
+    // Whoever reads no key may be gone already.
+    let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("our own child");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (
+        output.status.code().expect("it exits"),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn done(data_dir: &Path, arguments: &[&str]) -> String {
+    let (code, printed, log) = account(data_dir, arguments, "");
+    assert_eq!(code, 0, "{arguments:?}: {printed}{log}");
+    printed
+}
+
+fn refused(data_dir: &Path, arguments: &[&str], code: i32, named: &str) {
+    let (ended, printed, log) = account(data_dir, arguments, "");
+    assert_eq!(ended, code, "{arguments:?}: {printed}{log}");
+    assert!(
+        log.contains(named),
+        "{arguments:?} does not name {named}: {log}"
+    );
+}
+
+/// What follows each `… connection string:`, primary first.
+fn connection_strings(printed: &str) -> Vec<String> {
+    let lines = printed.lines();
+    lines
+        .filter_map(|line| Some(line.split_once("connection string: ")?.1.to_owned()))
+        .collect()
+}
+
+fn key_of(connection_string: &str) -> &str {
+    let (_, rest) = connection_string.split_once("AccountKey=").expect("a key");
+    rest.split(';').next().expect("there is a first part")
+}
+
+/// A client of this server with the key of a connection string.
+fn client(server: &Server, connection_string: &str) -> Client {
+    let endpoint = Endpoint::from_connection_string(connection_string).expect("usable");
+    let endpoint = endpoint.through(server.addresses()[0]);
+    Client::new(Arc::new(endpoint))
+}
+
+fn status(result: Result<impl Sized, Error>) -> (u16, String) {
+    match result {
+        Ok(_) => (200, String::new()),
+        Err(error) => {
+            let (status, code) = error.refusal().unwrap_or_else(|| panic!("{error}"));
+            (status, code.to_owned())
+        }
+    }
+}
+
+#[test]
+fn an_account_lives_through_rotation_crash_and_restart() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(place.path());
+    let added = connection_strings(&done(place.path(), &["add", "orders"]));
+    let [primary, secondary] = &added[..] else {
+        panic!("{added:?}");
+    };
+    let mut all_keys = vec![key_of(primary).to_owned(), key_of(secondary).to_owned()];
+    assert_ne!(all_keys[0], all_keys[1]);
+    block_on(async {
+        // What was printed is ready to be used as it is.
+        let endpoint = Endpoint::from_connection_string(primary).expect("usable");
+        let mut first = Client::new(Arc::new(endpoint));
+        first.create_queue("jobs", &[]).await.expect("created");
+        let mut second = client(&server, secondary);
+        let put = second.put("jobs", "kept", PutOptions::default()).await;
+        put.expect("either key signs");
+    });
+
+    let rotated = done(place.path(), &["rotate", "orders", "--key", "primary"]);
+    let rotated = connection_strings(&rotated);
+    assert_eq!(rotated.len(), 1);
+    all_keys.push(key_of(&rotated[0]).to_owned());
+    let wrong = (403, "AuthenticationFailed".to_owned());
+    block_on(async {
+        let old = client(&server, primary).peek("jobs", 1).await;
+        assert_eq!(status(old), wrong);
+        let other = client(&server, secondary).peek("jobs", 1).await;
+        assert_eq!(other.expect("still good").len(), 1);
+        let new = client(&server, &rotated[0]).peek("jobs", 1).await;
+        assert_eq!(new.expect("good at once").len(), 1);
+    });
+
+    server.kill();
+    assert!(
+        place.path().join("admin.sock").exists(),
+        "left by the crash"
+    );
+    let server = Server::start(place.path());
+    block_on(async {
+        let old = client(&server, primary).peek("jobs", 1).await;
+        assert_eq!(status(old), wrong);
+        let new = client(&server, &rotated[0]).peek("jobs", 1).await;
+        assert_eq!(new.expect("still there")[0].text, "kept");
+    });
+
+    // No key is in what the server said, nor in what an error of the command says.
+    refused(place.path(), &["add", "orders"], 1, "exists already");
+    refused(place.path(), &["remove", "orders"], 1, "--with-queues");
+    let listed = done(place.path(), &["list"]);
+    done(place.path(), &["remove", "orders", "--with-queues"]);
+    block_on(async {
+        let gone = client(&server, &rotated[0]).peek("jobs", 1).await;
+        assert_eq!(status(gone), (404, "ResourceNotFound".to_owned()));
+    });
+    let log = server.terminate().log;
+    assert!(log.contains("audit: remove account"), "{log}");
+    for key in &all_keys {
+        assert!(!log.contains(&**key) && !listed.contains(&**key));
+    }
+    assert!(!place.path().join("admin.sock").exists());
+}
+
+#[test]
+fn a_disabled_account_is_refused_and_a_quota_holds() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(place.path());
+    let path = place.path();
+    let added = [
+        "add",
+        "small",
+        "--quota-queues",
+        "1",
+        "--quota-bytes",
+        "1KiB",
+    ];
+    let strings = connection_strings(&done(path, &added));
+    let full = (403, "AccountQuotaExceeded".to_owned());
+    block_on(async {
+        let mut client = client(&server, &strings[0]);
+        client.create_queue("one", &[]).await.expect("one may be");
+        assert_eq!(status(client.create_queue("two", &[]).await), full);
+        let body = "x".repeat(500);
+        client
+            .put("one", &body, PutOptions::default())
+            .await
+            .expect("fits");
+        let second = client.put("one", &body, PutOptions::default()).await;
+        assert_eq!(status(second), full);
+        done(path, &["set", "small", "--quota-bytes", "none"]);
+        client
+            .put("one", &body, PutOptions::default())
+            .await
+            .expect("no limit");
+
+        // On a connection that is open already.
+        done(path, &["set", "small", "--disable"]);
+        let disabled = client.peek("one", 1).await;
+        assert_eq!(status(disabled), (403, "AccountIsDisabled".to_owned()));
+        done(path, &["set", "small", "--enable"]);
+        client.peek("one", 1).await.expect("enabled again");
+    });
+}
+
+#[test]
+fn a_data_directory_that_no_server_uses_is_changed_itself() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let path = place.path().join("data");
+    refused(&path, &["list"], 1, "no data directory");
+    assert!(!path.exists(), "nothing was made");
+    let server = Server::start(&path);
+    drop(server);
+    let key = "a2V5IG9mIG1vcmUgdGhhbiAxNiBieXRlcw==";
+    let arguments = ["add", "offline", "--key-from-stdin", "--json"];
+    let (code, printed, log) = account(&path, &arguments, &format!("{key}\n"));
+    assert_eq!(code, 0, "{log}");
+    assert!(printed.contains(key), "{printed}");
+    let (code, _, log) = account(&path, &["add", "short", "--key-from-stdin"], "c2hvcnQ=");
+    assert_eq!(code, 1);
+    assert!(!log.contains("c2hvcnQ="), "{log}");
+    refused(
+        &path,
+        &["rotate", "nobody", "--key", "primary"],
+        1,
+        "does not exist",
+    );
+    refused(&path, &["add", "Bad-Name"], 1, "Bad-Name");
+    refused(&path, &["add", "devstoreaccount1"], 1, "public key");
+    refused(&path, &["set", "offline"], 2, "--disable");
+    refused(&path, &["rotate", "offline", "--key", "third"], 2, "third");
+
+    let server = Server::start(&path);
+    let string = format!(
+        "DefaultEndpointsProtocol=http;AccountName=offline;AccountKey={key};\
+         QueueEndpoint=http://127.0.0.1:10001/offline;"
+    );
+    block_on(async {
+        let created = client(&server, &string).create_queue("jobs", &[]).await;
+        created.expect("an account of the command line");
+    });
+}
+
+#[test]
+fn the_public_key_stays_on_loopback() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let serve = |more: &[&str]| {
+        Server::start_with(|command| {
+            command.arg("serve").arg("--data-dir").arg(place.path());
+            command.args(more);
+        })
+    };
+    let server = serve(&["--queue-listen", "0.0.0.0:0"]);
+    assert!(server.facts("KEW_QUEUE_CONNECTION_STRING").is_empty());
+    let at = |server: &Server| ([127, 0, 0, 1], server.addresses()[0].port()).into();
+    let missing = (404, "ResourceNotFound".to_owned());
+    block_on(async {
+        let mut public = Client::new(Endpoint::development(at(&server)).into());
+        assert_eq!(status(public.create_queue("jobs", &[]).await), missing);
+        let strings = connection_strings(&done(place.path(), &["add", "named"]));
+        let endpoint = Endpoint::from_connection_string(&strings[0]).expect("usable");
+        let mut named = Client::new(endpoint.through(at(&server)).into());
+        named.create_queue("jobs", &[]).await.expect("served");
+    });
+    let log = server.terminate().log;
+    assert!(log.contains("no account can be reached"), "{log}");
+
+    let allowed = serve(&["--queue-listen", "0.0.0.0:0", "--allow-public-key"]);
+    let status_at = |server: &Server| {
+        let mut public = Client::new(Endpoint::development(at(server)).into());
+        block_on(async { status(public.list_queues("", "", 1).await) })
+    };
+    assert_eq!(status_at(&allowed).0, 200);
+    drop(allowed);
+    let nowhere = serve(&["--queue-listen", "127.0.0.1:0", "--no-public-key"]);
+    assert_eq!(status_at(&nowhere), missing);
+}
+
+#[test]
+fn only_the_owner_may_open_the_socket() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let socket = place.path().join("elsewhere.sock");
+    let _server = Server::start_with(|command| {
+        command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
+        command.arg("--admin-socket").arg(&socket);
+    });
+    let mode = std::fs::metadata(&socket).expect("open").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+    command.env_remove("KEW_DATA_DIR");
+    command.args(["account", "add", "kept", "--json", "--admin-socket"]);
+    let output = command.arg(&socket).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(printed.contains("connection_string"), "{printed}");
+}

@@ -1,0 +1,235 @@
+//! A certificate and its key, as they are in files.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::sign::CertifiedKey;
+use thiserror::Error;
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
+
+/// More than any chain of certificates takes.
+const FILE_SIZE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate of the server in PEM, and after it those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The private key of the first of them, in PEM: PKCS#8, SEC 1 or PKCS#1, without a passphrase.
+    pub key: PathBuf,
+}
+
+/// Why a certificate or its key cannot be used.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// The file system failed.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Each is sound, and they do not belong together.
+    #[error(
+        "the private key in {} is not that of the first certificate in {}",
+        key.display(),
+        certificate.display()
+    )]
+    Mismatch {
+        /// The file with the certificate.
+        certificate: PathBuf,
+        /// The file with the key.
+        key: PathBuf,
+    },
+}
+
+/// What a certificate says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// The names that it is for. Wildcards are as they stand.
+    pub names: Vec<String>,
+    /// The addresses that it is for.
+    pub addresses: Vec<IpAddr>,
+    /// From when on it is valid.
+    pub not_before: SystemTime,
+    /// Until when it is valid.
+    pub not_after: SystemTime,
+}
+
+impl CertificateFacts {
+    /// Reads what the first certificate in some PEM text says.
+    pub fn of_pem(text: &[u8]) -> Result<Self, String> {
+        let first = CertificateDer::pem_slice_iter(text)
+            .next()
+            .ok_or("there is no certificate in it")?;
+        Self::of(&first.map_err(|error| describe(&error))?)
+    }
+
+    fn of(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let (_, parsed) = parse_x509_certificate(certificate)
+            .map_err(|error| format!("its first certificate is malformed: {error}"))?;
+        let mut facts = Self {
+            names: Vec::new(),
+            addresses: Vec::new(),
+            not_before: time(parsed.validity().not_before.timestamp()),
+            not_after: time(parsed.validity().not_after.timestamp()),
+        };
+        let names = parsed.subject_alternative_name().map_err(|error| {
+            format!("the names in its first certificate are malformed: {error}")
+        })?;
+        for name in names.iter().flat_map(|names| &names.value.general_names) {
+            match name {
+                GeneralName::DNSName(name) => facts.names.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => facts.addresses.extend(address(bytes)),
+                _ => {}
+            }
+        }
+        Ok(facts)
+    }
+}
+
+fn time(seconds: i64) -> SystemTime {
+    // Before 1970 is as expired as 1970.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Some(bytes.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+}
+
+/// A certificate and its key that belong together.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) certified: Arc<CertifiedKey>,
+    pub(crate) facts: CertificateFacts,
+}
+
+impl CertificateFiles {
+    pub(crate) fn load(&self, provider: &CryptoProvider) -> Result<Pair, TlsError> {
+        let text = read(&self.certificate)?;
+        let chain = CertificateDer::pem_slice_iter(&text)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| unusable(&self.certificate, describe(&error)))?;
+        let first = chain
+            .first()
+            .ok_or_else(|| unusable(&self.certificate, "there is no certificate in it"))?;
+        let facts =
+            CertificateFacts::of(first).map_err(|reason| unusable(&self.certificate, reason))?;
+        let key = read_key(&self.key)?;
+        let signing = provider
+            .key_provider
+            .load_private_key(key)
+            .map_err(|error| unusable(&self.key, format!("the key is not supported: {error}")))?;
+        let certified = CertifiedKey::new(chain, signing);
+        certified.keys_match().map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => TlsError::Mismatch {
+                certificate: self.certificate.clone(),
+                key: self.key.clone(),
+            },
+            other => unusable(&self.certificate, other.to_string()),
+        })?;
+        Ok(Pair {
+            certified: Arc::new(certified),
+            facts,
+        })
+    }
+
+    /// Whether users other than the owner and the group can read the key.
+    pub(crate) fn is_key_public(&self) -> bool {
+        std::fs::metadata(&self.key).is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
+    }
+
+    /// What changes when a file is replaced or written.
+    pub(crate) fn stamps(&self) -> [Option<Stamp>; 2] {
+        [&self.certificate, &self.key].map(|path| Stamp::of(path))
+    }
+}
+
+/// Which file has a name, and how new it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size_bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = read(path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+        let is_encrypted = text.windows(9).any(|part| part == b"ENCRYPTED");
+        let reason = match error {
+            pem::Error::NoItemsFound if is_encrypted => {
+                "its private key has a passphrase; store it without one".into()
+            }
+            pem::Error::NoItemsFound => {
+                "there is no private key in it (PEM with PKCS#8, SEC 1 or PKCS#1)".into()
+            }
+            other => describe(&other),
+        };
+        unusable(path, reason)
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |source| TlsError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut text = Vec::new();
+    file.take(FILE_SIZE_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(failed)?;
+    if text.len() as u64 > FILE_SIZE_BYTES_MAX {
+        return Err(unusable(
+            path,
+            format!("it is larger than {FILE_SIZE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(text)
+}
+
+fn describe(error: &pem::Error) -> String {
+    format!("its PEM is malformed: {error}")
+}
+
+fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
+    TlsError::Unusable {
+        path: path.to_owned(),
+        reason: reason.into(),
+    }
+}

@@ -1,0 +1,26 @@
+//! From the accept of a connection to the moment a front end can serve it: who speaks TLS and who does
+//! not, on one port, within a deadline.
+//!
+//! The first byte of a connection tells: a TLS client begins with a handshake record, 0x16, which no
+//! text protocol begins with. A [`Door`] looks at that byte without taking it, so that a plain
+//! connection goes on as it came, in the same type of socket and with nothing between; a TLS client is
+//! led through its handshake. Both have one deadline, counted from accept. Any number of listeners, of
+//! any protocol, can share a door.
+//!
+//! [`Tls`] holds the certificate and its key, and takes new ones from their files while connections are
+//! open: these go on as they began, and the next handshake has the new certificate.
+//!
+//! This crate knows no HTTP and no account. It accepts nothing by itself and says nothing to a client
+//! beyond what TLS says.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod certificate;
+mod door;
+mod handshakes;
+mod secure;
+mod tls;
+
+pub use certificate::{CertificateFacts, CertificateFiles, TlsError};
+pub use door::{Door, DoorLimits, Opened, Unopened};
+pub use secure::SecureStream;
+pub use tls::{Tls, TlsOptions};

@@ -1,0 +1,24 @@
+//! Set Queue ACL.
+
+use hyper::StatusCode;
+use kew_engine::{Command, Outcome};
+
+use super::RequestBody;
+use crate::error::Error;
+use crate::policies;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Replaces all of a queue's access policies with those in the body: 204. Without any it has none.
+///
+/// Source: *Set Queue ACL*; the service may take half a minute to act on a change, Kew none.
+pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
+    let command = Command::SetQueuePolicies {
+        queue: request.queue()?,
+        policies: policies::parse(&body?)?,
+    };
+    match request.submit(command).await?.outcome {
+        Outcome::QueuePoliciesSet => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        other => Err(request.unexpected(&other)),
+    }
+}

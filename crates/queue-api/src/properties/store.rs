@@ -1,0 +1,145 @@
+//! Reads and writes properties, and remembers the rules for browsers.
+//!
+//! Every request of a page needs the rules, so they are read once and replaced when they are set. One
+//! lock for each account orders its changes, and a first read among them, so that what is remembered
+//! is what was stored last; nobody waits for it to see what is remembered. It holds while one process
+//! alone serves the account.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use kew_broker::{Broker, Rejection};
+use kew_engine::{Command, Outcome, Service};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::{Change, Properties};
+use crate::cors::CorsRule;
+use crate::error::Error;
+use crate::version::Version;
+
+/// The rules of an account, as they are now.
+type Rules = Arc<[CorsRule]>;
+
+/// What is remembered, and the way to the broker.
+#[derive(Default)]
+pub(crate) struct PropertyStore {
+    accounts: Mutex<HashMap<Arc<str>, Arc<Entry>>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Nothing until it was read, and after a change that may have happened or not.
+    rules: Mutex<Option<Rules>>,
+    /// Held by whoever changes the properties, or reads them to remember.
+    turn: Arc<AsyncMutex<()>>,
+}
+
+impl PropertyStore {
+    /// The account's properties.
+    pub(crate) async fn read(broker: &Broker, account: &Arc<str>) -> Result<Properties, Error> {
+        let command = Command::ReadServiceProperties {
+            service: Service::QueueStorage,
+            account: account.clone(),
+        };
+        match broker.submit(command).await {
+            Ok(answer) => match answer.outcome {
+                Outcome::ServiceProperties(None) => Ok(Properties::default()),
+                Outcome::ServiceProperties(Some(stored)) => Properties::from_stored(&stored)
+                    .map_err(|error| {
+                        tracing::error!(?error, "the stored properties cannot be read");
+                        Error::InternalError
+                    }),
+                _ => Err(Error::InternalError),
+            },
+            Err(rejection) => Err(refused(rejection)),
+        }
+    }
+
+    /// The account's rules for browsers.
+    pub(crate) async fn rules(&self, broker: &Broker, account: &Arc<str>) -> Result<Rules, Error> {
+        let entry = self.entry(account);
+        if let Some(rules) = entry.known() {
+            return Ok(rules);
+        }
+        let _turn = entry.turn.lock().await;
+        if let Some(rules) = entry.known() {
+            return Ok(rules);
+        }
+        let properties = Self::read(broker, account).await?;
+        Ok(entry.remember(properties))
+    }
+
+    /// Changes the account's properties.
+    ///
+    /// Once begun it ends, also if nobody waits for it any more: what is remembered must follow what
+    /// is stored.
+    pub(crate) async fn change(
+        &self,
+        broker: &Broker,
+        account: &Arc<str>,
+        change: Change,
+    ) -> Result<(), Error> {
+        let entry = self.entry(account);
+        let turn = Arc::clone(&entry.turn).lock_owned().await;
+        let (broker, account) = (broker.clone(), account.clone());
+        let task = tokio::spawn(async move {
+            let _turn = turn;
+            let mut properties = Self::read(&broker, &account).await?;
+            properties.apply(change);
+            let command = Command::SetServiceProperties {
+                service: Service::QueueStorage,
+                account,
+                properties: stored(&properties),
+            };
+            match broker.submit(command).await {
+                Ok(answer) => match answer.outcome {
+                    Outcome::ServicePropertiesSet => {
+                        entry.remember(properties);
+                        Ok(())
+                    }
+                    _ => Err(Error::InternalError),
+                },
+                Err(rejection) => {
+                    if rejection == Rejection::Stopped {
+                        entry.forget();
+                    }
+                    Err(refused(rejection))
+                }
+            }
+        });
+        task.await.unwrap_or(Err(Error::InternalError))
+    }
+
+    fn entry(&self, account: &Arc<str>) -> Arc<Entry> {
+        Arc::clone(lock(&self.accounts).entry(account.clone()).or_default())
+    }
+}
+
+impl Entry {
+    fn known(&self) -> Option<Rules> {
+        lock(&self.rules).clone()
+    }
+
+    fn remember(&self, properties: Properties) -> Rules {
+        let rules = Rules::from(properties.cors);
+        *lock(&self.rules) = Some(rules.clone());
+        rules
+    }
+
+    fn forget(&self) {
+        *lock(&self.rules) = None;
+    }
+}
+
+fn stored(properties: &Properties) -> Bytes {
+    properties.document(Version::NEWEST).freeze()
+}
+
+fn refused(rejection: Rejection) -> Error {
+    Error::of_rejection(rejection, Version::NEWEST)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

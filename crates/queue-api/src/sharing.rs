@@ -1,0 +1,57 @@
+//! Which rules for browsers an answer falls under.
+//!
+//! A page reads nothing of an answer without them, errors included, so they are found apart from the
+//! request's own fate: all they need is its account.
+
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::header::ORIGIN;
+use hyper::http::request::Parts;
+use tokio::time::timeout;
+
+use crate::address::Address;
+use crate::api::Shared;
+use crate::cors::{self, CorsRule};
+use crate::parameter;
+use crate::query::Query;
+use crate::reply::Reply;
+use crate::request::host;
+
+/// The rules for the answer to a request. None for one that no page sent.
+pub(crate) struct Sharing(Option<Arc<[CorsRule]>>);
+
+impl Sharing {
+    /// Tells the browser what the page may see of the answer.
+    pub(crate) fn put(&self, head: &Parts, reply: &mut Reply) {
+        if let (Some(rules), Some(origin)) = (&self.0, head.headers.get(ORIGIN)) {
+            cors::share(rules, origin, head.method.as_str(), reply.headers_mut());
+        }
+    }
+}
+
+/// Finds the rules of the account that a request addresses. If they cannot be read in time the answer
+/// goes out without: then the request itself was not carried out either, as a rule.
+pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
+    // A preflight tells the rules by itself.
+    if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
+        return Sharing(None);
+    }
+    let accounts = shared.accounts.snapshot();
+    let account = host(head).and_then(|host| {
+        let address = Address::parse(head.uri.path(), host, &accounts)?;
+        let query = Query::parse(head.uri.query())?;
+        Ok((address.account, parameter::timeout(&query)?))
+    });
+    let Ok((account, limit)) = account else {
+        return Sharing(None);
+    };
+    let Some(account) = accounts.find(account) else {
+        return Sharing(None);
+    };
+    let read = shared.properties.rules(&shared.broker, account.name());
+    match timeout(limit, read).await {
+        Ok(Ok(rules)) => Sharing(Some(rules)),
+        Ok(Err(_)) | Err(_) => Sharing(None),
+    }
+}

@@ -1,0 +1,167 @@
+//! Accounts that change while they are used.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kew_broker::Broker;
+use kew_engine::{AccountQuota, AccountRecord, AccountSecret};
+use kew_queue_api::{
+    AccountChange, AccountError, AccountStore, KeyName, QueueApi, QueueApiOptions, ServedAccounts,
+};
+
+use crate::client::{Call, Door, call, message};
+
+/// A front end, and what changes its accounts.
+async fn door() -> (Door, AccountStore) {
+    let broker = Broker::start_in_memory().unwrap();
+    let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
+    let store = AccountStore::open(broker, api.accounts().clone(), false);
+    let store = store.await.unwrap();
+    (Door::of(api), store)
+}
+
+fn keys(record: &AccountRecord) -> [String; 2] {
+    [0, 1].map(|at| STANDARD.encode(record.keys[at].as_bytes()))
+}
+
+fn as_orders(method: &'static str, target: &str, key: &str) -> Call {
+    call(method, "")
+        .target(&format!("/orders{target}"))
+        .key("orders", key)
+}
+
+#[tokio::test]
+async fn either_key_works_until_it_is_rotated() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, None).await.unwrap();
+    let [primary, secondary] = keys(&added);
+    for key in [&primary, &secondary] {
+        door.send(as_orders("GET", "/?comp=list", key))
+            .await
+            .check_status(200);
+    }
+    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let [renewed, same] = keys(&rotated);
+    assert_eq!(same, secondary);
+    for (key, status) in [(&primary, 403), (&secondary, 200), (&renewed, 200)] {
+        let answer = door.send(as_orders("GET", "/?comp=list", key)).await;
+        answer.check_status(status);
+    }
+    store.rotate("orders", KeyName::Secondary).await.unwrap();
+    door.send(as_orders("GET", "/?comp=list", &secondary))
+        .await
+        .check_error(403, "AuthenticationFailed");
+}
+
+#[tokio::test]
+async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
+    let (door, store) = door().await;
+    let added = store.add("orders", AccountQuota::default(), None).await;
+    let [key, _] = keys(&added.unwrap());
+    let disable = |is_disabled| AccountChange {
+        is_disabled: Some(is_disabled),
+        ..AccountChange::default()
+    };
+    store.change("orders", disable(true)).await.unwrap();
+    door.send(as_orders("GET", "/?comp=list", &key))
+        .await
+        .check_error(403, "AccountIsDisabled");
+    door.send(as_orders("GET", "/?comp=list", "d3Jvbmc="))
+        .await
+        .check_error(403, "AuthenticationFailed");
+    store.change("orders", disable(false)).await.unwrap();
+    door.send(as_orders("GET", "/?comp=list", &key))
+        .await
+        .check_status(200);
+}
+
+#[tokio::test]
+async fn a_full_account_is_told_its_limit() {
+    let (door, store) = door().await;
+    let quota = AccountQuota {
+        queues_max: Some(1),
+        size_bytes_max: Some(200),
+    };
+    let [key, _] = keys(&store.add("orders", quota, None).await.unwrap());
+    door.send(as_orders("PUT", "/one", &key))
+        .await
+        .check_status(201);
+    door.send(as_orders("PUT", "/two", &key))
+        .await
+        .check_error(403, "AccountQuotaExceeded")
+        .check_element("QuotaName", "queues")
+        .check_element("MaxLimit", "1");
+    let put = |text: &str| as_orders("POST", "/one/messages", &key).body(message(text));
+    door.send(put("fits")).await.check_status(201);
+    door.send(put("too much"))
+        .await
+        .check_error(403, "AccountQuotaExceeded")
+        .check_element("QuotaName", "bytes")
+        .check_element("MaxLimit", "200");
+    door.send(as_orders("DELETE", "/one/messages", &key))
+        .await
+        .check_status(204);
+    door.send(put("fits again")).await.check_status(201);
+}
+
+#[tokio::test]
+async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
+    let (door, store) = door().await;
+    let given = AccountSecret::new(b"a key of some bytes").unwrap();
+    let keys_given = Some([given.clone(), given]);
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, keys_given).await.unwrap();
+    let [key, _] = keys(&added);
+    door.send(as_orders("PUT", "/one", &key))
+        .await
+        .check_status(201);
+    let refused = store.remove("orders", false).await;
+    assert!(matches!(refused, Err(AccountError::Refused(_))));
+    door.send(as_orders("GET", "/one?comp=metadata", &key))
+        .await
+        .check_status(200);
+    store.remove("orders", true).await.unwrap();
+    door.send(as_orders("GET", "/one?comp=metadata", &key))
+        .await
+        .check_error(404, "ResourceNotFound");
+    // Whoever gets the name next gets nothing of it.
+    let added = store.add("orders", unlimited, None).await.unwrap();
+    let [key, _] = keys(&added);
+    door.send(as_orders("GET", "/one?comp=metadata", &key))
+        .await
+        .check_error(404, "QueueNotFound");
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_are_refused_and_cost_nothing() {
+    let (_door, store) = door().await;
+    for name in ["ab", "With-Dash", "devstoreaccount1", ""] {
+        let refused = store.add(name, AccountQuota::default(), None).await;
+        assert!(
+            matches!(
+                refused,
+                Err(AccountError::Invalid(_) | AccountError::WellKnown)
+            ),
+            "{name}"
+        );
+    }
+    assert_eq!(store.list().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
+    let broker = Broker::start_in_memory().unwrap();
+    let served = ServedAccounts::default();
+    let store = AccountStore::open(broker.clone(), served, false).await;
+    let store = store.unwrap();
+    let added = store.add("orders", AccountQuota::default(), None).await;
+    let [key, _] = keys(&added.unwrap());
+    let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
+    AccountStore::open(broker, api.accounts().clone(), false)
+        .await
+        .unwrap();
+    Door::of(api)
+        .send(as_orders("GET", "/?comp=list", &key))
+        .await
+        .check_status(200);
+}
