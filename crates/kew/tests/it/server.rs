@@ -120,6 +120,11 @@ impl Server {
         Client::new(self.endpoint())
     }
 
+    /// What it has logged until now.
+    pub(crate) fn log_so_far(&self) -> String {
+        self.log.text()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
     }
