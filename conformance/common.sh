@@ -1,0 +1,23 @@
+# What every suite starts with. Sourced in the folder of the suite.
+#
+# KEW_BINARY names another kew to test.
+
+PATIENCE=240 # seconds that the scenarios of one suite may take
+
+repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
+target=${CARGO_TARGET_DIR:-$repository/target}
+KEW_BINARY=${KEW_BINARY:-$target/release/kew}
+if [[ ! -x $KEW_BINARY ]]; then
+    echo "$KEW_BINARY is absent; build it: cargo build --release --locked -p kew" >&2
+    exit 1
+fi
+KEW_BINARY=$(realpath "$KEW_BINARY")
+export KEW_BINARY
+
+# Ends the run with status 3, which ./test reports by name, if a program is missing.
+need() {
+    if ! command -v "$1" >/dev/null; then
+        echo "$1 is missing; this suite needs $2" >&2
+        exit 3
+    fi
+}
