@@ -304,8 +304,7 @@ func TestEveryOperationOnAnAbsentQueue(t *testing.T) {
 			"delete":   func() error { return remove(queue, foreignID, foreignReceipt) },
 			"metadata": func() error { _, err := queue.SetMetadata(ctx, nil); return err },
 		} {
-			t.Log(name)
-			refused(t, 404, queueerror.QueueNotFound, operation())
+			t.Run(name, func(t *testing.T) { refused(t, 404, queueerror.QueueNotFound, operation()) })
 		}
 	})
 }
