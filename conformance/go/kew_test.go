@@ -44,7 +44,7 @@ var (
 )
 
 // What the server does not serve yet.
-var notServed = map[string]bool{"policies": true, "signatures": true, "service": true}
+var notServed = map[string]bool{"policies": true, "service": true}
 
 func needs(t *testing.T, what string) {
 	if notServed[what] {

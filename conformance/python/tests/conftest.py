@@ -8,8 +8,11 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
-from kew import NO_RETRIES, Server
+from doors import DOORS, NOT_SERVED, Door, resolve_localhost
+from kew import Server
 
+collect_ignore = NOT_SERVED
+resolve_localhost()
 _numbers = itertools.count(1)
 
 
@@ -29,10 +32,16 @@ def restartable(tmp_path):
     server.close()
 
 
+@pytest.fixture(params=DOORS.values(), ids=DOORS.keys())
+def door(request, server):
+    """One way to that server, and then the others."""
+    return Door(server, *request.param)
+
+
 @pytest.fixture
-def service(server):
-    text = server.connection_string
-    with QueueServiceClient.from_connection_string(text, **NO_RETRIES) as service:
+def service(door):
+    text = door.connection_string
+    with QueueServiceClient.from_connection_string(text, **door.options) as service:
         yield service
 
 
@@ -44,10 +53,10 @@ def name(request):
 
 
 @pytest.fixture
-def absent(server, name):
+def absent(door, name):
     """A client of a queue that does not exist."""
-    text = server.connection_string
-    with QueueClient.from_connection_string(text, name, **NO_RETRIES) as queue:
+    text = door.connection_string
+    with QueueClient.from_connection_string(text, name, **door.options) as queue:
         yield queue
 
 

@@ -1,12 +1,15 @@
 """Runs kew as a process on a free port."""
 
 import os
+import pathlib
 import selectors
 import signal
 import subprocess
 import tempfile
 import time
 
+# The folder that `kew tls init` made.
+TLS = pathlib.Path(os.environ["KEW_TEST_TLS"]) if "KEW_TEST_TLS" in os.environ else None
 BINARY = os.environ.get("KEW_BINARY", "kew")
 PATIENCE_SECONDS = 30
 
@@ -29,6 +32,9 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KEW_")}
         command = [BINARY, "serve", "--data-dir", str(self.data_dir)]
         command += ["--queue-listen", self.listen]
+        if TLS:
+            command += ["--tls-cert", str(TLS / "server.pem")]
+            command += ["--tls-key", str(TLS / "server.key")]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -65,6 +71,10 @@ class Server:
     @property
     def connection_string(self):
         return self.facts["KEW_QUEUE_CONNECTION_STRING"]
+
+    @property
+    def port(self):
+        return int(self.facts["KEW_QUEUE_LISTEN"].rpartition(":")[2])
 
     def stop(self):
         """Asks it to stop, as an operator would; it must end cleanly."""
