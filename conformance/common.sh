@@ -14,6 +14,12 @@ fi
 KEW_BINARY=$(realpath "$KEW_BINARY")
 export KEW_BINARY
 
+# An authority of the suite's own, which it is told to trust, and a certificate by it.
+KEW_TEST_TLS=$target/conformance/tls/$(basename "$PWD")
+export KEW_TEST_TLS
+rm -rf "$KEW_TEST_TLS"
+"$KEW_BINARY" tls init --dir "$KEW_TEST_TLS" >/dev/null
+
 # Ends the run with status 3, which ./test reports by name, if a program is missing.
 need() {
     if ! command -v "$1" >/dev/null; then

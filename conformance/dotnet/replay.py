@@ -27,10 +27,12 @@ RFC_1123 = re.compile(
     r" \d{4} \d\d:\d\d:\d\d GMT"
 )
 DECLARATION = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
-DOORS = {"http, account in the path": ("http", None), "http, account in the host": ("http", "host")}
-if TLS:
-    DOORS["https, account in the path"] = ("https", None)
-    DOORS["https, account in the host"] = ("https", "host")
+DOORS = {
+    "http, account in the path": ("http", None),
+    "http, account in the host": ("http", "host"),
+    "https, account in the path": ("https", None),
+    "https, account in the host": ("https", "host"),
+}
 
 
 class Answer:

@@ -40,6 +40,8 @@ var (
 	doors = []Door{
 		{name: "http-path", scheme: "http"},
 		{name: "http-host", scheme: "http", host: "queue.localhost"},
+		{name: "https-path", scheme: "https"},
+		{name: "https-host", scheme: "https", host: "queue.localhost"},
 	}
 )
 
@@ -110,7 +112,12 @@ func withServer(scenarios func() int) (int, error) {
 func arguments(directory string) []string {
 	return []string{
 		"serve", "--data-dir", filepath.Join(directory, "data"), "--queue-listen", "127.0.0.1:0",
+		"--tls-cert", certificate("server.pem"), "--tls-key", certificate("server.key"),
 	}
+}
+
+func certificate(name string) string {
+	return filepath.Join(os.Getenv("KEW_TEST_TLS"), name)
 }
 
 // Door is one way to the server: what is given to the SDK.
@@ -188,17 +195,15 @@ func newClient() *http.Client {
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
-	if path := os.Getenv("KEW_TEST_CA"); path != "" {
-		pem, err := os.ReadFile(path)
-		if err != nil {
-			panic(err)
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			panic("no certificate in " + path)
-		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	pem, err := os.ReadFile(certificate("ca.pem"))
+	if err != nil {
+		panic(err)
 	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		panic("no certificate of the authority")
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	return &http.Client{Transport: transport}
 }
 

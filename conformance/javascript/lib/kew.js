@@ -25,6 +25,8 @@ export const NO_RETRIES = { retryOptions: { maxTries: 1 } };
 const DOORS = {
   "http, account in the path": { scheme: "http", host: "" },
   "http, account in the host": { scheme: "http", host: "queue.localhost" },
+  "https, account in the path": { scheme: "https", host: "" },
+  "https, account in the host": { scheme: "https", host: "queue.localhost" },
 };
 
 // What the server does not serve yet: the titles of suites.
@@ -41,7 +43,9 @@ class Server {
     const environment = Object.fromEntries(
       Object.entries(process.env).filter(([name]) => !name.startsWith("KEW_")),
     );
+    const tls = process.env.KEW_TEST_TLS;
     const options = ["--data-dir", join(this.directory, "data"), "--queue-listen", "127.0.0.1:0"];
+    options.push("--tls-cert", join(tls, "server.pem"), "--tls-key", join(tls, "server.key"));
     this.process = spawn(process.env.KEW_BINARY, ["serve", ...options], {
       env: environment,
       stdio: ["ignore", "pipe", "pipe"],

@@ -48,10 +48,12 @@ class Door:
 
 
 # Every scenario of a queue goes through each of these.
-DOORS = {"http-path": ("http", None), "http-host": ("http", "queue.localhost")}
-if TLS:
-    DOORS["https-path"] = ("https", None)
-    DOORS["https-host"] = ("https", "queue.localhost")
+DOORS = {
+    "http-path": ("http", None),
+    "http-host": ("http", "queue.localhost"),
+    "https-path": ("https", None),
+    "https-host": ("https", "queue.localhost"),
+}
 
 
 def resolve_localhost():

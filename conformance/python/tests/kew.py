@@ -9,7 +9,7 @@ import tempfile
 import time
 
 # The folder that `kew tls init` made.
-TLS = pathlib.Path(os.environ["KEW_TEST_TLS"]) if "KEW_TEST_TLS" in os.environ else None
+TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
 BINARY = os.environ.get("KEW_BINARY", "kew")
 PATIENCE_SECONDS = 30
 
@@ -32,9 +32,8 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KEW_")}
         command = [BINARY, "serve", "--data-dir", str(self.data_dir)]
         command += ["--queue-listen", self.listen]
-        if TLS:
-            command += ["--tls-cert", str(TLS / "server.pem")]
-            command += ["--tls-key", str(TLS / "server.key")]
+        command += ["--tls-cert", str(TLS / "server.pem")]
+        command += ["--tls-key", str(TLS / "server.key")]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

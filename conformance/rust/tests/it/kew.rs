@@ -41,6 +41,10 @@ impl Server {
             .arg("--data-dir")
             .arg(&directory)
             .args(["--queue-listen", "127.0.0.1:0"])
+            .arg("--tls-cert")
+            .arg(certificate("server.pem"))
+            .arg("--tls-key")
+            .arg(certificate("server.key"))
             .stdout(Stdio::piped())
             .spawn()
             .expect("kew starts");
@@ -65,13 +69,16 @@ impl Server {
 
     /// Every scenario goes through each.
     pub fn doors(&self) -> Vec<Door> {
-        [("http", None), ("http", Some("queue.localhost"))]
-            .map(|(scheme, host)| Door {
-                scheme,
-                host,
-                facts: Arc::clone(&self.facts),
-            })
-            .into()
+        let hosts = [None, Some("queue.localhost")];
+        let ways = ["http", "https"]
+            .into_iter()
+            .flat_map(|scheme| hosts.map(|host| (scheme, host)));
+        ways.map(|(scheme, host)| Door {
+            scheme,
+            host,
+            facts: Arc::clone(&self.facts),
+        })
+        .collect()
     }
 }
 
@@ -115,7 +122,12 @@ impl Door {
 
     pub fn port(&self) -> u16 {
         let address = &self.facts["KEW_QUEUE_LISTEN"];
-        address.rsplit(':').next().expect("a port").parse().expect("a number")
+        address
+            .rsplit(':')
+            .next()
+            .expect("a port")
+            .parse()
+            .expect("a number")
     }
 
     /// The address of the account or, with a suffix, of its secondary.
@@ -182,11 +194,9 @@ impl Door {
         let mut client = reqwest::Client::builder()
             .resolve("devstoreaccount1.queue.localhost", loopback)
             .resolve("devstoreaccount1-secondary.queue.localhost", loopback);
-        let authority = std::env::var("KEW_TEST_CA").map(|path| {
-            let pem = std::fs::read(path).expect("the authority's certificate");
-            reqwest::Certificate::from_pem(&pem).expect("a certificate")
-        });
-        client = client.tls_certs_only(authority);
+        let pem = std::fs::read(certificate("ca.pem")).expect("the authority's certificate");
+        let authority = reqwest::Certificate::from_pem(&pem).expect("a certificate");
+        client = client.tls_certs_only([authority]);
         ClientOptions {
             retry,
             transport: Some(Transport::new(Arc::new(client.build().expect("a client")))),
@@ -213,7 +223,10 @@ impl Door {
     /// A client of a queue by nothing but this query.
     pub fn queue_by(&self, name: &str, query: &str) -> QueueClient {
         let mut url = self.url();
-        url.path_segments_mut().expect("a base").pop_if_empty().push(name);
+        url.path_segments_mut()
+            .expect("a base")
+            .pop_if_empty()
+            .push(name);
         url.set_query((!query.is_empty()).then_some(query));
         let options = QueueClientOptions {
             client_options: self.client_options(RetryOptions::none()),
@@ -259,7 +272,8 @@ impl Default for QueueSas {
 /// So many seconds from now.
 fn rfc3339(seconds: i64) -> String {
     let now = OffsetDateTime::now_utc();
-    let whole = OffsetDateTime::from_unix_timestamp(now.unix_timestamp() + seconds).expect("a time");
+    let whole =
+        OffsetDateTime::from_unix_timestamp(now.unix_timestamp() + seconds).expect("a time");
     to_rfc3339(&whole)
 }
 
@@ -268,6 +282,10 @@ fn query(pairs: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new())
         .extend_pairs(present)
         .finish()
+}
+
+fn certificate(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os("KEW_TEST_TLS").expect("KEW_TEST_TLS")).join(name)
 }
 
 /// A name that no other queue has.
@@ -284,11 +302,22 @@ pub fn name_of(queue: &QueueClient) -> String {
 /// Expects an error with this status and code, as the SDK shows it.
 #[track_caller]
 pub fn refused<T>(result: azure_core::Result<T>, status: u16, code: &str) {
-    let error = result.err().unwrap_or_else(|| panic!("expected {code}, not success"));
-    let ErrorKind::HttpResponse { status: got, error_code, .. } = error.kind() else {
+    let error = result
+        .err()
+        .unwrap_or_else(|| panic!("expected {code}, not success"));
+    let ErrorKind::HttpResponse {
+        status: got,
+        error_code,
+        ..
+    } = error.kind()
+    else {
         panic!("expected {code}, got {error}");
     };
-    assert_eq!((u16::from(*got), error_code.as_deref()), (status, Some(code)), "{error}");
+    assert_eq!(
+        (u16::from(*got), error_code.as_deref()),
+        (status, Some(code)),
+        "{error}"
+    );
 }
 
 /// Asks again until the answer is something.

@@ -20,7 +20,9 @@ const FOREIGN_ID: &str = "00000000-0000-0000-0000-000000000000";
 const FOREIGN_RECEIPT: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
 fn message(text: &str) -> QueueMessage {
-    QueueMessage { message_text: Some(text.to_owned()) }
+    QueueMessage {
+        message_text: Some(text.to_owned()),
+    }
 }
 
 pub async fn try_send(
@@ -34,7 +36,9 @@ pub async fn try_send(
         message_time_to_live: life,
         ..Default::default()
     };
-    let sent = queue.send_message(message(text).try_into()?, Some(options)).await?;
+    let sent = queue
+        .send_message(message(text).try_into()?, Some(options))
+        .await?;
     sent.into_model()?.into_message()
 }
 
@@ -70,7 +74,12 @@ pub async fn try_peek(queue: &QueueClient, count: i32) -> Result<Vec<(String, i6
         .items
         .unwrap_or_default()
         .into_iter()
-        .map(|peeked| (peeked.message_text.unwrap_or_default(), peeked.dequeue_count.unwrap()))
+        .map(|peeked| {
+            (
+                peeked.message_text.unwrap_or_default(),
+                peeked.dequeue_count.unwrap(),
+            )
+        })
         .collect())
 }
 
@@ -91,9 +100,14 @@ pub async fn change(
         queue_message: text.map(|text| message(text).try_into()).transpose()?,
         ..Default::default()
     };
-    let updated = queue.update_message(id, receipt, seconds, Some(options)).await?;
+    let updated = queue
+        .update_message(id, receipt, seconds, Some(options))
+        .await?;
     let header = |name: &'static str| {
-        updated.headers().get_optional_string(&name.into()).expect("a header")
+        updated
+            .headers()
+            .get_optional_string(&name.into())
+            .expect("a header")
     };
     Ok((header("x-ms-popreceipt"), header("x-ms-time-next-visible")))
 }
@@ -103,11 +117,17 @@ async fn delete(queue: &QueueClient, id: &str, receipt: &str) -> Result<()> {
 }
 
 fn token(sent: &SentMessage) -> (&str, &str) {
-    (sent.message_id.as_deref().unwrap(), sent.pop_receipt.as_deref().unwrap())
+    (
+        sent.message_id.as_deref().unwrap(),
+        sent.pop_receipt.as_deref().unwrap(),
+    )
 }
 
 fn lease(received: &ReceivedMessage) -> (&str, &str) {
-    (received.message_id.as_deref().unwrap(), received.pop_receipt.as_deref().unwrap())
+    (
+        received.message_id.as_deref().unwrap(),
+        received.pop_receipt.as_deref().unwrap(),
+    )
 }
 
 fn text(received: &ReceivedMessage) -> &str {
@@ -163,8 +183,16 @@ pub async fn texts_that_do_not_fit(door: Door) {
     let sent = send(&queue, "small").await;
     let (id, receipt) = token(&sent);
     for text in ["x".repeat(LIMIT + 1), "中".repeat(LIMIT / 3 + 1)] {
-        refused(try_send(&queue, &text, None, None).await, 413, "RequestBodyTooLarge");
-        refused(change(&queue, id, receipt, Some(&text), 0).await, 413, "RequestBodyTooLarge");
+        refused(
+            try_send(&queue, &text, None, None).await,
+            413,
+            "RequestBodyTooLarge",
+        );
+        refused(
+            change(&queue, id, receipt, Some(&text), 0).await,
+            413,
+            "RequestBodyTooLarge",
+        );
     }
     assert_eq!(peek(&queue).await, ["small"]);
 }
@@ -172,7 +200,10 @@ pub async fn texts_that_do_not_fit(door: Door) {
 pub async fn time_to_live(door: Door) {
     let queue = door.fresh().await;
     let endless = try_send(&queue, "x", None, Some(-1)).await.unwrap();
-    assert_eq!(endless.expiration_time.unwrap().unix_timestamp(), 253_402_300_799);
+    assert_eq!(
+        endless.expiration_time.unwrap().unix_timestamp(),
+        253_402_300_799
+    );
     let long = try_send(&queue, "x", None, Some(i32::MAX)).await.unwrap();
     let life = long.expiration_time.unwrap() - long.insertion_time.unwrap();
     assert_eq!(life.whole_seconds(), i64::from(i32::MAX));
@@ -182,7 +213,10 @@ pub async fn time_to_live(door: Door) {
     }
     queue.clear(None).await.unwrap();
     try_send(&queue, "x", None, Some(1)).await.unwrap();
-    eventually("it expires", || async { peek(&queue).await.is_empty().then_some(()) }).await;
+    eventually("it expires", || async {
+        peek(&queue).await.is_empty().then_some(())
+    })
+    .await;
 }
 
 pub async fn a_delay(door: Door) {
@@ -191,7 +225,10 @@ pub async fn a_delay(door: Door) {
     let delay = sent.time_next_visible.unwrap() - sent.insertion_time.unwrap();
     assert_eq!(delay.whole_seconds(), 1);
     assert!(receive(&queue, 32).await.is_empty());
-    eventually("it is visible", || async { receive(&queue, 32).await.pop() }).await;
+    eventually("it is visible", || async {
+        receive(&queue, 32).await.pop()
+    })
+    .await;
     for delay in [-1, 604_801] {
         let result = try_send(&queue, "x", Some(delay), Some(-1)).await;
         refused(result, 400, "OutOfRangeQueryParameterValue");
@@ -214,11 +251,23 @@ pub async fn receive_from_one_to_thirty_two(door: Door) {
     let sent: Vec<_> = (0..35).map(|number| number.to_string()).collect();
     assert_eq!(received, sent);
     for count in [0, 33] {
-        refused(try_receive(&queue, count, 600).await, 400, "OutOfRangeQueryParameterValue");
-        refused(try_peek(&queue, count).await, 400, "OutOfRangeQueryParameterValue");
+        refused(
+            try_receive(&queue, count, 600).await,
+            400,
+            "OutOfRangeQueryParameterValue",
+        );
+        refused(
+            try_peek(&queue, count).await,
+            400,
+            "OutOfRangeQueryParameterValue",
+        );
     }
     for seconds in [0, 604_801] {
-        refused(try_receive(&queue, 1, seconds).await, 400, "OutOfRangeQueryParameterValue");
+        refused(
+            try_receive(&queue, 1, seconds).await,
+            400,
+            "OutOfRangeQueryParameterValue",
+        );
     }
 }
 
@@ -240,7 +289,11 @@ pub async fn stale_receipts(door: Door) {
     assert_eq!(second.dequeue_count, Some(2));
     let (id, stale) = lease(&first);
     refused(delete(&queue, id, stale).await, 404, "MessageNotFound");
-    refused(change(&queue, id, stale, Some("stolen"), 0).await, 404, "MessageNotFound");
+    refused(
+        change(&queue, id, stale, Some("stolen"), 0).await,
+        404,
+        "MessageNotFound",
+    );
     let (id, receipt) = lease(&second);
     delete(&queue, id, receipt).await.unwrap();
     refused(delete(&queue, id, receipt).await, 404, "MessageNotFound");
@@ -252,7 +305,11 @@ pub async fn update(door: Door) {
     let (id, receipt) = token(&sent);
     let (held, _) = change(&queue, id, receipt, Some("new"), 60).await.unwrap();
     assert!(receive(&queue, 1).await.is_empty());
-    refused(change(&queue, id, receipt, Some("x"), 0).await, 404, "MessageNotFound");
+    refused(
+        change(&queue, id, receipt, Some("x"), 0).await,
+        404,
+        "MessageNotFound",
+    );
     let (kept, visible) = change(&queue, id, &held, None, 0).await.unwrap();
     assert!(visible.ends_with(" GMT"), "{visible}");
     assert_eq!(peek(&queue).await, ["new"]);
@@ -262,17 +319,36 @@ pub async fn update(door: Door) {
         let result = change(&queue, id, &emptied, Some("x"), seconds).await;
         refused(result, 400, "OutOfRangeQueryParameterValue");
     }
-    assert_eq!(receive(&queue, 1).await[0].expiration_time, sent.expiration_time);
+    assert_eq!(
+        receive(&queue, 1).await[0].expiration_time,
+        sent.expiration_time
+    );
 }
 
 pub async fn receipts_and_ids_that_are_none(door: Door) {
     let queue = door.fresh().await;
     let sent = send(&queue, "text").await;
     let (id, receipt) = token(&sent);
-    refused(delete(&queue, id, "invalid").await, 400, "InvalidQueryParameterValue");
-    refused(delete(&queue, id, FOREIGN_RECEIPT).await, 404, "MessageNotFound");
-    refused(delete(&queue, FOREIGN_ID, receipt).await, 404, "MessageNotFound");
-    refused(delete(&queue, "not-a-guid", receipt).await, 404, "MessageNotFound");
+    refused(
+        delete(&queue, id, "invalid").await,
+        400,
+        "InvalidQueryParameterValue",
+    );
+    refused(
+        delete(&queue, id, FOREIGN_RECEIPT).await,
+        404,
+        "MessageNotFound",
+    );
+    refused(
+        delete(&queue, FOREIGN_ID, receipt).await,
+        404,
+        "MessageNotFound",
+    );
+    refused(
+        delete(&queue, "not-a-guid", receipt).await,
+        404,
+        "MessageNotFound",
+    );
     delete(&queue, id, receipt).await.unwrap();
 }
 
@@ -290,12 +366,24 @@ pub async fn clear(door: Door) {
 
 pub async fn every_operation_on_an_absent_queue(door: Door) {
     let queue = door.absent();
-    refused(try_send(&queue, "x", None, None).await, 404, "QueueNotFound");
+    refused(
+        try_send(&queue, "x", None, None).await,
+        404,
+        "QueueNotFound",
+    );
     refused(try_receive(&queue, 1, 1).await, 404, "QueueNotFound");
     refused(try_peek(&queue, 1).await, 404, "QueueNotFound");
     refused(queue.clear(None).await, 404, "QueueNotFound");
-    refused(queue.set_metadata(&Default::default(), None).await, 404, "QueueNotFound");
-    refused(delete(&queue, FOREIGN_ID, FOREIGN_RECEIPT).await, 404, "QueueNotFound");
+    refused(
+        queue.set_metadata(&Default::default(), None).await,
+        404,
+        "QueueNotFound",
+    );
+    refused(
+        delete(&queue, FOREIGN_ID, FOREIGN_RECEIPT).await,
+        404,
+        "QueueNotFound",
+    );
     let result = change(&queue, FOREIGN_ID, FOREIGN_RECEIPT, Some("x"), 0).await;
     refused(result, 404, "QueueNotFound");
 }

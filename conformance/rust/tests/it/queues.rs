@@ -12,16 +12,27 @@ use futures::TryStreamExt;
 use crate::kew::{Door, name_of, new_name, refused};
 
 fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 async fn metadata_of(queue: &QueueClient) -> HashMap<String, String> {
-    queue.get_properties(None).await.unwrap().metadata().unwrap()
+    queue
+        .get_properties(None)
+        .await
+        .unwrap()
+        .metadata()
+        .unwrap()
 }
 
 pub async fn count_of(queue: &QueueClient) -> i64 {
     let properties = queue.get_properties(None).await.unwrap();
-    properties.approximate_messages_count().unwrap().expect("a count")
+    properties
+        .approximate_messages_count()
+        .unwrap()
+        .expect("a count")
 }
 
 pub async fn create_and_delete(door: Door) {
@@ -37,11 +48,32 @@ pub async fn create_and_delete(door: Door) {
 pub async fn create_again(door: Door) {
     let queue = door.absent();
     let with = |pairs: &[(&str, &str)]| {
-        Some(QueueClientCreateOptions { metadata: Some(map(pairs)), ..Default::default() })
+        Some(QueueClientCreateOptions {
+            metadata: Some(map(pairs)),
+            ..Default::default()
+        })
     };
-    assert_eq!(queue.create(with(&[("colour", "green")])).await.unwrap().status(), 201);
-    assert_eq!(queue.create(with(&[("colour", "green")])).await.unwrap().status(), 204);
-    for other in [&[("colour", "blue")][..], &[], &[("colour", "green"), ("size", "1")]] {
+    assert_eq!(
+        queue
+            .create(with(&[("colour", "green")]))
+            .await
+            .unwrap()
+            .status(),
+        201
+    );
+    assert_eq!(
+        queue
+            .create(with(&[("colour", "green")]))
+            .await
+            .unwrap()
+            .status(),
+        204
+    );
+    for other in [
+        &[("colour", "blue")][..],
+        &[],
+        &[("colour", "green"), ("size", "1")],
+    ] {
         refused(queue.create(with(other)).await, 409, "QueueAlreadyExists");
     }
     assert_eq!(metadata_of(&queue).await, map(&[("colour", "green")]));
@@ -58,7 +90,10 @@ pub async fn names_that_are_not_allowed(door: Door) {
     let long = "a".repeat(64);
     for (names, code) in [
         (&["ab", &long][..], "OutOfRangeInput"),
-        (&["Abc", "a--b", "-abc", "abc-", "a_b", "aüb"], "InvalidResourceName"),
+        (
+            &["Abc", "a--b", "-abc", "abc-", "a_b", "aüb"],
+            "InvalidResourceName",
+        ),
     ] {
         for name in names {
             let queue = door.service().queue_client(name).unwrap();
@@ -77,15 +112,24 @@ pub async fn metadata(door: Door) {
         include: Some(vec![ListQueuesIncludeType::Metadata]),
         ..Default::default()
     };
-    let listed: Vec<_> =
-        door.service().list_queues(Some(options)).unwrap().try_collect().await.unwrap();
+    let listed: Vec<_> = door
+        .service()
+        .list_queues(Some(options))
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
     assert_eq!(listed[0].metadata.as_ref(), Some(&given));
     queue.set_metadata(&HashMap::new(), None).await.unwrap();
     assert_eq!(metadata_of(&queue).await, HashMap::new());
     let full = map(&[("k", &"v".repeat(8191))]);
     queue.set_metadata(&full, None).await.unwrap();
     let over = map(&[("k", &"v".repeat(8192))]);
-    refused(queue.set_metadata(&over, None).await, 400, "MetadataTooLarge");
+    refused(
+        queue.set_metadata(&over, None).await,
+        400,
+        "MetadataTooLarge",
+    );
     let bad = map(&[("1bad", "v")]);
     refused(queue.set_metadata(&bad, None).await, 400, "InvalidMetadata");
     assert_eq!(metadata_of(&queue).await, full);
@@ -94,7 +138,10 @@ pub async fn metadata(door: Door) {
 pub async fn list_in_pages(door: Door) {
     let prefix = format!("{}-", new_name());
     for end in ["3", "1", "6", "5", "0", "4", "2"] {
-        let queue = door.service().queue_client(&format!("{prefix}{end}")).unwrap();
+        let queue = door
+            .service()
+            .queue_client(&format!("{prefix}{end}"))
+            .unwrap();
         queue.create(None).await.unwrap();
     }
     let expected: Vec<_> = (0..7).map(|end| format!("{prefix}{end}")).collect();
@@ -104,9 +151,17 @@ pub async fn list_in_pages(door: Door) {
             maxresults: Some(size),
             ..Default::default()
         };
-        let listed: Vec<_> =
-            door.service().list_queues(Some(options)).unwrap().try_collect().await.unwrap();
-        let names: Vec<_> = listed.into_iter().map(|queue| queue.name.unwrap()).collect();
+        let listed: Vec<_> = door
+            .service()
+            .list_queues(Some(options))
+            .unwrap()
+            .try_collect()
+            .await
+            .unwrap();
+        let names: Vec<_> = listed
+            .into_iter()
+            .map(|queue| queue.name.unwrap())
+            .collect();
         assert_eq!(names, expected, "in pages of {size}");
     }
     for odd in ["a+b", "a b", "a%2Bb", "a/b", "ä", "a=b&c=d", "'"] {
@@ -114,8 +169,13 @@ pub async fn list_in_pages(door: Door) {
             prefix: Some(odd.to_owned()),
             ..Default::default()
         };
-        let listed: Vec<_> =
-            door.service().list_queues(Some(options)).unwrap().try_collect().await.unwrap();
+        let listed: Vec<_> = door
+            .service()
+            .list_queues(Some(options))
+            .unwrap()
+            .try_collect()
+            .await
+            .unwrap();
         assert!(listed.is_empty(), "with {odd}");
     }
 }

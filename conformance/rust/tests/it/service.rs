@@ -11,7 +11,10 @@ use crate::messages::{peek, send, try_receive, try_send};
 use crate::queues::count_of;
 
 fn days(days: i32) -> Option<RetentionPolicy> {
-    Some(RetentionPolicy { enabled: Some(true), days: Some(days) })
+    Some(RetentionPolicy {
+        enabled: Some(true),
+        days: Some(days),
+    })
 }
 
 fn metrics(retained: i32) -> Option<Metrics> {
@@ -51,15 +54,42 @@ fn described(properties: QueueServiceProperties) -> String {
 
 pub async fn properties(door: Door) {
     let service = door.service();
-    service.set_properties(settings().try_into().unwrap(), None).await.unwrap();
-    let read = async || described(service.get_properties(None).await.unwrap().into_model().unwrap());
+    service
+        .set_properties(settings().try_into().unwrap(), None)
+        .await
+        .unwrap();
+    let read = async || {
+        described(
+            service
+                .get_properties(None)
+                .await
+                .unwrap()
+                .into_model()
+                .unwrap(),
+        )
+    };
     assert_eq!(read().await, described(settings()));
-    let part = QueueServiceProperties { minute_metrics: metrics(9), ..Default::default() };
-    service.set_properties(part.try_into().unwrap(), None).await.unwrap();
-    let changed = QueueServiceProperties { minute_metrics: metrics(9), ..settings() };
+    let part = QueueServiceProperties {
+        minute_metrics: metrics(9),
+        ..Default::default()
+    };
+    service
+        .set_properties(part.try_into().unwrap(), None)
+        .await
+        .unwrap();
+    let changed = QueueServiceProperties {
+        minute_metrics: metrics(9),
+        ..settings()
+    };
     assert_eq!(read().await, described(changed.clone()));
-    let bad = QueueServiceProperties { hour_metrics: metrics(366), ..Default::default() };
-    let refusal = service.set_properties(bad.try_into().unwrap(), None).await.unwrap_err();
+    let bad = QueueServiceProperties {
+        hour_metrics: metrics(366),
+        ..Default::default()
+    };
+    let refusal = service
+        .set_properties(bad.try_into().unwrap(), None)
+        .await
+        .unwrap_err();
     assert_eq!(refusal.http_status().map(u16::from), Some(400));
     assert_eq!(read().await, described(changed));
 }
@@ -68,12 +98,21 @@ pub async fn statistics(door: Door) {
     let all = door.account_sas("sco", "rwdlacup");
     let url = door.url_at(door.port(), "-secondary");
     let secondary = door.service_by(url, &all, RetryOptions::none());
-    let statistics = secondary.get_statistics(None).await.unwrap().into_model().unwrap();
+    let statistics = secondary
+        .get_statistics(None)
+        .await
+        .unwrap()
+        .into_model()
+        .unwrap();
     let replication = statistics.geo_replication.unwrap();
     assert_eq!(replication.status, Some(GeoReplicationStatus::Live));
     let age = OffsetDateTime::now_utc() - replication.last_sync_time.unwrap();
     assert!(age.whole_seconds().abs() < 60);
-    refused(door.service().get_statistics(None).await, 400, "InvalidQueryParameterValue");
+    refused(
+        door.service().get_statistics(None).await,
+        400,
+        "InvalidQueryParameterValue",
+    );
 }
 
 pub async fn the_secondary_reads_and_does_not_write(door: Door) {
@@ -87,5 +126,9 @@ pub async fn the_secondary_reads_and_does_not_write(door: Door) {
     assert_eq!(peek(&secondary).await, ["text"]);
     let sent = try_send(&secondary, "x", None, None).await;
     refused(sent, 403, "InsufficientAccountPermissions");
-    refused(try_receive(&secondary, 1, 1).await, 403, "InsufficientAccountPermissions");
+    refused(
+        try_receive(&secondary, 1, 1).await,
+        403,
+        "InsufficientAccountPermissions",
+    );
 }

@@ -22,7 +22,10 @@ const OPERATIONS: [(&str, &str, &str); 9] = [
 async fn run(operation: &str, queue: &QueueClient, id: &str, receipt: &str) -> Result<()> {
     match operation {
         "properties" => queue.get_properties(None).await.map(drop),
-        "metadata" => queue.set_metadata(&Default::default(), None).await.map(drop),
+        "metadata" => queue
+            .set_metadata(&Default::default(), None)
+            .await
+            .map(drop),
         "peek" => try_peek(queue, 1).await.map(drop),
         "send" => try_send(queue, "text", None, None).await.map(drop),
         "update" => change(queue, id, receipt, Some("new"), 0).await.map(drop),
@@ -45,9 +48,17 @@ pub async fn of_an_account(door: Door) {
             run(operation, &signed, &id, &receipt).await
         };
         let others = "rwdlacup".replace(letter, "");
-        refused(tried("sco", &others).await, 403, "AuthorizationPermissionMismatch");
+        refused(
+            tried("sco", &others).await,
+            403,
+            "AuthorizationPermissionMismatch",
+        );
         let kinds = "sco".replace(kind, "");
-        refused(tried(&kinds, letter).await, 403, "AuthorizationResourceTypeMismatch");
+        refused(
+            tried(&kinds, letter).await,
+            403,
+            "AuthorizationResourceTypeMismatch",
+        );
         tried(kind, letter).await.unwrap();
     }
 }
@@ -66,7 +77,11 @@ pub async fn of_a_queue(door: Door) {
         let (id, receipt) = (sent.message_id.unwrap(), sent.pop_receipt.unwrap());
         let name = name_of(&queue);
         let tried = async |permissions| {
-            let sas = QueueSas { permissions, start_seconds: Some(-600), ..QueueSas::default() };
+            let sas = QueueSas {
+                permissions,
+                start_seconds: Some(-600),
+                ..QueueSas::default()
+            };
             let signed = door.queue_by(&name, &door.queue_sas(&name, &sas));
             run(operation, &signed, &id, &receipt).await
         };
@@ -83,18 +98,48 @@ pub async fn when_where_and_how_they_are_good(door: Door) {
         signed.get_properties(None).await
     };
     tried(&name, QueueSas::default()).await.unwrap();
-    refused(tried(&other, QueueSas::default()).await, 403, "AuthenticationFailed");
-    let over = QueueSas { expiry_seconds: -600, ..QueueSas::default() };
+    refused(
+        tried(&other, QueueSas::default()).await,
+        403,
+        "AuthenticationFailed",
+    );
+    let over = QueueSas {
+        expiry_seconds: -600,
+        ..QueueSas::default()
+    };
     refused(tried(&name, over).await, 403, "AuthenticationFailed");
-    let early = QueueSas { start_seconds: Some(300), ..QueueSas::default() };
+    let early = QueueSas {
+        start_seconds: Some(300),
+        ..QueueSas::default()
+    };
     refused(tried(&name, early).await, 403, "AuthenticationFailed");
-    let here = QueueSas { addresses: "127.0.0.1", ..QueueSas::default() };
+    let here = QueueSas {
+        addresses: "127.0.0.1",
+        ..QueueSas::default()
+    };
     tried(&name, here).await.unwrap();
-    let elsewhere = QueueSas { addresses: "192.0.2.1", ..QueueSas::default() };
-    refused(tried(&name, elsewhere).await, 403, "AuthorizationSourceIPMismatch");
-    let either = QueueSas { protocols: "https,http", ..QueueSas::default() };
+    let elsewhere = QueueSas {
+        addresses: "192.0.2.1",
+        ..QueueSas::default()
+    };
+    refused(
+        tried(&name, elsewhere).await,
+        403,
+        "AuthorizationSourceIPMismatch",
+    );
+    let either = QueueSas {
+        protocols: "https,http",
+        ..QueueSas::default()
+    };
     tried(&name, either).await.unwrap();
-    let secret = tried(&name, QueueSas { protocols: "https", ..QueueSas::default() }).await;
+    let secret = tried(
+        &name,
+        QueueSas {
+            protocols: "https",
+            ..QueueSas::default()
+        },
+    )
+    .await;
     if door.scheme == "https" {
         secret.unwrap();
     } else {

@@ -24,7 +24,11 @@ pub async fn many_requests_share_one_connection(door: Door) {
         let (id, receipt) = (message.message_id.unwrap(), message.pop_receipt.unwrap());
         queue.delete_message(&id, &receipt, None).await.unwrap();
         // An error keeps the connection, too.
-        refused(queue.delete_message(&id, &receipt, None).await, 404, "MessageNotFound");
+        refused(
+            queue.delete_message(&id, &receipt, None).await,
+            404,
+            "MessageNotFound",
+        );
     }
     assert_eq!(front.connections(), 1);
 }
@@ -45,7 +49,11 @@ pub async fn a_busy_server_is_asked_again(door: Door) {
     assert_eq!(front.connections(), 3);
     let front = Front::open(door.port(), 1).await;
     let impatient = through(&door, &front, RetryOptions::none()).await;
-    refused(try_send(&impatient, "text", None, None).await, 503, "ServerBusy");
+    refused(
+        try_send(&impatient, "text", None, None).await,
+        503,
+        "ServerBusy",
+    );
 }
 
 pub async fn no_credential(door: Door) {

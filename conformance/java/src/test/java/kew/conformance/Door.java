@@ -13,7 +13,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 /** One way to the server: what is given to the SDK. Every scenario goes through each. */
 enum Door {
     HTTP_PATH("http", ""),
-    HTTP_HOST("http", "queue.localhost");
+    HTTP_HOST("http", "queue.localhost"),
+    HTTPS_PATH("https", ""),
+    HTTPS_HOST("https", "queue.localhost");
 
     /** Where a scenario is about the server: an answer that a retry would cover up is shown. */
     static final RequestRetryOptions NO_RETRIES =

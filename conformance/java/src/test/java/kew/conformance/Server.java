@@ -48,8 +48,10 @@ final class Server {
     private void start() throws IOException {
         Path directory = Files.createTempDirectory("kew-java-");
         Path log = directory.resolve("log");
+        String tls = System.getenv("KEW_TEST_TLS");
         ProcessBuilder builder = new ProcessBuilder(System.getenv("KEW_BINARY"), "serve",
-            "--data-dir", directory.resolve("data").toString(), "--queue-listen", "127.0.0.1:0");
+            "--data-dir", directory.resolve("data").toString(), "--queue-listen", "127.0.0.1:0",
+            "--tls-cert", tls + "/server.pem", "--tls-key", tls + "/server.key");
         builder.environment().keySet().removeIf(name -> name.startsWith("KEW_"));
         Process process = builder.redirectError(log.toFile()).start();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> end(process, directory)));
