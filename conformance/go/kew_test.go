@@ -45,15 +45,6 @@ var (
 	}
 )
 
-// What the server does not serve yet.
-var notServed = map[string]bool{"policies": true, "service": true}
-
-func needs(t *testing.T, what string) {
-	if notServed[what] {
-		t.Skip("not served yet: " + what)
-	}
-}
-
 func TestMain(m *testing.M) {
 	status, err := withServer(m.Run)
 	if err != nil {

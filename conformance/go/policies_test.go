@@ -40,7 +40,6 @@ func expectPolicies(t *testing.T, queue *azqueue.QueueClient, expected ...*azque
 }
 
 func TestPolicies(t *testing.T) {
-	needs(t, "policies")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		expectPolicies(t, queue)
@@ -58,7 +57,6 @@ func TestPolicies(t *testing.T) {
 }
 
 func TestAPolicyWithPartsAbsent(t *testing.T) {
-	needs(t, "policies")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		must(t, setPolicies(queue, &azqueue.SignedIdentifier{
@@ -75,7 +73,6 @@ func TestAPolicyWithPartsAbsent(t *testing.T) {
 }
 
 func TestPoliciesThatAreNotAllowed(t *testing.T) {
-	needs(t, "policies")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		must(t, setPolicies(queue, identifier("kept", "raup")))

@@ -42,7 +42,6 @@ func settings() *azqueue.SetPropertiesOptions {
 
 // These belong to the account, so one door after the other.
 func TestTheServicesProperties(t *testing.T) {
-	needs(t, "service")
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {
 			service := door.service(t)
@@ -77,7 +76,6 @@ func TestTheServicesProperties(t *testing.T) {
 }
 
 func TestStatistics(t *testing.T) {
-	needs(t, "service")
 	eachDoor(t, func(t *testing.T, door Door) {
 		secondary, err := azqueue.NewServiceClientWithSharedKeyCredential(
 			door.urlAt(port(), "-secondary"), credential(), door.options())

@@ -84,7 +84,6 @@ func deleteQueue(q *azqueue.QueueClient, _ *azqueue.EnqueuedMessage) error {
 }
 
 func TestAQueuesSignature(t *testing.T) {
-	needs(t, "signatures")
 	for _, row := range []struct {
 		letter  string
 		operate operation
@@ -107,7 +106,6 @@ func TestAQueuesSignature(t *testing.T) {
 }
 
 func TestAQueuesSignatureAdministersNothing(t *testing.T) {
-	needs(t, "signatures")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		address := sign(t, queue, sas.QueueSignatureValues{Permissions: "raup"})
@@ -123,7 +121,6 @@ func TestAQueuesSignatureAdministersNothing(t *testing.T) {
 }
 
 func TestWhenWhereAndHowASignatureIsGood(t *testing.T) {
-	needs(t, "signatures")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		try := func(values sas.QueueSignatureValues) error {
@@ -149,7 +146,6 @@ func TestWhenWhereAndHowASignatureIsGood(t *testing.T) {
 }
 
 func TestASignatureUnderAStoredPolicy(t *testing.T) {
-	needs(t, "signatures")
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := door.fresh(t)
 		must(t, setPolicies(queue, identifier("stored", "ra")))
@@ -165,7 +161,6 @@ func TestASignatureUnderAStoredPolicy(t *testing.T) {
 }
 
 func TestAnAccountsSignature(t *testing.T) {
-	needs(t, "signatures")
 	for _, row := range []struct {
 		kind, letter string
 		operate      operation
@@ -196,7 +191,6 @@ func TestAnAccountsSignature(t *testing.T) {
 }
 
 func TestAnAccountsSignatureForTheService(t *testing.T) {
-	needs(t, "signatures")
 	eachDoor(t, func(t *testing.T, door Door) {
 		kinds := sas.AccountResourceTypes{Service: true, Container: true, Object: true}
 		all := sas.AccountPermissions{Read: true, Write: true, Delete: true, List: true, Add: true, Create: true}

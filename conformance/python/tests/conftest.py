@@ -8,18 +8,24 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
-from doors import DOORS, NOT_SERVED, Door, resolve_localhost
+from doors import DOORS, Door, resolve_localhost
+from issuer import Issuer
 from kew import Server
 
-collect_ignore = NOT_SERVED
 resolve_localhost()
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def issuer(tmp_path_factory):
+    """Whose tokens that server takes."""
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, issuer):
     """The server that most scenarios share."""
-    server = Server(tmp_path_factory.mktemp("data")).start()
+    server = Server(tmp_path_factory.mktemp("data"), options=issuer.options).start()
     yield server
     server.close()
 

@@ -1,12 +1,8 @@
 """The ways to the server: by which protocol, and where the address has the account."""
 
-import os
 import socket
 
 from kew import NO_RETRIES, TLS
-
-# What the server does not serve yet: the files of scenarios that wait for it.
-NOT_SERVED = ["test_policies.py", "test_service.py"]
 
 
 class Door:

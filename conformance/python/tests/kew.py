@@ -21,8 +21,9 @@ NO_RETRIES = {"retry_total": 0}
 class Server:
     """A server over one data directory, which can be stopped, killed and started again."""
 
-    def __init__(self, data_dir, listen="127.0.0.1:0"):
+    def __init__(self, data_dir, listen="127.0.0.1:0", options=()):
         self.data_dir = data_dir
+        self.options = options
         self.listen = listen
         self.process = None
         self.facts = {}
@@ -34,6 +35,7 @@ class Server:
         command += ["--queue-listen", self.listen]
         command += ["--tls-cert", str(TLS / "server.pem")]
         command += ["--tls-key", str(TLS / "server.key")]
+        command += self.options
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

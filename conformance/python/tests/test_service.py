@@ -108,11 +108,14 @@ def credential(door):
     return AzureNamedKeyCredential(door.account, door.key)
 
 
-def test_statistics_from_the_secondary_alone(door, service, credential, refused):
-    url = door.url(suffix="-secondary")
-    with QueueServiceClient(url, credential=credential, **door.options) as secondary:
-        # The SDK asks the secondary of what it was given, if that is known.
-        statistics = secondary.get_service_stats()
+def test_statistics_from_the_secondary(door):
+    if not door.host:
+        pytest.skip("the SDK finds a secondary by the name of its host alone")
+    # One that is not under the domain of Azure has to be named.
+    _, _, secondary = door.url(suffix="-secondary").partition("://")
+    options = {"secondary_hostname": secondary, **door.options}
+    with QueueServiceClient.from_connection_string(door.connection_string, **options) as service:
+        statistics = service.get_service_stats()
     replication = statistics["geo_replication"]
     assert replication["status"] == "live"
     assert abs(replication["last_sync_time"] - datetime.now(timezone.utc)) < timedelta(minutes=1)
