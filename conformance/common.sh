@@ -20,10 +20,10 @@ export KEW_TEST_TLS
 rm -rf "$KEW_TEST_TLS"
 "$KEW_BINARY" tls init --dir "$KEW_TEST_TLS" >/dev/null
 
-# Ends the run with status 3, which ./test reports by name, if a program is missing.
+# Ends the run with status 77, which ./test reports by name, if a program is missing.
 need() {
     if ! command -v "$1" >/dev/null; then
         echo "$1 is missing; this suite needs $2" >&2
-        exit 3
+        exit 77
     fi
 }
