@@ -10,7 +10,7 @@ use crate::performative::{Flow, Role};
 const AHEAD_MAX: u32 = 0x7fff_ffff;
 
 /// How far `later` is ahead of `earlier`; 0 if it is behind.
-fn ahead(later: u32, earlier: u32) -> u32 {
+pub(super) fn ahead(later: u32, earlier: u32) -> u32 {
     match later.wrapping_sub(earlier) {
         distance if distance <= AHEAD_MAX => distance,
         _ => 0,
@@ -28,11 +28,16 @@ impl Connection {
         self.link(id).map_or(0, |link| link.unsettled)
     }
 
-    /// Lets so many more deliveries come in on a link, whatever was granted before. Says whether
-    /// the link is attached and receives.
+    /// Lets so many more deliveries come in on a link, whatever was granted before; 2^31 - 1 at
+    /// most. Says whether the link is attached and receives.
     pub fn grant(&mut self, id: LinkId, credit: u32) -> bool {
         match self.attached(id, Role::Receiver) {
-            Some(link) => link.credit = credit,
+            Some(link) => {
+                let credit = credit.min(AHEAD_MAX);
+                let until = link.delivery_count.wrapping_add(credit);
+                link.granted = link.granted.wrapping_add(ahead(until, link.granted));
+                link.credit = credit;
+            }
             None => return false,
         }
         self.write_flow(id, false, None, None);

@@ -62,6 +62,9 @@ pub(crate) struct Link {
     pub(super) is_settled_mode: bool,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
+    /// Up to where deliveries were ever allowed to come in. Credit that was lowered since may have
+    /// been used before the peer knew.
+    pub(super) granted: u32,
     pub(super) is_drain: bool,
     pub(super) early: Option<Early>,
     /// Of a message that comes in, or that the peer takes. 0: no limit.
@@ -80,6 +83,7 @@ impl Link {
             is_settled_mode: attach.snd_settle_mode == SenderSettleMode::Settled,
             delivery_count: attach.initial_delivery_count.unwrap_or(0),
             credit: 0,
+            granted: attach.initial_delivery_count.unwrap_or(0),
             is_drain: false,
             early: None,
             message_size_max: 0,
@@ -305,7 +309,10 @@ impl Connection {
         link.state = LinkState::Attached;
         link.is_settled_mode = attach.snd_settle_mode == SenderSettleMode::Settled;
         match link.role {
-            Role::Receiver => link.delivery_count = attach.initial_delivery_count.unwrap_or(0),
+            Role::Receiver => {
+                link.delivery_count = attach.initial_delivery_count.unwrap_or(0);
+                link.granted = link.delivery_count;
+            }
             Role::Sender => link.message_size_max = attach.max_message_size.unwrap_or(0),
         }
         let attach = Box::new(attach);

@@ -65,6 +65,8 @@ pub struct Connection {
     limits: Limits,
     is_server: bool,
     phase: Phase,
+    /// Frames can no longer be told apart: what comes in is thrown away until the end.
+    is_deaf: bool,
     input: BytesMut,
     output: Output,
     events: VecDeque<Event>,
@@ -98,6 +100,7 @@ impl Connection {
         Self {
             is_server,
             phase: Phase::FirstHeader,
+            is_deaf: false,
             input: BytesMut::new(),
             output: Output::new(),
             events: VecDeque::new(),
@@ -200,7 +203,7 @@ impl Connection {
     /// Takes one header or frame from the input. Says whether there was one.
     fn step(&mut self) -> Result<bool, Fault> {
         match self.phase {
-            Phase::Closed => {
+            _ if self.is_deaf || self.is_closed() => {
                 self.input.clear();
                 Ok(false)
             }
@@ -212,11 +215,12 @@ impl Connection {
                     Phase::Open | Phase::CloseSent => self.config.frame_size_max,
                     _ => self.config.frame_size_max_before_open,
                 };
-                let Some(frame) = take_frame(&mut self.input, size_max)? else {
-                    return Ok(false);
-                };
-                self.on_frame(frame)?;
-                Ok(true)
+                let taken = take_frame(&mut self.input, size_max);
+                self.is_deaf = taken.is_err();
+                match taken? {
+                    Some(frame) => self.on_frame(frame).map(|()| true),
+                    None => Ok(false),
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::flow::ahead;
 use super::link::{LinkState, Partial};
 use super::session::Unsettled;
 use super::{Connection, Delivery, DeliveryId, Direction, Event, Fault, LinkId, SessionId};
@@ -59,6 +60,9 @@ impl Connection {
             Some(begun) => continued(id.session, begun, &transfer)?,
             None => self.first_part(id, &transfer)?,
         };
+        if transfer.aborted || partial.is_settled {
+            self.uncount(id, partial.id);
+        }
         if transfer.aborted {
             return Ok(());
         }
@@ -72,7 +76,8 @@ impl Connection {
         if transfer.more {
             self.keep_part(id, partial, &payload)
         } else {
-            self.deliver(id, partial, payload)
+            self.deliver(id, partial, payload);
+            Ok(())
         }
     }
 
@@ -96,23 +101,29 @@ impl Connection {
         let Some(link) = session.links.get_mut(id.key) else {
             return Err(gone(id.session));
         };
-        let Some(credit) = link.credit.checked_sub(1) else {
+        if link.credit == 0 && ahead(link.granted, link.delivery_count) == 0 {
             let text = "a delivery came in without credit";
             let error = Error::new(condition::TRANSFER_LIMIT_EXCEEDED, text);
             return Err(Fault::Link(id, error));
-        };
+        }
         if unsettled >= unsettled_max && transfer.settled != Some(true) {
             let text = format!("{unsettled_max} unsettled deliveries are allowed in a session");
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             return Err(Fault::Link(id, error));
         }
-        link.credit = credit;
+        link.credit = link.credit.saturating_sub(1);
         link.delivery_count = link.delivery_count.wrapping_add(1);
+        let is_settled = transfer.settled == Some(true);
+        if !is_settled {
+            let delivery = Unsettled { link: id.key, tag };
+            session.incoming.insert(delivery_id, delivery);
+            link.unsettled += 1;
+        }
         Ok(Partial {
             id: delivery_id,
             tag,
             message_format: transfer.message_format.unwrap_or(0),
-            is_settled: transfer.settled == Some(true),
+            is_settled,
             state: transfer.state.clone(),
             payload: BytesMut::new(),
         })
@@ -139,7 +150,7 @@ impl Connection {
         Ok(())
     }
 
-    fn deliver(&mut self, link: LinkId, partial: Partial, last: Bytes) -> Result<(), Fault> {
+    fn deliver(&mut self, link: LinkId, partial: Partial, last: Bytes) {
         let Partial {
             id,
             tag,
@@ -154,18 +165,6 @@ impl Connection {
             payload.extend_from_slice(&last);
             payload.freeze()
         };
-        if !is_settled && let Some(session) = self.session(link.session) {
-            let key = link.key;
-            let delivery = Unsettled { link: key, tag };
-            if session.incoming.insert(id, delivery).is_some() {
-                let text = format!("delivery {id} came in on two links");
-                let error = Error::new(condition::INVALID_FIELD, text);
-                return Err(Fault::Session(link.session, error));
-            }
-            if let Some(link) = session.links.get_mut(key) {
-                link.unsettled += 1;
-            }
-        }
         let delivery = DeliveryId {
             session: link.session,
             direction: Direction::Incoming,
@@ -180,7 +179,18 @@ impl Connection {
             state,
             payload,
         }));
-        Ok(())
+    }
+
+    /// A delivery that the sender settles before it is complete is not counted any more.
+    fn uncount(&mut self, id: LinkId, delivery: u32) {
+        let Some(session) = self.session(id.session) else {
+            return;
+        };
+        if session.incoming.remove(&delivery).is_some()
+            && let Some(link) = session.links.get_mut(id.key)
+        {
+            link.unsettled -= 1;
+        }
     }
 }
 

@@ -86,9 +86,25 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(id.0) else {
             return Ok(());
         };
-        let events = &mut self.events;
-        let mut tell = |delivery: u32, unsettled: Unsettled| {
-            events.push_back(Event::Disposition {
+        let found = if settled {
+            take_range(session.unsettled(role), first, last)
+        } else {
+            in_range(session.unsettled(role), first, last)
+        };
+        for (delivery, own) in found {
+            let Some(link) = session.links.get_mut(own.link) else {
+                continue;
+            };
+            if settled {
+                link.unsettled -= 1;
+            }
+            if let Some(partial) = link.partial.as_mut().filter(|p| p.id == delivery) {
+                // The caller does not know of it yet: it will come with this.
+                partial.is_settled |= settled;
+                partial.state.clone_from(&state);
+                continue;
+            }
+            self.events.push_back(Event::Disposition {
                 delivery: DeliveryId {
                     session: id,
                     direction,
@@ -96,24 +112,12 @@ impl Connection {
                 },
                 link: LinkId {
                     session: id,
-                    key: unsettled.link,
+                    key: own.link,
                 },
-                tag: unsettled.tag,
+                tag: own.tag,
                 is_settled: settled,
                 state: state.clone(),
             });
-        };
-        if !settled {
-            let known = session.unsettled(role);
-            in_range(known, first, last).for_each(|(&delivery, &own)| tell(delivery, own));
-            return Ok(());
-        }
-        let gone = take_range(session.unsettled(role), first, last);
-        for (delivery, own) in gone {
-            if let Some(link) = session.links.get_mut(own.link) {
-                link.unsettled -= 1;
-            }
-            tell(delivery, own);
         }
         Ok(())
     }
@@ -171,17 +175,14 @@ impl Connection {
 }
 
 /// The deliveries from `first` to `last`, whose numbers may begin again in between.
-fn in_range(
-    unsettled: &BTreeMap<u32, Unsettled>,
-    first: u32,
-    last: u32,
-) -> impl Iterator<Item = (&u32, &Unsettled)> {
+fn in_range(unsettled: &BTreeMap<u32, Unsettled>, first: u32, last: u32) -> Vec<(u32, Unsettled)> {
     let (until_end, from_start) = if first <= last {
         (unsettled.range(first..=last), None)
     } else {
         (unsettled.range(first..), Some(unsettled.range(..=last)))
     };
-    until_end.chain(from_start.into_iter().flatten())
+    let found = until_end.chain(from_start.into_iter().flatten());
+    found.map(|(&delivery, &own)| (delivery, own)).collect()
 }
 
 fn take_range(
@@ -189,9 +190,7 @@ fn take_range(
     first: u32,
     last: u32,
 ) -> Vec<(u32, Unsettled)> {
-    let found: Vec<_> = in_range(unsettled, first, last)
-        .map(|(&delivery, &own)| (delivery, own))
-        .collect();
+    let found = in_range(unsettled, first, last);
     for (delivery, _) in &found {
         unsettled.remove(delivery);
     }
