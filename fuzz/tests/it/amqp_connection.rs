@@ -4,7 +4,7 @@ use bytes::Bytes;
 use kew_amqp::codec::Symbol;
 use kew_amqp::frame::{AMQP_HEADER, SASL_HEADER};
 use kew_amqp::performative::{
-    Attach, Begin, DeliveryState, Detach, Disposition, End, Performative, Role, Tag,
+    Attach, DeliveryState, Detach, Disposition, End, Performative, Role, Tag, Transfer,
 };
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{
@@ -39,6 +39,47 @@ struct Caller {
 }
 
 impl Caller {
+    /// A connection with a session and a link each way.
+    fn begin(input: &mut Input<'_>) -> Self {
+        let config = Config {
+            frame_size_max: 1_024,
+            channel_max: 8,
+            handle_max: 8,
+            incoming_window: 16,
+            sasl: Sasl::Server {
+                mechanisms: vec![Symbol::from_static("ANONYMOUS")],
+                is_optional: true,
+            },
+            ..Config::default()
+        };
+        let mut caller = Self {
+            server: Connection::server(config, limits(), Millis(0)),
+            sessions: Vec::new(),
+            links: Vec::new(),
+            deliveries: Vec::new(),
+            is_over: false,
+            now: 0,
+        };
+        let server = &mut caller.server;
+        if input.byte().is_multiple_of(4) {
+            server.feed(&SASL_HEADER, Millis(0));
+            server.feed(SASL_INIT, Millis(0));
+        }
+        server.feed(&AMQP_HEADER, Millis(0));
+        server.feed(&greeting(), Millis(0));
+        server.feed(&begins(1), Millis(0));
+        for (handle, role) in [(0, Role::Receiver), (1, Role::Sender)] {
+            let attach = attach(&handle.to_string(), handle, role);
+            server.feed(&amqp(0, Performative::Attach(attach), b""), Millis(0));
+        }
+        server.feed(
+            &amqp(0, Performative::Flow(flow(Some(0), 9, false)), b""),
+            Millis(0),
+        );
+        caller.poll(input);
+        caller
+    }
+
     fn poll(&mut self, input: &mut Input<'_>) {
         while let Some(event) = self.server.poll_event() {
             assert!(!self.is_over, "{event:?} after the end");
@@ -119,109 +160,112 @@ impl Caller {
     }
 }
 
-/// One of the frames that a peer sends, with numbers from the input.
-fn peers_frame(input: &mut Input<'_>) -> Vec<u8> {
-    let channel = u16::from(input.byte() % 3);
-    let handle = u32::from(input.byte() % 3);
-    let id = u32::from(input.byte() % 32);
-    let flag = input.byte().is_multiple_of(2);
-    let role = if flag { Role::Receiver } else { Role::Sender };
-    let payload = vec![7; input.below(600)];
-    let performative = match input.byte() % 12 {
-        0 => Performative::Begin(Begin {
-            remote_channel: None,
-            next_outgoing_id: 0,
-            incoming_window: id,
-            outgoing_window: 10,
-            handle_max: 10,
-            offered_capabilities: Default::default(),
-            desired_capabilities: Default::default(),
-            properties: None,
-        }),
-        1 | 2 => Performative::Attach(attach(&format!("{handle}"), handle, role)),
-        3 | 4 => Performative::Flow(flow(Some(handle), id, flag)),
-        5 => Performative::Flow(flow(None, 0, false)),
-        6 => {
-            return amqp(
-                channel,
-                Performative::Transfer(transfer(handle, Some(id), flag)),
-                &payload,
-            );
+/// Short inputs go on, each in its own way: a history must be long to get anywhere.
+fn stretched(bytes: &[u8]) -> Vec<u8> {
+    let mix = |hash: u64, byte: u64| (hash ^ byte).wrapping_mul(0x100_0000_01b3).rotate_left(29);
+    let mut hash = bytes
+        .iter()
+        .fold(1, |hash, &byte| mix(hash, u64::from(byte)));
+    let mut stretched = bytes.to_vec();
+    while stretched.len() < INPUT_SIZE_MAX / 2 {
+        hash = mix(hash, 0x9e37);
+        stretched.push(hash.to_le_bytes()[5]);
+    }
+    stretched
+}
+
+/// What a peer keeps in mind to be mostly right.
+#[derive(Default)]
+struct Peer {
+    next_id: u32,
+    is_unfinished: bool,
+}
+
+impl Peer {
+    /// A frame with numbers from the input: seldom one that ends something.
+    fn frame(&mut self, input: &mut Input<'_>) -> Vec<u8> {
+        let channel = u16::from(input.byte() > 253);
+        let role = [Role::Sender, Role::Receiver][usize::from(input.byte() % 2)];
+        let handle = match input.byte() {
+            0 => 2,
+            _ => u32::from(role == Role::Sender),
+        };
+        let number = u32::from(input.byte() % 32);
+        let flag = input.byte().is_multiple_of(2);
+        let performative = match input.byte() {
+            0..=3 => return begins(1),
+            4..=11 => Performative::Attach(attach(&handle.to_string(), handle, role)),
+            12..=15 => Performative::Detach(Detach {
+                handle,
+                closed: flag,
+                error: None,
+            }),
+            16..=19 => Performative::End(End { error: None }),
+            20..=60 => Performative::Flow(flow(Some(0), number, flag)),
+            61..=70 => Performative::Flow(flow(None, 0, false)),
+            71..=120 => Performative::Disposition(Disposition {
+                role,
+                first: number,
+                last: Some(number + handle * 3),
+                settled: flag,
+                state: Some(DeliveryState::ACCEPTED),
+                batchable: false,
+            }),
+            _ => {
+                let payload = vec![7; input.below(900)];
+                let transfer = self.transfer(flag, number == 31);
+                return amqp(channel, Performative::Transfer(transfer), &payload);
+            }
+        };
+        amqp(channel, performative, b"")
+    }
+
+    fn transfer(&mut self, more: bool, aborted: bool) -> Transfer {
+        let id = (!self.is_unfinished).then_some(self.next_id);
+        self.next_id += u32::from(id.is_some());
+        self.is_unfinished = more && !aborted;
+        Transfer {
+            aborted,
+            ..transfer(1, id, more)
         }
-        7 => {
-            return amqp(
-                channel,
-                Performative::Transfer(transfer(handle, None, flag)),
-                &payload,
-            );
-        }
-        8 | 9 => Performative::Disposition(Disposition {
-            role,
-            first: id,
-            last: Some(id.wrapping_add(handle)),
-            settled: flag,
-            state: Some(DeliveryState::ACCEPTED),
-            batchable: false,
-        }),
-        10 => Performative::Detach(Detach {
-            handle,
-            closed: flag,
-            error: None,
-        }),
-        _ => Performative::End(End { error: None }),
-    };
-    amqp(channel, performative, b"")
+    }
 }
 
 /// A peer and a caller do anything. What they can make the connection hold is bounded by its
 /// limits, whatever the peer sends.
-fn check_connection(bytes: &[u8]) {
+///
+/// Says how many deliveries came and went. When a connection has ended, another one begins.
+fn check_connections(bytes: &[u8]) -> usize {
     let mut input = Input::new(bytes);
-    let config = Config {
-        frame_size_max: 1_024,
-        channel_max: 8,
-        handle_max: 8,
-        incoming_window: 16,
-        sasl: Sasl::Server {
-            mechanisms: vec![Symbol::from_static("ANONYMOUS")],
-            is_optional: true,
-        },
-        ..Config::default()
-    };
-    let mut caller = Caller {
-        server: Connection::server(config, limits(), Millis(0)),
-        sessions: Vec::new(),
-        links: Vec::new(),
-        deliveries: Vec::new(),
-        is_over: false,
-        now: 0,
-    };
-    let server = &mut caller.server;
-    if input.byte().is_multiple_of(4) {
-        server.feed(&SASL_HEADER, Millis(0));
-        server.feed(SASL_INIT, Millis(0));
-    }
-    server.feed(&AMQP_HEADER, Millis(0));
-    server.feed(&greeting(), Millis(0));
-    caller.poll(&mut input);
+    let mut deliveries = 0;
     while !input.is_empty() {
-        match input.byte() % 16 {
+        deliveries += check_connection(&mut input);
+    }
+    deliveries
+}
+
+fn check_connection(input: &mut Input<'_>) -> usize {
+    let mut caller = Caller::begin(input);
+    let mut peer = Peer::default();
+    while !input.is_empty() && !caller.is_over {
+        match input.byte() {
             0 => caller.server.feed(input.piece(), Millis(caller.now)),
-            1 => {
-                let mut frame = peers_frame(&mut input);
-                changes(&mut frame, &mut input);
+            1..=4 => {
+                let mut frame = peer.frame(input);
+                changes(&mut frame, input);
                 caller.server.feed(&frame, Millis(caller.now));
             }
-            2..=10 => {
-                let frame = peers_frame(&mut input);
+            5..=150 => {
+                let frame = peer.frame(input);
                 if caller.server.wants_input() {
                     caller.server.feed(&frame, Millis(caller.now));
                 }
             }
-            _ => caller.act(&mut input),
+            _ => caller.act(input),
         }
-        caller.poll(&mut input);
+        caller.poll(input);
     }
+    caller.deliveries.len()
 }
 
 /// What a connection may hold: limits, buffers that double, and what the test itself remembers.
@@ -233,8 +277,14 @@ fn connection() {
         .with_iterations(INPUTS / 2)
         .with_max_len(INPUT_SIZE_MAX)
         .for_each(|bytes: &[u8]| {
-            gauge::within(CONNECTION_MEMORY_MAX_BYTES, || check_connection(bytes));
+            let bytes = stretched(bytes);
+            gauge::within(CONNECTION_MEMORY_MAX_BYTES, || check_connections(&bytes));
         });
+    // It would find nothing if connections broke before anything came over them.
+    let deliveries = (0..100u8)
+        .map(|seed| check_connections(&stretched(&[seed])))
+        .sum::<usize>();
+    assert!(deliveries > 100, "{deliveries} deliveries in 100 histories");
 }
 
 /// Bytes that claim the most: none of it is believed before it is there.
