@@ -2,17 +2,54 @@
 
 use std::fmt;
 
-use crate::codec::{DecodeError, Map, Symbol, Text, composite};
+use bytes::BytesMut;
 
-composite! {
-    /// Why something was refused or ended.
-    pub struct Error = 0x1d "amqp:error:list" {
-        /// What kind of error. See [`condition`].
-        condition: Symbol,
-        /// For a person to read.
-        description: Option<Text>,
-        /// More about it.
-        info: Option<Map>,
+use crate::codec::{
+    Composite, Decode, DecodeError, Encode, ListReader, ListWriter, Map, Reader, Symbol, Text,
+};
+
+/// Why something was refused or ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// What kind of error. See [`condition`].
+    pub condition: Symbol,
+    /// For a person to read.
+    pub description: Option<Text>,
+    /// More about it.
+    pub info: Option<Map>,
+}
+
+impl Composite for Error {
+    const CODE: u64 = 0x1d;
+    const NAME: &'static str = "amqp:error:list";
+
+    fn read_fields(list: &mut ListReader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            condition: list
+                .next_field()?
+                .ok_or(DecodeError::MissingField("condition"))?,
+            description: list.next_field::<Option<Text>>()?.flatten(),
+            info: list.next_field::<Option<Map>>()?.flatten(),
+        })
+    }
+
+    /// Always all three: the Python SDK takes the third without looking whether it is there.
+    fn write_fields(&self, list: &mut ListWriter<'_>) {
+        list.field(&self.condition);
+        list.with(|out| self.description.encode(out));
+        list.with(|out| self.info.encode(out));
+    }
+}
+
+impl Decode for Error {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::read(reader)
+    }
+}
+
+impl Encode for Error {
+    fn encode(&self, out: &mut BytesMut) {
+        self.write(out);
     }
 }
 

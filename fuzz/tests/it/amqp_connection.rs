@@ -70,7 +70,10 @@ impl Caller {
         server.feed(&begins(1), Millis(0));
         for (handle, role) in [(0, Role::Receiver), (1, Role::Sender)] {
             let attach = attach(&handle.to_string(), handle, role);
-            server.feed(&amqp(0, Performative::Attach(attach), b""), Millis(0));
+            server.feed(
+                &amqp(0, Performative::Attach(Box::new(attach)), b""),
+                Millis(0),
+            );
         }
         server.feed(
             &amqp(0, Performative::Flow(flow(Some(0), 9, false)), b""),
@@ -194,7 +197,7 @@ impl Peer {
         let flag = input.byte().is_multiple_of(2);
         let performative = match input.byte() {
             0..=3 => return begins(1),
-            4..=11 => Performative::Attach(attach(&handle.to_string(), handle, role)),
+            4..=11 => Performative::Attach(Box::new(attach(&handle.to_string(), handle, role))),
             12..=15 => Performative::Detach(Detach {
                 handle,
                 closed: flag,
@@ -360,7 +363,11 @@ fn messages_do_arrive() {
     server.feed(&greeting(), Millis(0));
     server.feed(&begins(1), Millis(0));
     server.feed(
-        &amqp(0, Performative::Attach(attach("a", 0, Role::Sender)), b""),
+        &amqp(
+            0,
+            Performative::Attach(Box::new(attach("a", 0, Role::Sender))),
+            b"",
+        ),
         Millis(0),
     );
     let mut delivered = 0;

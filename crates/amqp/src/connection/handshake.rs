@@ -235,7 +235,7 @@ impl Connection {
         self.output.set_frame_size_max(FRAME_SIZE_MAX_MIN);
     }
 
-    pub(super) fn on_open(&mut self, open: Open) -> Result<(), Fault> {
+    pub(super) fn on_open(&mut self, open: Box<Open>) -> Result<(), Fault> {
         if self.is_server {
             self.write_open();
         }
@@ -255,7 +255,7 @@ impl Connection {
             }
             self.timers.peer_gives_up_after(timeout);
         }
-        self.events.push_back(Event::Opened(Box::new(open)));
+        self.events.push_back(Event::Opened(open));
         Ok(())
     }
 

@@ -216,7 +216,11 @@ impl Connection {
         true
     }
 
-    pub(super) fn on_attach(&mut self, session: SessionId, attach: Attach) -> Result<(), Fault> {
+    pub(super) fn on_attach(
+        &mut self,
+        session: SessionId,
+        attach: Box<Attach>,
+    ) -> Result<(), Fault> {
         let (handle, handle_max) = (attach.handle, self.config.handle_max);
         let links_max = self.limits.links_max.saturating_add(REFUSED_MAX);
         let is_flood = self.link_count >= links_max;
@@ -257,7 +261,12 @@ impl Connection {
         self.on_new_link(session, role, attach)
     }
 
-    fn on_new_link(&mut self, session: SessionId, role: Role, attach: Attach) -> Result<(), Fault> {
+    fn on_new_link(
+        &mut self,
+        session: SessionId,
+        role: Role,
+        attach: Box<Attach>,
+    ) -> Result<(), Fault> {
         let is_over = self.link_count >= self.limits.links_max;
         let links_max = self.limits.links_max;
         let Some(own) = self.session(session) else {
@@ -286,13 +295,12 @@ impl Connection {
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             self.refuse(link, &attach, error);
         } else {
-            let attach = Box::new(attach);
             self.events.push_back(Event::Attach { link, attach });
         }
         Ok(())
     }
 
-    fn on_attach_answer(&mut self, id: LinkId, attach: Attach) {
+    fn on_attach_answer(&mut self, id: LinkId, attach: Box<Attach>) {
         let Some(own) = self.session(id.session) else {
             return;
         };
@@ -315,7 +323,6 @@ impl Connection {
             }
             Role::Sender => link.message_size_max = attach.max_message_size.unwrap_or(0),
         }
-        let attach = Box::new(attach);
         self.events.push_back(Event::Attached { link: id, attach });
     }
 

@@ -17,19 +17,15 @@ pub use terminus::{Coordinator, Source, Target, TargetNode};
 
 use crate::codec::{Composite, DecodeError, Reader, descriptor_code};
 
-/// What a frame asks or tells.
+/// What a frame asks or tells. The large ones, which are rare, are boxed.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one lives at a time, and a box would cost every transfer an allocation"
-)]
 pub enum Performative {
     /// Negotiates a connection.
-    Open(Open),
+    Open(Box<Open>),
     /// Begins a session.
     Begin(Begin),
     /// Attaches a link.
-    Attach(Attach),
+    Attach(Box<Attach>),
     /// Updates windows and credit.
     Flow(Flow),
     /// Carries a message, or a part of one.
@@ -75,9 +71,9 @@ impl Performative {
     fn of(code: u64, mut reader: Reader<'_>) -> Result<(Self, Bytes), DecodeError> {
         let read = &mut reader;
         let performative = match code {
-            Open::CODE => Self::Open(Open::read_list(read)?),
+            Open::CODE => Self::Open(Box::new(Open::read_list(read)?)),
             Begin::CODE => Self::Begin(Begin::read_list(read)?),
-            Attach::CODE => Self::Attach(Attach::read_list(read)?),
+            Attach::CODE => Self::Attach(Box::new(Attach::read_list(read)?)),
             Flow::CODE => Self::Flow(Flow::read_list(read)?),
             Transfer::CODE => Self::Transfer(Transfer::read_list(read)?),
             Disposition::CODE => Self::Disposition(Disposition::read_list(read)?),

@@ -1,7 +1,7 @@
 //! What two ends do together.
 
-use bytes::Bytes;
-use kew_amqp::codec::{Map, Symbol};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Encode, Map, Symbol};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{
     Attach, Coordinator, DeliveryState, Modified, Outcome, Rejected, Role, SenderSettleMode, Tag,
@@ -717,4 +717,12 @@ fn without_sasl_a_client_that_wants_it_is_told() {
     );
     pair.run();
     assert!(pair.at(End::Client).is_closed() && pair.at(End::Server).is_closed());
+}
+
+#[test]
+fn an_error_has_all_its_fields() {
+    let mut out = BytesMut::new();
+    Error::new("amqp:not-found", "x").encode(&mut out);
+    let digits = "00 53 1d c0 15 03 a3 0e 616d71703a6e6f742d666f756e64 a1 01 78 40";
+    assert_eq!(out.freeze(), crate::hex(digits));
 }

@@ -290,9 +290,9 @@ fn performative() -> impl Strategy<Value = Performative> {
         error: of(error())
     });
     prop_oneof![
-        open.prop_map(Performative::Open),
+        open.prop_map(|open| Performative::Open(Box::new(open))),
         begin.prop_map(Performative::Begin),
-        attach.prop_map(Performative::Attach),
+        attach.prop_map(|attach| Performative::Attach(Box::new(attach))),
         flow.prop_map(Performative::Flow),
         transfer.prop_map(Performative::Transfer),
         disposition.prop_map(Performative::Disposition),

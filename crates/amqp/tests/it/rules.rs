@@ -45,7 +45,7 @@ impl Peer {
         peer.server.feed(&AMQP_HEADER, Millis(0));
         assert_eq!(peer.server.poll_event(), None);
         assert_eq!(peer.server.take_output(Millis(0))[..], AMQP_HEADER);
-        peer.tell(0, Performative::Open(open()));
+        peer.tell(0, Performative::Open(Box::new(open())));
         peer.tell(3, Performative::Begin(begin()));
         assert!(matches!(
             peer.frames[..],
@@ -92,7 +92,7 @@ impl Peer {
             handle,
             ..attach(&format!("link {handle}"), role)
         };
-        self.tell(3, Performative::Attach(asked.clone()));
+        self.tell(3, Performative::Attach(Box::new(asked.clone())));
         let Some(Event::Attach { link, .. }) = self.events.pop() else {
             panic!("an attach was told");
         };
@@ -325,10 +325,10 @@ fn order_and_numbers_of_the_connection() {
         })
     };
     let attach_as = |handle| {
-        Performative::Attach(Attach {
+        Performative::Attach(Box::new(Attach {
             handle,
             ..attach("x", Role::Sender)
-        })
+        }))
     };
     let rows = [
         (
@@ -364,7 +364,7 @@ fn order_and_numbers_of_the_connection() {
         (
             "second open",
             0,
-            Performative::Open(open()),
+            Performative::Open(Box::new(open())),
             condition::NOT_ALLOWED,
         ),
         (
@@ -405,10 +405,10 @@ fn order_and_numbers_of_the_connection() {
         let max_frame_size = size;
         peer.tell(
             0,
-            Performative::Open(Open {
+            Performative::Open(Box::new(Open {
                 max_frame_size,
                 ..open()
-            }),
+            })),
         );
         assert_eq!(peer.server.is_open(), is_open, "{size}");
     }
@@ -423,10 +423,10 @@ fn rules_of_a_session_end_the_session() {
             error: None,
         })
     };
-    let again = Performative::Attach(Attach {
+    let again = Performative::Attach(Box::new(Attach {
         handle: 5,
         ..attach("another", Role::Sender)
-    });
+    }));
     let untagged = Transfer {
         delivery_tag: None,
         ..transfer(0)
@@ -736,7 +736,7 @@ fn credit_with_the_attach_counts_after_the_answer() {
         handle: 1,
         ..attach("out", Role::Receiver)
     };
-    peer.tell(3, Performative::Attach(asked.clone()));
+    peer.tell(3, Performative::Attach(Box::new(asked.clone())));
     let credit = Flow {
         link_credit: Some(10),
         ..flow(Some(1))
@@ -851,7 +851,7 @@ fn a_link_of_the_same_name_takes_over() {
         handle: 6,
         ..attach("link 5", Role::Sender)
     };
-    peer.tell(3, Performative::Attach(asked));
+    peer.tell(3, Performative::Attach(Box::new(asked)));
     assert_eq!(peer.ended(), ("link", condition::STOLEN));
     let [
         Event::Detached { link, .. },
@@ -874,7 +874,7 @@ fn unsettled_deliveries_of_a_former_link_are_not_known() {
         })),
         ..attach("again", Role::Sender)
     };
-    peer.tell(3, Performative::Attach(asked.clone()));
+    peer.tell(3, Performative::Attach(Box::new(asked.clone())));
     let Some(Event::Attach { link, .. }) = peer.events.pop() else {
         panic!("an attach was told");
     };
@@ -895,14 +895,14 @@ fn any_split_of_the_bytes_says_the_same() {
             out.extend_from_slice(payload);
         });
     };
-    frame(0, Performative::Open(open()), b"");
+    frame(0, Performative::Open(Box::new(open())), b"");
     frame(1, Performative::Begin(begin()), b"");
     frame(
         1,
-        Performative::Attach(Attach {
+        Performative::Attach(Box::new(Attach {
             handle: 5,
             ..attach("in", Role::Sender)
-        }),
+        })),
         b"",
     );
     frame(
