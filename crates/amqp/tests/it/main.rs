@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod codec;
-mod connection;
+mod handshake;
 mod limits;
+mod links;
 mod message;
+mod messages;
 mod pair;
 mod random;
 mod roundtrip;

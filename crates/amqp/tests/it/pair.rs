@@ -7,8 +7,8 @@ use kew_amqp::performative::{
 };
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{
-    Config, Connection, DeliveryId, Event, Limits, LinkId, Millis, Outgoing, Sasl, SendRefusal,
-    SessionId,
+    Config, Connection, Delivery, DeliveryId, Event, Limits, LinkId, Millis, Outgoing, Sasl,
+    SendRefusal, SessionId,
 };
 
 /// Which end.
@@ -185,4 +185,34 @@ pub(crate) fn sasl_client(mechanism: &'static str) -> Sasl {
         mechanism: Symbol::from_static(mechanism),
         initial_response: Some(Bytes::from_static(b"\0rule\0key")),
     }
+}
+
+pub(crate) fn open() -> Pair {
+    Pair::open(small(), Limits::default())
+}
+
+/// A link on which the server sends, with so much credit.
+pub(crate) fn from_server(pair: &mut Pair, credit: u32) -> (LinkId, LinkId) {
+    let session = pair.session();
+    let (to, from) = pair.link(session, attach("out", Role::Receiver));
+    assert!(pair.at(End::Client).grant(to, credit));
+    pair.settle_down();
+    (to, from)
+}
+
+/// A link on which the client sends, with so much credit.
+pub(crate) fn to_server(pair: &mut Pair, credit: u32) -> (LinkId, LinkId) {
+    let session = pair.session();
+    let (from, to) = pair.link(session, attach("in", Role::Sender));
+    assert!(pair.at(End::Server).grant(to, credit));
+    pair.settle_down();
+    (from, to)
+}
+
+pub(crate) fn deliveries(events: Vec<Event>) -> Vec<Delivery> {
+    let found = events.into_iter().filter_map(|event| match event {
+        Event::Delivery(delivery) => Some(delivery),
+        _ => None,
+    });
+    found.collect()
 }
