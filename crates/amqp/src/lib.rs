@@ -30,7 +30,8 @@
 //!             _ => {}
 //!         }
 //!     }
-//!     write(connection.take_output(now));
+//!     let output = connection.take_output(now);
+//!     if !output.is_empty() { write(output); continue }
 //!     if connection.is_closed() { break }
 //!     select! {
 //!         bytes = read(), if connection.wants_input() => connection.feed(&bytes, now),

@@ -152,11 +152,7 @@ impl Connection {
     /// The next thing that happened, if any did.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
-            if self.output.is_oversized {
-                self.output.is_oversized = false;
-                let text = "a frame that has to be sent is above the peer's maximum";
-                self.fail(Error::new(condition::FRAME_SIZE_TOO_SMALL, text));
-            }
+            self.fail_if_oversized();
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
@@ -170,7 +166,11 @@ impl Connection {
 
     /// What is to be sent. Empty if there is nothing.
     pub fn take_output(&mut self, now: Millis) -> Bytes {
-        let bytes = self.output.take();
+        let mut bytes = self.output.take();
+        if self.fail_if_oversized() {
+            let close = self.output.take();
+            bytes = [bytes, close].concat().into();
+        }
         if self.phase == Phase::CloseSent {
             self.timers.closing(now);
         }
@@ -194,6 +194,16 @@ impl Connection {
     /// Whether the peer has opened and nobody has closed.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
+    }
+
+    /// Something had to be said that the peer cannot take.
+    fn fail_if_oversized(&mut self) -> bool {
+        let is_oversized = std::mem::take(&mut self.output.is_oversized);
+        if is_oversized {
+            let text = "a frame that has to be sent is above the peer's maximum";
+            self.fail(Error::new(condition::FRAME_SIZE_TOO_SMALL, text));
+        }
+        is_oversized
     }
 
     fn is_choked(&self) -> bool {

@@ -3,10 +3,13 @@
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::Encode;
 use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits, Millis, Sasl};
 
-use crate::pair::{End, Pair, from_server, open, sasl_client, sasl_server, small};
+use crate::pair::{
+    End, Pair, deliveries, from_server, open, sasl_client, sasl_server, send, small, to_server,
+};
 
 #[test]
 fn mechanisms_are_decided_by_the_caller() {
@@ -159,6 +162,26 @@ fn a_frame_that_the_peer_cannot_take_closes() {
         panic!("{events:?}");
     };
     assert_eq!(error.condition, condition::FRAME_SIZE_TOO_SMALL);
+}
+
+#[test]
+fn a_verdict_that_the_peer_cannot_take_closes_at_once() {
+    let mut pair = open();
+    let (from, _) = to_server(&mut pair, 1);
+    send(pair.at(End::Client), from, 1, b"x").unwrap();
+    pair.run();
+    let arrived = deliveries(pair.take(End::Server));
+    let error = Error::new(condition::INTERNAL_ERROR, "x".repeat(600));
+    let server = pair.at(End::Server);
+    assert!(server.settle(arrived[0].delivery, Some(DeliveryState::rejected(error))));
+    let goodbye = server.take_output(Millis(0));
+    pair.at(End::Client).feed(&goodbye, Millis(0));
+    pair.run();
+    let events = pair.take(End::Client);
+    assert!(
+        matches!(events[..], [Event::Closed { by: By::Peer, .. }]),
+        "{events:?}"
+    );
 }
 
 #[test]
