@@ -76,7 +76,8 @@ pub(crate) struct Link {
 impl Link {
     fn new(attach: &Attach, role: Role, state: LinkState) -> Self {
         Self {
-            name: attach.name.clone(),
+            // Not the whole frame that it came in.
+            name: attach.name.as_str().into(),
             role,
             state,
             remote_handle: None,
@@ -124,7 +125,9 @@ impl Connection {
             return None;
         }
         let mut link = Link::new(&attach, attach.role, LinkState::AttachSent);
-        link.message_size_max = message_size_max;
+        if attach.role == Role::Receiver {
+            link.message_size_max = message_size_max;
+        }
         let key = own.links.insert(link);
         if key.index > own.remote_handle_max {
             own.links.remove(key);
@@ -137,11 +140,8 @@ impl Connection {
         Some(LinkId { session, key })
     }
 
-    /// What a receiver of ours takes; it says so.
+    /// What we take over a link, which is always said: SDKs look at it, also where we send.
     fn message_size_max(&self, attach: &mut Attach) -> u64 {
-        if attach.role == Role::Sender {
-            return 0;
-        }
         let own = attach.max_message_size.filter(|&size| size > 0);
         let size = own.unwrap_or(self.limits.message_size_max);
         attach.max_message_size = Some(size);
@@ -287,7 +287,9 @@ impl Connection {
             ));
         }
         own.handles.insert(attach.handle, key);
-        own.names.insert((role, attach.name.clone()), key);
+        if let Some(link) = own.links.get(key) {
+            own.names.insert((role, link.name.clone()), key);
+        }
         self.link_count += 1;
         let link = LinkId { session, key };
         if is_over {

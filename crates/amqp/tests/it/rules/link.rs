@@ -219,6 +219,7 @@ fn credit_with_the_attach_counts_after_the_answer() {
         Some(0),
         "Python closes a link without it"
     );
+    assert_eq!(answer.max_message_size, Some(1 << 20));
 }
 
 #[test]
