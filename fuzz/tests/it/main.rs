@@ -1,9 +1,11 @@
-//! One harness for every parser of bytes from a disk.
+//! One harness for every parser of bytes from a disk, and for AMQP.
 //!
 //! Each is an ordinary test: it runs its corpus and a bounded number of random inputs. The same
 //! harness runs under a coverage-guided fuzzer: see `docs/reliability.md`. None may panic, and
 //! none may hold more memory than its input explains.
 
+mod amqp;
+mod amqp_connection;
 mod configuration;
 mod directory;
 mod engine;

@@ -240,7 +240,7 @@ fn the_public_key_stays_on_loopback() {
             command.args(more);
         })
     };
-    let server = serve(&["--queue-listen", "0.0.0.0:0"]);
+    let server = serve(&["--queue-listen", "0.0.0.0:0", "--allow-plain-http"]);
     assert!(server.facts("KEW_QUEUE_CONNECTION_STRING").is_empty());
     let at = |server: &Server| ([127, 0, 0, 1], server.addresses()[0].port()).into();
     let missing = (404, "ResourceNotFound".to_owned());
@@ -255,7 +255,12 @@ fn the_public_key_stays_on_loopback() {
     let log = server.terminate().log;
     assert!(log.contains("no account can be reached"), "{log}");
 
-    let allowed = serve(&["--queue-listen", "0.0.0.0:0", "--allow-public-key"]);
+    let allowed = serve(&[
+        "--queue-listen",
+        "0.0.0.0:0",
+        "--allow-plain-http",
+        "--allow-public-key",
+    ]);
     let status_at = |server: &Server| {
         let mut public = Client::new(Endpoint::development(at(server)).into());
         block_on(async { status(public.list_queues("", "", 1).await) })

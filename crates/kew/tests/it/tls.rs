@@ -17,6 +17,9 @@ use rustls::{
 
 use crate::server::{PATIENCE, Server, run};
 
+/// What is logged of a key that belongs to another certificate.
+const REFUSED_PAIR: &str = "is not that of the first certificate";
+
 const REQUEST: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: kew\r\n\r\n";
 
 type Secure = StreamOwned<ClientConnection, TcpStream>;

@@ -1,0 +1,215 @@
+"""What qpid-proton and the engine of kew-amqp do together, over a socket."""
+
+import sys
+import time
+import traceback
+
+from proton import ConnectionException, Message, Timeout
+from proton import symbol, timestamp, ulong
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+from proton.utils import BlockingConnection, LinkDetached
+
+PORT = int(sys.argv[1])
+URL = f"amqp://127.0.0.1:{PORT}"
+
+
+def connect(**options):
+    options.setdefault("allowed_mechs", "ANONYMOUS")
+    return BlockingConnection(URL, timeout=20, **options)
+
+
+def a_hundred_messages_in_many_frames_each():
+    connection = connect()
+    sender = connection.create_sender("large")
+    bodies = [bytes([number]) * (100 + number * 700) for number in range(100)]
+    for number, body in enumerate(bodies):
+        sender.send(Message(id=number, body=body, subject="s"))
+    receiver = connection.create_receiver("large", credit=10)
+    for number, body in enumerate(bodies):
+        message = receiver.receive()
+        assert message.id == number, (message.id, number)
+        assert bytes(message.body) == body, number
+        assert len(receiver.fetcher.unsettled[-1].tag) == 16
+        assert message.delivery_count == 0
+        receiver.accept()
+    nothing_is_left(receiver)
+    connection.close()
+
+
+def every_part_of_a_message_survives():
+    sent = Message(
+        id=ulong(7), correlation_id="c", subject="label", address="to", reply_to="back",
+        content_type=symbol("text/plain"), group_id="g", group_sequence=3, user_id=b"u",
+        properties={"int": 1, "text": "ü", "list": None, "time": timestamp(5)},
+        annotations={symbol("x-opt-partition-key"): "p"}, body={"k": [1, 2.5, None]},
+        ttl=60.0, priority=7, durable=True)
+    connection = connect()
+    connection.create_sender("parts").send(sent)
+    receiver = connection.create_receiver("parts")
+    got = receiver.receive()
+    receiver.accept()
+    for field in ("id", "correlation_id", "subject", "address", "reply_to", "content_type",
+                  "group_id", "group_sequence", "user_id", "properties", "body", "ttl",
+                  "priority", "durable"):
+        assert getattr(got, field) == getattr(sent, field), field
+    assert got.annotations[symbol("x-opt-sequence-number")] > 0
+    connection.close()
+
+
+def outcomes_do_what_they_say():
+    connection = connect()
+    connection.create_sender("outcomes").send(Message(body="x"))
+    receiver = connection.create_receiver("outcomes", credit=1)
+    assert receiver.receive().delivery_count == 0
+    receiver.release(delivered=False)
+    assert receiver.receive().delivery_count == 0
+    receiver.release(delivered=True)
+    assert receiver.receive().delivery_count == 1
+    receiver.reject()
+    nothing_is_left(receiver)
+    connection.close()
+
+
+def a_missing_queue_is_refused():
+    connection = connect()
+    for create in (connection.create_sender, connection.create_receiver):
+        try:
+            create("missing")
+        except LinkDetached as refused:
+            assert refused.condition == "amqp:not-found", refused.condition
+        else:
+            raise AssertionError("it was attached")
+    connection.create_sender("there").send(Message(body="still works"))
+    connection.close()
+
+
+def a_message_that_is_too_large_detaches():
+    connection = connect()
+    sender = connection.create_sender("size")
+    sender.send(Message(body=b"x" * 1_000_000))
+    try:
+        sender.send(Message(body=b"x" * 1_100_000))
+    except LinkDetached as refused:
+        assert refused.condition == "amqp:link:message-size-exceeded", refused.condition
+    else:
+        raise AssertionError("it was taken")
+    connection.close()
+
+
+def mechanisms():
+    connect(allowed_mechs="PLAIN", user="user", password="secret",
+            allow_insecure_mechs=True).close()
+    try:
+        connect(allowed_mechs="PLAIN", user="user", password="wrong", allow_insecure_mechs=True)
+    except ConnectionException:
+        pass
+    else:
+        raise AssertionError("a wrong password was taken")
+
+
+def heartbeats_keep_a_connection():
+    connection = connect(heartbeat=1)
+    receiver = connection.create_receiver("idle")
+    try:
+        receiver.receive(timeout=4)
+    except Timeout:
+        pass
+    connection.create_sender("idle").send(Message(body="alive"))
+    assert receiver.receive().body == "alive"
+    receiver.accept()
+    connection.close()
+
+
+class Drain(MessagingHandler):
+    """Drains a queue with fewer messages than credit."""
+
+    def __init__(self, wanted):
+        super().__init__(prefetch=0, auto_accept=True)
+        self.wanted, self.got, self.drained = wanted, 0, False
+
+    def on_start(self, event):
+        self.connection = event.container.connect(URL, allowed_mechs="ANONYMOUS", reconnect=False)
+        self.receiver = event.container.create_receiver(self.connection, "drain")
+        self.timer = event.container.schedule(20, self)
+
+    def on_link_opened(self, event):
+        event.receiver.drain(50)
+
+    def on_message(self, event):
+        self.got += 1
+        self.check()
+
+    def on_link_flow(self, event):
+        self.check()
+
+    def check(self):
+        if self.got == self.wanted and self.receiver.credit == 0 and not self.drained:
+            self.drained = True
+            self.timer.cancel()
+            self.connection.close()
+
+    def on_timer_task(self, event):
+        self.connection.close()
+
+
+def drain():
+    for wanted in (0, 1, 7):
+        connection = connect()
+        sender = connection.create_sender("drain")
+        for _ in range(wanted):
+            sender.send(Message(body="x"))
+        connection.close()
+        handler = Drain(wanted)
+        Container(handler).run()
+        assert handler.drained, (wanted, handler.got, handler.receiver.credit)
+
+
+def many_sessions_and_links():
+    connection = connect()
+    senders = [connection.create_sender(f"many-{number}") for number in range(200)]
+    for sender in senders:
+        sender.send(Message(body="x"))
+    for sender in senders[::2]:
+        sender.close()
+    for number in range(200):
+        receiver = connection.create_receiver(f"many-{number}")
+        receiver.receive()
+        receiver.accept()
+        receiver.close()
+    connection.close()
+
+
+def nothing_is_left(receiver):
+    try:
+        receiver.receive(timeout=0.3)
+    except Timeout:
+        return
+    raise AssertionError("something was left")
+
+
+SCENARIOS = [
+    a_hundred_messages_in_many_frames_each,
+    every_part_of_a_message_survives,
+    outcomes_do_what_they_say,
+    a_missing_queue_is_refused,
+    a_message_that_is_too_large_detaches,
+    mechanisms,
+    heartbeats_keep_a_connection,
+    drain,
+    many_sessions_and_links,
+]
+
+failed = 0
+for scenario in SCENARIOS:
+    began = time.monotonic()
+    try:
+        scenario()
+        result = "ok"
+    except Exception:
+        traceback.print_exc()
+        result = "FAILED"
+        failed += 1
+    print(f"{scenario.__name__}: {result}, {time.monotonic() - began:.1f} s", flush=True)
+print(f"{len(SCENARIOS) - failed} passed, {failed} failed")
+sys.exit(failed > 0)

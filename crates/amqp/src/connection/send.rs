@@ -1,0 +1,191 @@
+//! Messages that go out (AMQP 1.0, 2.6.12 to 2.6.14).
+
+use bytes::Bytes;
+
+use super::link::{LinkState, Sending};
+use super::session::{Unsettled, channel_of};
+use super::{Connection, DeliveryId, Direction, Event, LinkId, SendRefusal, SessionId};
+use crate::performative::{DeliveryState, Role, Tag, Transfer};
+
+/// What goes with a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outgoing {
+    /// Its tag.
+    pub tag: Tag,
+    /// The format of the payload.
+    pub message_format: u32,
+    /// Whether no answer is wanted. On a link whose senders settle all, it never is.
+    pub is_settled: bool,
+    /// The state: that of a transaction.
+    pub state: Option<DeliveryState>,
+}
+
+impl Connection {
+    /// Whether a message can be sent on a link now.
+    pub fn can_send(&self, id: LinkId) -> bool {
+        self.check_send(id, 0).is_ok()
+    }
+
+    /// Sends a message, of two parts: a new head, and what is stored. In several frames, if it has
+    /// to; of these, what finds no room goes out later.
+    ///
+    /// The message has a name until it is settled.
+    pub fn send(
+        &mut self,
+        id: LinkId,
+        message: Outgoing,
+        payload: [Bytes; 2],
+    ) -> Result<DeliveryId, SendRefusal> {
+        let size = payload.iter().map(|part| part.len() as u64).sum();
+        if let Err(refusal) = self.check_send(id, size) {
+            if refusal == SendRefusal::Blocked {
+                self.await_room(id.session);
+            }
+            return Err(refusal);
+        }
+        let Some(session) = self.sessions.get_mut(id.session.0) else {
+            return Err(SendRefusal::NoLink);
+        };
+        let Some(link) = session.links.get_mut(id.key) else {
+            return Err(SendRefusal::NoLink);
+        };
+        let delivery_id = session.next_delivery_id;
+        session.next_delivery_id = delivery_id.wrapping_add(1);
+        link.credit -= 1;
+        link.delivery_count = link.delivery_count.wrapping_add(1);
+        let is_settled = message.is_settled || link.is_settled_mode;
+        let tag = message.tag;
+        if !is_settled {
+            link.unsettled += 1;
+            let delivery = Unsettled { link: id.key, tag };
+            session.outgoing.insert(delivery_id, delivery);
+        }
+        session.sending = Some(Sending {
+            link: id.key,
+            transfer: Transfer {
+                handle: id.key.index,
+                delivery_id: Some(delivery_id),
+                delivery_tag: Some(tag),
+                message_format: Some(message.message_format),
+                settled: Some(is_settled),
+                more: false,
+                rcv_settle_mode: None,
+                state: message.state,
+                resume: false,
+                aborted: false,
+                batchable: false,
+            },
+            payload,
+        });
+        self.pump(id.session);
+        Ok(DeliveryId {
+            session: id.session,
+            direction: Direction::Outgoing,
+            id: delivery_id,
+        })
+    }
+
+    fn check_send(&self, id: LinkId, size: u64) -> Result<(), SendRefusal> {
+        let session = self.sessions.get(id.session.0).ok_or(SendRefusal::NoLink)?;
+        let link = session.links.get(id.key).ok_or(SendRefusal::NoLink)?;
+        if link.state != LinkState::Attached || link.role != Role::Sender {
+            return Err(SendRefusal::NoLink);
+        }
+        if link.credit == 0 {
+            return Err(SendRefusal::NoCredit);
+        }
+        let limit = link.message_size_max;
+        if limit > 0 && size > limit {
+            return Err(SendRefusal::TooLarge { size, limit });
+        }
+        if session.outgoing.len() >= self.limits.unsettled_max {
+            return Err(SendRefusal::Unsettled(self.limits.unsettled_max));
+        }
+        if session.sending.is_some() || session.outgoing_window == 0 || self.is_full() {
+            return Err(SendRefusal::Blocked);
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.output.len() >= self.limits.output_size_max
+    }
+
+    fn await_room(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id) {
+            session.is_awaited = true;
+            self.block(id);
+        }
+    }
+
+    fn block(&mut self, id: SessionId) {
+        if !self.blocked.contains(&id) {
+            self.blocked.push(id);
+        }
+    }
+
+    /// Sends what there is room for of the message that is on its way.
+    fn pump(&mut self, id: SessionId) {
+        loop {
+            let is_full = self.is_full();
+            let Some(session) = self.sessions.get_mut(id.0) else {
+                return;
+            };
+            let Some(sending) = &mut session.sending else {
+                return;
+            };
+            if is_full || session.outgoing_window == 0 {
+                self.block(id);
+                return;
+            }
+            session.outgoing_window -= 1;
+            session.next_outgoing_id = session.next_outgoing_id.wrapping_add(1);
+            let transfer = &mut sending.transfer;
+            let payload = &mut sending.payload;
+            if self.output.transfer(channel_of(id), transfer, payload) {
+                session.sending = None;
+                return;
+            }
+            if self.output.is_oversized {
+                return;
+            }
+            // The others of a delivery say nothing that the first has said.
+            *transfer = Transfer {
+                delivery_id: None,
+                delivery_tag: None,
+                message_format: None,
+                settled: None,
+                state: None,
+                ..transfer.clone()
+            };
+        }
+    }
+
+    /// Goes on after the window has opened, and tells a caller who was refused.
+    pub(super) fn resume(&mut self, id: SessionId) {
+        self.pump(id);
+        let is_full = self.is_full();
+        let Some(session) = self.session(id) else {
+            return;
+        };
+        let has_room = session.sending.is_none() && session.outgoing_window > 0 && !is_full;
+        if has_room && session.is_awaited {
+            session.is_awaited = false;
+            self.events.push_back(Event::Writable { session: id });
+        }
+    }
+
+    /// Goes on after output was taken.
+    pub(super) fn unblock(&mut self) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut self.blocked) {
+            self.resume(id);
+            let still = self.session(id);
+            if still.is_some_and(|session| session.sending.is_some() || session.is_awaited) {
+                self.block(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Messages: their sections are found once and stay as they came (AMQP 1.0, 3.2).
+//!
+//! Nothing is decoded to be encoded again. A broker keeps the bytes of a message, and on delivery
+//! writes a new header and new annotations before what is left: [`Message::bare`] and the footer,
+//! byte for byte.
+
+mod batch;
+mod section;
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+pub use batch::{BATCH_FORMAT, batch_messages, write_batch};
+pub use section::{Header, MessageId, Properties, write_data};
+
+use crate::codec::{
+    Composite, Decode, DecodeError, Encode, Map, Raw, Reader, descriptor_code, write_described,
+};
+
+const HEADER: u64 = 0x70;
+const DELIVERY_ANNOTATIONS: u64 = 0x71;
+const MESSAGE_ANNOTATIONS: u64 = 0x72;
+const PROPERTIES: u64 = 0x73;
+const APPLICATION_PROPERTIES: u64 = 0x74;
+const DATA: u64 = 0x75;
+const AMQP_SEQUENCE: u64 = 0x76;
+const AMQP_VALUE: u64 = 0x77;
+const FOOTER: u64 = 0x78;
+
+const NAMES: &[(u64, &str)] = &[
+    (HEADER, "amqp:header:list"),
+    (DELIVERY_ANNOTATIONS, "amqp:delivery-annotations:map"),
+    (MESSAGE_ANNOTATIONS, "amqp:message-annotations:map"),
+    (PROPERTIES, "amqp:properties:list"),
+    (APPLICATION_PROPERTIES, "amqp:application-properties:map"),
+    (DATA, "amqp:data:binary"),
+    (AMQP_SEQUENCE, "amqp:amqp-sequence:list"),
+    (AMQP_VALUE, "amqp:amqp-value:*"),
+    (FOOTER, "amqp:footer:map"),
+];
+
+/// Of what sections a body is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// There is none.
+    Empty,
+    /// Bytes, in one section or more.
+    Data,
+    /// Lists, in one section or more.
+    Sequence,
+    /// One value.
+    Value,
+}
+
+/// A message, whose sections were found and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    bytes: Bytes,
+    header: Option<Range<usize>>,
+    delivery_annotations: Option<Range<usize>>,
+    message_annotations: Option<Range<usize>>,
+    properties: Option<Range<usize>>,
+    application_properties: Option<Range<usize>>,
+    body: Range<usize>,
+    kind: BodyKind,
+    footer: Option<Range<usize>>,
+    /// Where the bare message begins.
+    bare: usize,
+}
+
+impl Message {
+    /// Finds the sections.
+    ///
+    /// They come in their fixed order, each once; only data and sequences may be repeated. Their
+    /// descriptors are matched exactly, and all of each section is checked.
+    pub fn scan(bytes: Bytes) -> Result<Self, DecodeError> {
+        let mut message = Self {
+            bytes: Bytes::new(),
+            header: None,
+            delivery_annotations: None,
+            message_annotations: None,
+            properties: None,
+            application_properties: None,
+            body: 0..0,
+            kind: BodyKind::Empty,
+            footer: None,
+            bare: bytes.len(),
+        };
+        let mut last = 0;
+        let mut reader = Reader::new(&bytes);
+        while !reader.is_empty() {
+            let begin = reader.position();
+            let section = descriptor_code(&reader.descriptor()?, NAMES)?;
+            let repeats = section == last && matches!(section, DATA | AMQP_SEQUENCE);
+            let is_second_body = (DATA..=AMQP_VALUE).contains(&section) && last >= DATA;
+            if !repeats && (section <= last || is_second_body) {
+                return Err(DecodeError::SectionOrder(section));
+            }
+            last = section;
+            let value = reader.position();
+            section::check(section, &mut reader)?;
+            message.found(section, begin, value..reader.position());
+        }
+        message.bytes = bytes;
+        Ok(message)
+    }
+
+    fn found(&mut self, section: u64, begin: usize, value: Range<usize>) {
+        if section >= PROPERTIES {
+            self.bare = self.bare.min(begin);
+        }
+        match section {
+            HEADER => self.header = Some(value),
+            DELIVERY_ANNOTATIONS => self.delivery_annotations = Some(value),
+            MESSAGE_ANNOTATIONS => self.message_annotations = Some(value),
+            PROPERTIES => self.properties = Some(value),
+            APPLICATION_PROPERTIES => self.application_properties = Some(value),
+            FOOTER => self.footer = Some(begin..value.end),
+            body => {
+                self.kind = match body {
+                    DATA => BodyKind::Data,
+                    AMQP_SEQUENCE => BodyKind::Sequence,
+                    _ => BodyKind::Value,
+                };
+                if self.body.is_empty() {
+                    self.body.start = begin;
+                }
+                self.body.end = value.end;
+            }
+        }
+    }
+
+    /// The header, with the specification's defaults if there is none.
+    pub fn header(&self) -> Result<Header, DecodeError> {
+        match &self.header {
+            Some(at) => Header::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            None => Ok(Header::default()),
+        }
+    }
+
+    /// The delivery annotations.
+    pub fn delivery_annotations(&self) -> Map {
+        self.map(self.delivery_annotations.as_ref())
+    }
+
+    /// The message annotations.
+    pub fn message_annotations(&self) -> Map {
+        self.map(self.message_annotations.as_ref())
+    }
+
+    /// The properties, all null if there are none.
+    pub fn properties(&self) -> Result<Properties, DecodeError> {
+        match &self.properties {
+            Some(at) => Properties::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            None => Ok(Properties::default()),
+        }
+    }
+
+    /// The application properties.
+    pub fn application_properties(&self) -> Map {
+        self.map(self.application_properties.as_ref())
+    }
+
+    fn map(&self, at: Option<&Range<usize>>) -> Map {
+        let Some(at) = at else {
+            return Map::default();
+        };
+        let map = Map::decode(&mut Reader::new(&self.bytes.slice(at.clone())));
+        map.expect("it was checked when the message was scanned")
+    }
+
+    /// Of what sections the body is made.
+    pub fn body_kind(&self) -> BodyKind {
+        self.kind
+    }
+
+    /// The body's sections as they came, with their descriptors.
+    pub fn body(&self) -> Bytes {
+        self.bytes.slice(self.body.clone())
+    }
+
+    /// The values of the body's sections: binaries, lists, or one value of any type.
+    pub fn body_values(&self) -> impl Iterator<Item = Raw> {
+        let mut left = self.body();
+        std::iter::from_fn(move || {
+            if left.is_empty() {
+                return None;
+            }
+            let mut reader = Reader::new(&left);
+            let value = reader.descriptor().and_then(|_| reader.raw());
+            let value = value.expect("it was checked when the message was scanned");
+            let read = reader.position();
+            left = left.slice(read..);
+            Some(value)
+        })
+    }
+
+    /// All of it, as it came.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Properties, application properties and body, as they came: what nobody on the way may
+    /// change.
+    pub fn bare(&self) -> Bytes {
+        let end = match &self.footer {
+            Some(footer) => footer.start,
+            None => self.bytes.len(),
+        };
+        self.bytes.slice(self.bare..end)
+    }
+
+    /// The same, and the footer: what follows a new header and new annotations on delivery.
+    pub fn bare_and_footer(&self) -> Bytes {
+        self.bytes.slice(self.bare..)
+    }
+
+    /// The footer with its descriptor, as it came.
+    pub fn footer(&self) -> Bytes {
+        match &self.footer {
+            Some(footer) => self.bytes.slice(footer.clone()),
+            None => Bytes::new(),
+        }
+    }
+}
+
+/// Writes what comes before the bare message. Empty annotations are left out.
+pub fn write_head(
+    out: &mut BytesMut,
+    header: &Header,
+    delivery_annotations: &Map,
+    message_annotations: &Map,
+) {
+    header.encode(out);
+    write_annotations(out, DELIVERY_ANNOTATIONS, delivery_annotations);
+    write_annotations(out, MESSAGE_ANNOTATIONS, message_annotations);
+}
+
+fn write_annotations(out: &mut BytesMut, section: u64, annotations: &Map) {
+    if !annotations.is_empty() {
+        write_described(out, section, |out| annotations.encode(out));
+    }
+}
+
+/// Writes application properties.
+pub fn write_application_properties(out: &mut BytesMut, properties: &Map) {
+    write_annotations(out, APPLICATION_PROPERTIES, properties);
+}
+
+/// Writes a body of one value.
+pub fn write_value(out: &mut BytesMut, value: &impl Encode) {
+    write_described(out, AMQP_VALUE, |out| value.encode(out));
+}

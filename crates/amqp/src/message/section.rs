@@ -1,0 +1,122 @@
+//! The sections with fields of their own.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::codec::{
+    Composite, Decode, DecodeError, Encode, Map, Reader, Symbol, Text, Timestamp, Uuid, Value,
+    code, composite, write_described,
+};
+
+composite! {
+    /// How a message is to be carried.
+    #[derive(Default)]
+    pub struct Header = 0x70 "amqp:header:list" {
+        /// Whether it outlives a crash.
+        durable: bool = false,
+        /// Higher goes first. 4 is usual.
+        priority: Option<u8>,
+        /// After how many milliseconds it is worth nothing.
+        ttl: Option<u32>,
+        /// Whether nobody else has had it.
+        first_acquirer: bool = false,
+        /// How many deliveries have failed.
+        delivery_count: u32 = 0,
+    }
+}
+
+composite! {
+    /// What its producer says of a message.
+    #[derive(Default)]
+    pub struct Properties = 0x73 "amqp:properties:list" {
+        /// Its id.
+        message_id: Option<MessageId>,
+        /// Who made it.
+        user_id: Option<Bytes>,
+        /// The node that it is for.
+        to: Option<Text>,
+        /// What it is about.
+        subject: Option<Text>,
+        /// The node for answers.
+        reply_to: Option<Text>,
+        /// The message that it answers.
+        correlation_id: Option<MessageId>,
+        /// What the body is.
+        content_type: Option<Symbol>,
+        /// How the body is encoded.
+        content_encoding: Option<Symbol>,
+        /// When it expires.
+        absolute_expiry_time: Option<Timestamp>,
+        /// When it was made.
+        creation_time: Option<Timestamp>,
+        /// The group that it belongs to.
+        group_id: Option<Text>,
+        /// Its place in the group.
+        group_sequence: Option<u32>,
+        /// The group for answers.
+        reply_to_group_id: Option<Text>,
+    }
+}
+
+/// The id of a message, of one of the four types that it may have. An answer has the same type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MessageId {
+    /// A number.
+    Ulong(u64),
+    /// A UUID.
+    Uuid(Uuid),
+    /// Bytes.
+    Binary(Bytes),
+    /// A text.
+    String(Text),
+}
+
+impl Decode for MessageId {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let found = reader.peek()?;
+        match reader.value()? {
+            Value::Ulong(number) => Ok(Self::Ulong(number)),
+            Value::Uuid(uuid) => Ok(Self::Uuid(uuid)),
+            Value::Binary(bytes) => Ok(Self::Binary(bytes)),
+            Value::String(text) => Ok(Self::String(text)),
+            _ => Err(DecodeError::WrongType {
+                expected: "a message id",
+                found,
+            }),
+        }
+    }
+}
+
+impl Encode for MessageId {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Ulong(number) => number.encode(out),
+            Self::Uuid(uuid) => uuid.encode(out),
+            Self::Binary(bytes) => bytes.encode(out),
+            Self::String(text) => text.encode(out),
+        }
+    }
+}
+
+/// Goes past the value of a section and checks that it is one.
+pub(super) fn check(section: u64, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    match section {
+        super::HEADER => Header::read_list(reader).map(drop),
+        super::PROPERTIES => Properties::read_list(reader).map(drop),
+        super::DATA => Bytes::decode(reader).map(drop),
+        super::AMQP_SEQUENCE => match reader.peek()? {
+            code::LIST0 | code::LIST8 | code::LIST32 => reader.skip(),
+            found => Err(DecodeError::WrongType {
+                expected: "a list",
+                found,
+            }),
+        },
+        super::AMQP_VALUE => reader.skip(),
+        _ => Map::decode(reader).map(drop),
+    }
+}
+
+/// Writes a section of a body of bytes.
+pub fn write_data(out: &mut BytesMut, data: &[u8]) {
+    let data = Bytes::copy_from_slice(data);
+    write_described(out, super::DATA, |out| data.encode(out));
+}

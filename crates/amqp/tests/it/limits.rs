@@ -1,0 +1,233 @@
+//! Time and memory.
+
+use std::time::Duration;
+
+use kew_amqp::error::condition;
+use kew_amqp::performative::{Attach, Role};
+use kew_amqp::{By, Config, Connection, Event, Limits, Millis, SendRefusal};
+
+use crate::pair::{End, Pair, attach, send, small};
+
+fn error_of(events: &[Event]) -> &str {
+    let error = events.iter().find_map(|event| match event {
+        Event::Closed { error, .. }
+        | Event::Detached { error, .. }
+        | Event::Ended { error, .. } => error.as_ref(),
+        _ => None,
+    });
+    error.map_or("none", |error| error.condition.as_str())
+}
+
+#[test]
+fn a_peer_is_kept_alive_and_a_silent_one_is_closed() {
+    let idle = |seconds| Config {
+        idle_timeout: Some(Duration::from_secs(seconds)),
+        ..small()
+    };
+    let mut client = Connection::client(idle(60), Limits::default(), Millis(0));
+    let mut server = Connection::server(idle(20), Limits::default(), Millis(0));
+    for _ in 0..3 {
+        server.feed(&client.take_output(Millis(0)), Millis(0));
+        while server.poll_event().is_some() {}
+        client.feed(&server.take_output(Millis(0)), Millis(0));
+        while client.poll_event().is_some() {}
+    }
+    assert!(client.is_open() && server.is_open());
+    // Each was told half of the other's, and speaks at half of that.
+    assert_eq!(client.next_timeout(), Some(Millis(5_000)));
+    assert_eq!(server.next_timeout(), Some(Millis(15_000)));
+    client.on_time(Millis(4_999));
+    assert!(client.take_output(Millis(4_999)).is_empty());
+    client.on_time(Millis(5_000));
+    let heartbeat = client.take_output(Millis(5_000));
+    assert_eq!(heartbeat[..], [0, 0, 0, 8, 2, 0, 0, 0]);
+    assert_eq!(client.next_timeout(), Some(Millis(10_000)));
+    server.feed(&heartbeat, Millis(5_000));
+    assert_eq!(server.poll_event(), None);
+
+    server.on_time(Millis(24_999));
+    assert_eq!(server.poll_event(), None);
+    server.on_time(Millis(25_000));
+    let Some(Event::Closed {
+        by: By::Us,
+        error: Some(error),
+    }) = server.poll_event()
+    else {
+        panic!("it was silent for 20 s");
+    };
+    assert_eq!(error.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+    assert!(!server.is_closed(), "the peer may still answer");
+    server.take_output(Millis(25_000));
+    assert_eq!(server.next_timeout(), Some(Millis(30_000)));
+    server.feed(&heartbeat, Millis(29_000));
+    server.poll_event();
+    assert_eq!(
+        server.next_timeout(),
+        Some(Millis(30_000)),
+        "frames do not put it off"
+    );
+    server.on_time(Millis(30_000));
+    assert!(server.is_closed());
+    assert_eq!(server.next_timeout(), None);
+}
+
+#[test]
+fn a_handshake_takes_no_longer_than_it_may() {
+    let mut server = Connection::server(small(), Limits::default(), Millis(1_000));
+    assert_eq!(server.next_timeout(), Some(Millis(21_000)));
+    server.feed(b"AMQP\x00\x01", Millis(20_999));
+    assert_eq!(server.poll_event(), None);
+    server.on_time(Millis(20_999));
+    assert!(!server.is_closed());
+    server.on_time(Millis(21_000));
+    assert!(server.is_closed());
+    assert_eq!(
+        error_of(&[server.poll_event().unwrap()]),
+        condition::RESOURCE_LIMIT_EXCEEDED
+    );
+}
+
+#[test]
+fn a_peer_that_gives_up_too_fast_is_refused() {
+    let client = Config {
+        idle_timeout: Some(Duration::from_millis(300)),
+        ..small()
+    };
+    let mut pair = Pair::new(
+        Connection::client(client, Limits::default(), Millis(0)),
+        Connection::server(small(), Limits::default(), Millis(0)),
+    );
+    pair.run();
+    assert_eq!(error_of(&pair.take(End::Server)), condition::NOT_ALLOWED);
+}
+
+#[test]
+fn sessions_are_limited() {
+    let limits = Limits {
+        sessions_max: 2,
+        ..Limits::default()
+    };
+    let mut pair = Pair::open(small(), limits);
+    pair.at(End::Client).set_limits(Limits::default());
+    pair.session();
+    pair.session();
+    assert!(pair.at(End::Server).begin().is_none());
+    assert!(pair.at(End::Client).begin().is_some());
+    pair.run();
+    assert_eq!(
+        error_of(&pair.take(End::Server)),
+        condition::RESOURCE_LIMIT_EXCEEDED
+    );
+    assert!(pair.at(End::Server).is_closed());
+}
+
+#[test]
+fn a_peer_with_one_channel_gets_one_session() {
+    let config = Config {
+        channel_max: 0,
+        ..small()
+    };
+    let mut pair = Pair::open(config, Limits::default());
+    pair.session();
+    assert!(pair.at(End::Client).begin().is_none());
+    assert!(pair.at(End::Server).begin().is_none());
+}
+
+#[test]
+fn links_are_limited_and_the_limit_can_be_raised() {
+    let limits = Limits {
+        links_max: 2,
+        ..Limits::default()
+    };
+    let mut pair = Pair::open(small(), limits.clone());
+    pair.at(End::Client).set_limits(Limits::default());
+    let session = pair.session();
+    pair.link(session, attach("1", Role::Sender));
+    pair.link(session, attach("2", Role::Sender));
+    pair.at(End::Client)
+        .attach(session, attach("3", Role::Sender))
+        .unwrap();
+    pair.run();
+    assert_eq!(pair.take(End::Server), [], "nobody is bothered");
+    assert_eq!(
+        error_of(&pair.take(End::Client)),
+        condition::RESOURCE_LIMIT_EXCEEDED
+    );
+    pair.at(End::Server).set_limits(Limits {
+        links_max: 3,
+        ..limits
+    });
+    pair.link(session, attach("3", Role::Sender));
+}
+
+#[test]
+fn refusals_that_nobody_takes_are_limited_too() {
+    let limits = Limits {
+        links_max: 2,
+        ..Limits::default()
+    };
+    let mut pair = Pair::open(small(), limits);
+    pair.at(End::Client).set_limits(Limits::default());
+    let session = pair.session();
+    for number in 0..100 {
+        let asked = attach(&number.to_string(), Role::Sender);
+        pair.at(End::Client).attach(session, asked).unwrap();
+    }
+    // The client does not hear the refusals.
+    let attaches = pair.at(End::Client).take_output(Millis(0));
+    pair.at(End::Server).feed(&attaches, Millis(0));
+    let mut events = Vec::new();
+    while let Some(event) = pair.at(End::Server).poll_event() {
+        events.push(event);
+    }
+    assert_eq!(error_of(&events), condition::RESOURCE_LIMIT_EXCEEDED);
+    assert!(matches!(events.last(), Some(Event::Closed { .. })));
+}
+
+#[test]
+fn unsettled_deliveries_are_limited_both_ways() {
+    let limits = Limits {
+        unsettled_max: 3,
+        ..Limits::default()
+    };
+    let mut pair = Pair::open(small(), limits);
+    let session = pair.session();
+    let (from, to) = pair.link(session, attach("in", Role::Sender));
+    pair.at(End::Server).grant(to, 10);
+    pair.settle_down();
+    for number in 0..3 {
+        send(pair.at(End::Client), from, number, b"x").unwrap();
+    }
+    let refused = send(pair.at(End::Client), from, 3, b"x");
+    assert_eq!(refused, Err(SendRefusal::Unsettled(3)));
+    pair.at(End::Client).set_limits(Limits::default());
+    send(pair.at(End::Client), from, 3, b"x").unwrap();
+    pair.run();
+    assert_eq!(
+        error_of(&pair.take(End::Server)),
+        condition::RESOURCE_LIMIT_EXCEEDED
+    );
+    assert!(matches!(pair.take(End::Client)[..], [Event::Detached { link, .. }] if link == from));
+}
+
+#[test]
+fn messages_are_limited_in_size() {
+    let mut pair = Pair::open(small(), Limits::default());
+    let session = pair.session();
+    let limited = Attach {
+        max_message_size: Some(2_000),
+        ..attach("out", Role::Receiver)
+    };
+    let (to, from) = pair.link(session, limited);
+    pair.at(End::Client).grant(to, 5);
+    pair.settle_down();
+    let refused = send(pair.at(End::Server), from, 1, &[0; 2_001]);
+    let too_large = SendRefusal::TooLarge {
+        size: 2_001,
+        limit: 2_000,
+    };
+    assert_eq!(refused, Err(too_large));
+    send(pair.at(End::Server), from, 1, &[0; 2_000]).unwrap();
+    pair.run();
+    assert!(matches!(pair.take(End::Client)[..], [Event::Delivery(_)]));
+}

@@ -1,0 +1,302 @@
+//! What ends a link, and how links behave towards a peer that is right.
+
+use bytes::Bytes;
+use kew_amqp::codec::{Map, Text};
+use kew_amqp::error::condition;
+use kew_amqp::performative::{Attach, DeliveryState, Detach, Flow, Performative, Role, Transfer};
+use kew_amqp::{By, Event, Limits};
+
+use super::{Peer, config, flow, more, transfer};
+use crate::pair::{attach, send};
+
+#[test]
+fn rules_of_a_link_detach_the_link() {
+    let whole = |size: usize| vec![(transfer(0), vec![0; size])];
+    let parts = |sizes: &[usize]| {
+        let mut parts: Vec<_> = sizes
+            .iter()
+            .map(|&size| (more(false), vec![0; size]))
+            .collect();
+        parts[0].0 = Transfer {
+            more: true,
+            ..transfer(0)
+        };
+        parts
+    };
+    let resumed = Transfer {
+        resume: true,
+        ..transfer(0)
+    };
+    let rows = [
+        (
+            "resume",
+            1,
+            vec![(resumed, vec![])],
+            condition::NOT_IMPLEMENTED,
+        ),
+        ("no credit", 0, whole(1), condition::TRANSFER_LIMIT_EXCEEDED),
+        (
+            "two for one",
+            1,
+            [whole(1), vec![(transfer(1), vec![])]].concat(),
+            condition::TRANSFER_LIMIT_EXCEEDED,
+        ),
+        (
+            "too large in parts",
+            1,
+            parts(&[900, 600, 1]),
+            condition::MESSAGE_SIZE_EXCEEDED,
+        ),
+    ];
+    for (name, credit, transfers, expected) in rows {
+        let mut peer = Peer::begun();
+        let link = peer.sender(credit);
+        let last = transfers.len() - 1;
+        for (at, (transfer, payload)) in transfers.into_iter().enumerate() {
+            if at == last {
+                assert_eq!(peer.ended(), ("nothing", ""), "{name}");
+            }
+            peer.tell_with(3, Performative::Transfer(transfer), &payload);
+        }
+        assert_eq!(peer.ended(), ("link", expected), "{name}");
+        let told = peer.events.last();
+        let by_us =
+            matches!(told, Some(Event::Detached { link: own, by: By::Us, .. }) if *own == link);
+        assert!(by_us, "{name}");
+        // What is on its way is passed over, and the handle is free after the peer's detach.
+        let events = peer.events.len();
+        peer.tell(3, Performative::Transfer(more(true)));
+        peer.tell(
+            3,
+            Performative::Detach(Detach {
+                handle: 5,
+                closed: true,
+                error: None,
+            }),
+        );
+        assert_eq!(peer.events.len(), events, "{name}");
+        peer.sender(1);
+        peer.tell(3, Performative::Transfer(transfer(7)));
+        assert!(
+            matches!(peer.events.last(), Some(Event::Delivery(_))),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_is_unfinished_is_limited_over_all_links() {
+    let limits = Limits {
+        reassembly_size_max: 2_000,
+        ..Limits::default()
+    };
+    let mut peer = Peer::with(config(), limits);
+    for handle in 0..3 {
+        let link = peer.attach(handle, Role::Sender);
+        peer.server.grant(link, 9);
+    }
+    peer.listen();
+    peer.frames.clear();
+    let first = |handle, id| {
+        Performative::Transfer(Transfer {
+            handle,
+            more: true,
+            ..transfer(id)
+        })
+    };
+    peer.tell_with(3, first(0, 0), &[0; 900]);
+    peer.tell_with(3, first(1, 1), &[0; 900]);
+    assert_eq!(peer.ended(), ("nothing", ""));
+    peer.tell_with(3, first(2, 2), &[0; 201]);
+    assert_eq!(peer.ended(), ("link", condition::RESOURCE_LIMIT_EXCEEDED));
+    peer.frames.clear();
+    // What is given up, detached or complete makes room.
+    let aborted = Transfer {
+        handle: 0,
+        aborted: true,
+        ..more(true)
+    };
+    peer.tell(3, Performative::Transfer(aborted));
+    peer.tell(
+        3,
+        Performative::Detach(Detach {
+            handle: 1,
+            closed: true,
+            error: None,
+        }),
+    );
+    peer.frames.clear();
+    peer.tell_with(3, first(0, 3), &[0; 900]);
+    let rest = Transfer {
+        handle: 0,
+        ..more(true)
+    };
+    peer.tell_with(3, Performative::Transfer(rest), &[0; 500]);
+    assert!(matches!(peer.events.last(), Some(Event::Delivery(d)) if d.payload.len() == 1_400));
+    peer.tell_with(3, first(0, 4), &[0; 900]);
+    assert_eq!(peer.ended(), ("nothing", ""));
+}
+
+#[test]
+fn an_aborted_delivery_never_was() {
+    let mut peer = Peer::begun();
+    let link = peer.sender(3);
+    let first = Transfer {
+        more: true,
+        ..transfer(0)
+    };
+    peer.tell_with(3, Performative::Transfer(first), b"half");
+    let aborted = Transfer {
+        aborted: true,
+        ..more(true)
+    };
+    peer.tell(3, Performative::Transfer(aborted));
+    assert_eq!(peer.events, []);
+    assert_eq!(
+        (peer.server.credit(link), peer.server.unsettled(link)),
+        (2, 0)
+    );
+    peer.tell_with(3, Performative::Transfer(transfer(1)), b"whole");
+    assert!(matches!(&peer.events[..], [Event::Delivery(d)] if d.payload[..] == b"whole"[..]));
+}
+
+#[test]
+fn settled_and_state_of_any_part_count() {
+    let mut peer = Peer::begun();
+    peer.sender(3);
+    let first = Transfer {
+        more: true,
+        ..transfer(0)
+    };
+    let last = Transfer {
+        settled: Some(true),
+        state: Some(DeliveryState::ACCEPTED),
+        ..more(true)
+    };
+    peer.tell_with(3, Performative::Transfer(first), b"a");
+    peer.tell_with(3, Performative::Transfer(last), b"b");
+    let [Event::Delivery(delivery)] = &peer.events[..] else {
+        panic!("{:?}", peer.events);
+    };
+    assert!(delivery.is_settled);
+    assert_eq!(delivery.state, Some(DeliveryState::ACCEPTED));
+    assert_eq!(delivery.payload[..], b"ab"[..]);
+}
+
+#[test]
+fn credit_with_the_attach_counts_after_the_answer() {
+    // Python sends both before it hears anything, and its flow has no delivery count.
+    let mut peer = Peer::begun();
+    let asked = Attach {
+        handle: 1,
+        ..attach("out", Role::Receiver)
+    };
+    peer.tell(3, Performative::Attach(Box::new(asked.clone())));
+    let credit = Flow {
+        link_credit: Some(10),
+        ..flow(Some(1))
+    };
+    peer.tell(3, Performative::Flow(credit));
+    let [Event::Attach { link, .. }] = peer.events[..] else {
+        panic!("{:?}", peer.events);
+    };
+    assert!(!peer.server.can_send(link));
+    peer.server.accept(link, asked.answer());
+    let told = Event::Credit {
+        link,
+        credit: 10,
+        is_drain: false,
+        properties: None,
+    };
+    assert_eq!(peer.server.poll_event(), Some(told));
+    assert!(peer.server.can_send(link));
+    peer.listen();
+    let (_, Performative::Attach(answer)) = &peer.frames[0] else {
+        panic!("{:?}", peer.frames);
+    };
+    assert_eq!(
+        answer.initial_delivery_count,
+        Some(0),
+        "Python closes a link without it"
+    );
+    assert_eq!(answer.max_message_size, Some(1 << 20));
+}
+
+#[test]
+fn a_drain_says_all_that_clients_look_at() {
+    let mut peer = Peer::begun();
+    let link = peer.attach(5, Role::Receiver);
+    let drain = Flow {
+        link_credit: Some(10),
+        delivery_count: Some(0),
+        drain: true,
+        echo: true,
+        ..flow(Some(5))
+    };
+    peer.tell(3, Performative::Flow(drain));
+    assert!(
+        peer.frames.is_empty(),
+        "nothing before the messages that are there"
+    );
+    send(&mut peer.server, link, 1, b"x").unwrap();
+    peer.server.drained(link);
+    peer.listen();
+    let [
+        (_, Performative::Transfer(_)),
+        (_, Performative::Flow(flow)),
+    ] = &peer.frames[..]
+    else {
+        panic!("{:?}", peer.frames);
+    };
+    assert_eq!(flow.handle, Some(0));
+    assert_eq!((flow.link_credit, flow.delivery_count), (Some(0), Some(10)));
+    assert!(flow.drain);
+    assert_eq!(
+        (flow.next_incoming_id, flow.next_outgoing_id),
+        (Some(100), 1)
+    );
+    assert_eq!(flow.incoming_window, 4);
+}
+
+#[test]
+fn a_link_of_the_same_name_takes_over() {
+    let mut peer = Peer::begun();
+    let old = peer.attach(5, Role::Sender);
+    let asked = Attach {
+        handle: 6,
+        ..attach("link 5", Role::Sender)
+    };
+    peer.tell(3, Performative::Attach(Box::new(asked)));
+    assert_eq!(peer.ended(), ("link", condition::STOLEN));
+    let [
+        Event::Detached { link, .. },
+        Event::Attach { link: new, .. },
+    ] = peer.events[..]
+    else {
+        panic!("{:?}", peer.events);
+    };
+    assert_eq!(link, old);
+    assert_ne!(new, old);
+}
+
+#[test]
+fn unsettled_deliveries_of_a_former_link_are_not_known() {
+    let mut peer = Peer::begun();
+    let asked = Attach {
+        handle: 1,
+        unsettled: Some(Map::build(|map| {
+            map.entry(&Bytes::from_static(b"tag"), &None::<Text>)
+        })),
+        ..attach("again", Role::Sender)
+    };
+    peer.tell(3, Performative::Attach(Box::new(asked.clone())));
+    let Some(Event::Attach { link, .. }) = peer.events.pop() else {
+        panic!("an attach was told");
+    };
+    peer.server.accept(link, asked.answer());
+    peer.listen();
+    let Some((_, Performative::Attach(answer))) = peer.frames.pop() else {
+        panic!("it was answered");
+    };
+    assert_eq!(answer.unsettled, None);
+}
