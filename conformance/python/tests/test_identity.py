@@ -83,7 +83,9 @@ def test_tokens_that_are_not_good(as_user, queue, claims):
 
 def test_a_signature_of_a_user(as_user, secret, queue, refused):
     now = datetime.now(timezone.utc)
-    key = as_user(CONTRIBUTOR).get_user_delegation_key(now, now + timedelta(hours=1))
+    key = as_user(CONTRIBUTOR).get_user_delegation_key(
+        start=now, expiry=now + timedelta(hours=1)
+    )
     assert (key.signed_oid, key.signed_tid) == (USER, TENANT)
     sas = generate_queue_sas(
         secret.account,
@@ -101,7 +103,9 @@ def test_a_signature_of_a_user(as_user, secret, queue, refused):
 
 def test_a_user_signs_no_more_than_they_may(as_user, secret, queue):
     now = datetime.now(timezone.utc)
-    key = as_user(READER).get_user_delegation_key(now, now + timedelta(hours=1))
+    key = as_user(READER).get_user_delegation_key(
+        start=now, expiry=now + timedelta(hours=1)
+    )
     sas = generate_queue_sas(
         secret.account,
         queue.queue_name,
