@@ -9,6 +9,7 @@ mod checklist;
 mod client;
 mod cors;
 mod dialect_2008;
+mod forms;
 mod http;
 mod messages;
 mod metrics;
