@@ -163,6 +163,7 @@ impl QueueApi {
             broker,
             accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
+            bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),
             deletions: Deletions::new(queue_deletion_delay),
@@ -174,7 +175,6 @@ impl QueueApi {
             operator,
             instruments: Instruments::new(),
             busy_log: BusyLog::default(),
-            bounds: operator::Bounds::default(),
         }))
     }
 

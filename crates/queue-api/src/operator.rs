@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use crate::api::{QueueApi, Shared};
 use crate::body::Connection;
 use crate::health;
+use crate::limits::Limits;
 use crate::origin::Origin;
 use crate::reply::Reply;
 
@@ -35,10 +36,6 @@ const PARTITION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a page may wait for those before it: they are made one at a time.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How many connections the listener for operators has at once, and how long each may take.
-const CONNECTIONS_MAX: usize = 32;
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers with which a proxy says that it passes on somebody else's request.
 const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
@@ -76,11 +73,12 @@ pub(crate) struct Bounds {
     connections: Semaphore,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
+impl Bounds {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let connections_max = limits.operator_connections_max;
         Self {
             pages: Semaphore::new(1),
-            connections: Semaphore::new(CONNECTIONS_MAX),
+            connections: Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)),
         }
     }
 }
@@ -162,8 +160,8 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
 
 impl QueueApi {
     /// Serves one connection of a listener for operators: `GET /metrics`, `/health/live` and
-    /// `/health/ready`, whoever asks, and nothing else. At most 32 are served at once; each ends after
-    /// one answer, and after 30 s at the latest.
+    /// `/health/ready`, whoever asks, and nothing else. As many as the limits say are served at once;
+    /// each ends after one answer, or when its time is over.
     pub async fn serve_operator_connection<IO, S>(&self, io: IO, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -194,7 +192,7 @@ impl QueueApi {
             }
             connection.await
         };
-        if let Ok(Err(error)) = timeout(CONNECTION_TIMEOUT, serve).await {
+        if let Ok(Err(error)) = timeout(shared.limits.operator_timeout, serve).await {
             tracing::debug!(%error, "connection for metrics failed");
         }
     }
