@@ -65,7 +65,7 @@ impl Account {
         let mut url = self.url();
         if let Some(queue) = options.queue {
             url.extend(["/", queue]);
-        } else {
+        } else if self.endpoint.path.is_empty() {
             url.push('/');
         }
         url.push('?');
