@@ -245,7 +245,7 @@ impl Shared {
         // Asked at the same time, so that a page waits no longer than others do.
         let (sealed, shared) = tokio::join!(
             self.carry_out(origin, head, body, &heard),
-            sharing::rules(self, head)
+            sharing::rules(self, origin, head)
         );
         let Sealed {
             mut reply,

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::address::Address;
 use crate::api::Shared;
 use crate::cors::{self, CorsRule};
+use crate::origin::Origin;
 use crate::parameter;
 use crate::query::Query;
 use crate::reply::Reply;
@@ -32,7 +33,7 @@ impl Sharing {
 
 /// Finds the rules of the account that a request addresses. If they cannot be read in time the answer
 /// goes out without: then the request itself was not carried out either, as a rule.
-pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
+pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sharing {
     // A preflight tells the rules by itself.
     if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
         return Sharing(None);
@@ -46,7 +47,11 @@ pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
     let Ok((account, limit)) = account else {
         return Sharing(None);
     };
-    let Some(account) = accounts.find(account) else {
+    // One that is not served here is not there.
+    let Some(account) = accounts
+        .find(account)
+        .filter(|account| origin.may_use_public_key || !account.is_well_known())
+    else {
         return Sharing(None);
     };
     let read = shared.properties.rules(&shared.broker, account.name());

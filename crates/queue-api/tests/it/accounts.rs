@@ -165,3 +165,32 @@ async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
         .await
         .check_status(200);
 }
+
+#[tokio::test]
+async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let body = format!(
+        "<StorageServiceProperties><Cors>{}</Cors></StorageServiceProperties>",
+        crate::properties::cors("http://page")
+    );
+    let set = as_orders("PUT", "/?restype=service&comp=properties", &key).body(body);
+    door.send(set).await.check_status(202);
+    let ask = |key: &str| as_orders("GET", "/?comp=list", key).header("Origin", "http://page");
+    let shared_with = "access-control-allow-origin";
+    let answer = door.send(ask(&key)).await;
+    assert_eq!(answer.header(shared_with), Some("http://page"));
+    // A new key changes nothing of it.
+    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let answer = door.send(ask(&keys(&rotated)[0])).await;
+    assert_eq!(answer.header(shared_with), Some("http://page"));
+
+    store.remove("orders", true).await.unwrap();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let answer = door.send(ask(&key)).await;
+    answer.check_status(200);
+    assert_eq!(answer.header(shared_with), None);
+}
