@@ -194,3 +194,56 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
     answer.check_status(200);
     assert_eq!(answer.header(shared_with), None);
 }
+
+#[tokio::test]
+async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let begin = |target| as_orders("PUT", target, &key).body("late").to_bytes();
+    let cut = |bytes: &[u8]| bytes.len() - 1;
+
+    // Of a key that still works nothing is lost.
+    let wire = &mut door.connect();
+    let bytes = begin("/kept");
+    wire.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.rotate("orders", KeyName::Secondary).await.unwrap();
+    wire.write(&bytes[cut(&bytes)..]).await;
+    wire.answer(false).await.check_status(201);
+
+    let bytes = begin("/late");
+    let (one, other) = (&mut door.connect(), &mut door.connect());
+    one.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.rotate("orders", KeyName::Primary).await.unwrap();
+    one.write(&bytes[cut(&bytes)..]).await;
+    one.answer(false)
+        .await
+        .check_error(403, "AuthenticationFailed");
+
+    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let [key, _] = keys(&rotated);
+    let bytes = as_orders("PUT", "/late", &key).body("late").to_bytes();
+    other.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.remove("orders", true).await.unwrap();
+    other.write(&bytes[cut(&bytes)..]).await;
+    other
+        .answer(false)
+        .await
+        .check_error(404, "ResourceNotFound");
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    door.send(as_orders("GET", "/late?comp=metadata", &key))
+        .await
+        .check_error(404, "QueueNotFound");
+}
+
+/// Lets the server, which runs on the same thread, read what was sent.
+async fn let_in() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
