@@ -29,8 +29,10 @@ pub(crate) struct PropertyStore {
 
 #[derive(Default)]
 struct Entry {
-    /// Nothing until it was read, and after a change that may have happened or not.
-    rules: Mutex<Option<Rules>>,
+    /// Nothing until it was read, and after a change that may have happened or not. Beside them the
+    /// account whose they are: one that is removed takes its properties along, and one that is added
+    /// under its name later has a name of its own in memory.
+    rules: Mutex<Option<(Arc<str>, Rules)>>,
     /// Held by whoever changes the properties, or reads them to remember.
     turn: Arc<AsyncMutex<()>>,
 }
@@ -59,15 +61,15 @@ impl PropertyStore {
     /// The account's rules for browsers.
     pub(crate) async fn rules(&self, broker: &Broker, account: &Arc<str>) -> Result<Rules, Error> {
         let entry = self.entry(account);
-        if let Some(rules) = entry.known() {
+        if let Some(rules) = entry.known(account) {
             return Ok(rules);
         }
         let _turn = entry.turn.lock().await;
-        if let Some(rules) = entry.known() {
+        if let Some(rules) = entry.known(account) {
             return Ok(rules);
         }
         let properties = Self::read(broker, account).await?;
-        Ok(entry.remember(properties))
+        Ok(entry.remember(account, properties))
     }
 
     /// Changes the account's properties.
@@ -89,13 +91,13 @@ impl PropertyStore {
             properties.apply(change);
             let command = Command::SetServiceProperties {
                 service: Service::QueueStorage,
-                account,
+                account: account.clone(),
                 properties: stored(&properties),
             };
             match broker.submit(command).await {
                 Ok(answer) => match answer.outcome {
                     Outcome::ServicePropertiesSet => {
-                        entry.remember(properties);
+                        entry.remember(&account, properties);
                         Ok(())
                     }
                     _ => Err(Error::InternalError),
@@ -117,13 +119,16 @@ impl PropertyStore {
 }
 
 impl Entry {
-    fn known(&self) -> Option<Rules> {
-        lock(&self.rules).clone()
+    fn known(&self, account: &Arc<str>) -> Option<Rules> {
+        match &*lock(&self.rules) {
+            Some((of, rules)) if Arc::ptr_eq(of, account) => Some(rules.clone()),
+            _ => None,
+        }
     }
 
-    fn remember(&self, properties: Properties) -> Rules {
+    fn remember(&self, account: &Arc<str>, properties: Properties) -> Rules {
         let rules = Rules::from(properties.cors);
-        *lock(&self.rules) = Some(rules.clone());
+        *lock(&self.rules) = Some((account.clone(), rules.clone()));
         rules
     }
 

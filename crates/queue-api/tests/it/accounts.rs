@@ -9,6 +9,7 @@ use kew_queue_api::{
 };
 
 use crate::client::{Call, Door, call, message};
+use crate::properties::cors;
 
 /// A front end, and what changes its accounts.
 async fn door() -> (Door, AccountStore) {
@@ -164,4 +165,32 @@ async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
         .send(as_orders("GET", "/?comp=list", &key))
         .await
         .check_status(200);
+}
+
+#[tokio::test]
+async fn an_account_of_an_old_name_has_no_old_rules_for_browsers() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let [key, _] = keys(&store.add("orders", unlimited, None).await.unwrap());
+    let document = format!(
+        "<StorageServiceProperties><Cors>{}</Cors></StorageServiceProperties>",
+        cors("http://a")
+    );
+    let set = as_orders("PUT", "/?restype=service&comp=properties", &key).body(document);
+    door.send(set).await.check_status(202);
+    let allowed = "access-control-allow-origin";
+    let of_page = |key: &str| as_orders("GET", "/?comp=list", key).header("Origin", "http://a");
+    let answer = door.send(of_page(&key)).await;
+    assert_eq!(answer.header(allowed), Some("http://a"), "{answer:?}");
+
+    // Another key changes nothing of it.
+    let [key, _] = keys(&store.rotate("orders", KeyName::Primary).await.unwrap());
+    let answer = door.send(of_page(&key)).await;
+    assert_eq!(answer.header(allowed), Some("http://a"), "{answer:?}");
+
+    store.remove("orders", false).await.unwrap();
+    let [key, _] = keys(&store.add("orders", unlimited, None).await.unwrap());
+    let answer = door.send(of_page(&key)).await;
+    answer.check_status(200);
+    assert_eq!(answer.header(allowed), None, "{answer:?}");
 }
