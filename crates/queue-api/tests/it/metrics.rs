@@ -146,6 +146,21 @@ async fn denials_are_counted_by_what_was_offered() {
 }
 
 #[tokio::test]
+async fn a_page_that_may_not_ask_has_failed_no_authentication() {
+    let door = Door::open();
+    let preflight = call("OPTIONS", "/orders")
+        .anonymous()
+        .header("Origin", "http://a")
+        .header("Access-Control-Request-Method", "GET");
+    door.send(preflight)
+        .await
+        .check_error(403, "CorsPreflightFailure");
+    let page = scrape(&door).await;
+    check(&page, "kew_requests_total", &[("status", "403")], 1.0);
+    check(&page, "kew_authentication_failures_total", &[], 0.0);
+}
+
+#[tokio::test]
 async fn garbage_does_not_make_the_page_grow() {
     let door = Door::open();
     let garbage = async |from: u32, to: u32| {
