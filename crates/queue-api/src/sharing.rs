@@ -41,10 +41,9 @@ pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sha
     let accounts = shared.accounts.snapshot();
     let account = host(head).and_then(|host| {
         let address = Address::parse(head.uri.path(), host, &accounts)?;
-        let query = Query::parse(head.uri.query())?;
-        Ok((address.account, parameter::timeout(&query)?))
+        Ok(address.account)
     });
-    let Ok((account, limit)) = account else {
+    let Ok(account) = account else {
         return Sharing(None);
     };
     // One that is not served here is not there.
@@ -54,6 +53,10 @@ pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sha
     else {
         return Sharing(None);
     };
+    // A page reads what was wrong with its query, too.
+    let limit = Query::parse(head.uri.query())
+        .and_then(|query| parameter::timeout(&query))
+        .unwrap_or(parameter::TIMEOUT_MAX);
     let read = shared.properties.rules(&shared.broker, account.name());
     match timeout(limit, read).await {
         Ok(Ok(rules)) => Sharing(Some(rules)),
