@@ -4,6 +4,7 @@
 //! to this machine only. A listener of its own, which serves nothing else, shows them to others.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::health;
 use crate::limits::Limits;
 use crate::origin::Origin;
 use crate::reply::Reply;
+use crate::request::host;
 
 const PATH: &str = "/metrics";
 
@@ -38,7 +40,7 @@ const PARTITION_PATIENCE: Duration = Duration::from_secs(3);
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Headers with which a proxy says that it passes on somebody else's request.
-const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 
 /// What operators are shown.
 #[derive(Clone, Debug)]
@@ -94,11 +96,26 @@ fn is_read(head: &Parts) -> bool {
 }
 
 /// Whether the client is on this machine, as far as can be told.
+///
+/// A page in a browser here is not: it comes by a name that it made point to this machine.
 fn is_local(origin: &Origin, head: &Parts) -> bool {
-    origin.peer.ip().to_canonical().is_loopback()
-        && !FORWARDED
-            .iter()
-            .any(|name| head.headers.contains_key(*name))
+    let is_forwarded = head.headers.keys().any(|name| {
+        let name = name.as_str();
+        FORWARDED.contains(&name) || name.starts_with("x-forwarded-")
+    });
+    origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_machine(head)
+}
+
+/// Whether the host that is asked is an address or `localhost`, which no stranger can give away.
+fn names_this_machine(head: &Parts) -> bool {
+    let Ok(host) = host(head) else {
+        return false;
+    };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// Answers `GET /metrics` of clients on this machine, and nothing else.
