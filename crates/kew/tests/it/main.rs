@@ -15,6 +15,7 @@ mod kill;
 mod lifecycle;
 mod limits_page;
 mod load;
+mod many;
 mod memory_limit;
 mod observe;
 mod power_cut;
