@@ -29,7 +29,7 @@ const MEMORY_MAX_KIB: u64 = 64 * DRIBBLERS as u64;
 /// The value of a metric, added up.
 async fn metric(address: SocketAddr, name: &str) -> f64 {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nHost: kew\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let sent = stream.write_all(request.as_bytes()).await;
     sent.expect("it reads");
     let mut answer = String::new();

@@ -61,7 +61,7 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
 }
 
 async fn scrape(address: SocketAddr) -> String {
-    let request = "GET /metrics HTTP/1.1\r\nHost: kew\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = exchange(address, request).await;
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
