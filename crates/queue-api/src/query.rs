@@ -13,6 +13,10 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Error;
 
+/// How many parameters a query may have. The service has some thirty in all; each is compared with
+/// all others, before anybody has proved anything.
+const PARAMETER_COUNT_MAX: usize = 128;
+
 /// The parameters in the order sent, no two of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query<'a> {
@@ -40,7 +44,8 @@ pub(crate) enum Plus {
 
 impl<'a> Query<'a> {
     /// Refuses with `InvalidQueryParameterValue` a name that is not letters, digits, `_`, `.` and
-    /// `-`, a name that comes twice, and a value that is not UTF-8 or has a control character.
+    /// `-`, a name that comes twice, a value that is not UTF-8 or has a control character, and more than 128
+    /// parameters.
     pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self, Error> {
         let mut parameters: Vec<Parameter<'a>> = Vec::new();
         for pair in raw.unwrap_or_default().split('&') {
@@ -50,6 +55,9 @@ impl<'a> Query<'a> {
             let parameter = Parameter::parse(pair)?;
             if find(&parameters, &parameter.name).is_some() {
                 return Err(parameter.refuse("A parameter may be given once."));
+            }
+            if parameters.len() >= PARAMETER_COUNT_MAX {
+                return Err(parameter.refuse("A query may have 128 parameters at most."));
             }
             parameters.push(parameter);
         }
@@ -194,6 +202,18 @@ mod tests {
                 "{raw}: {refused:?}"
             );
         }
+    }
+
+    #[test]
+    fn parameters_are_few() {
+        let raw = |count: usize| -> String { (0..count).map(|n| format!("&x{n}=")).collect() };
+        assert!(Query::parse(Some(&raw(128))).is_ok());
+        let many = raw(129);
+        let refused = Query::parse(Some(&many));
+        assert!(
+            matches!(&refused, Err(Error::InvalidQueryParameterValue { name, .. }) if **name == *"x128"),
+            "{refused:?}"
+        );
     }
 
     proptest! {

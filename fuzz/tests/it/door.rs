@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -15,20 +16,25 @@ use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
-use kew_queue_api::{Accounts, Origin, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, Issuer, Origin, QueueApi, QueueApiOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
 /// What a connection may hold while 64 KiB come that prove nothing.
-const MEMORY_MAX_BYTES: usize = 1 << 20;
+pub(crate) const MEMORY_MAX_BYTES: usize = 1 << 20;
 
 /// How much is sent at most.
-const SENT_SIZE_BYTES: usize = 64 << 10;
+pub(crate) const SENT_SIZE_BYTES: usize = 64 << 10;
 
 /// What a request that is let in may take: its body and its answer come on top.
-const SIGNED_MEMORY_MAX_BYTES: usize = 2 << 20;
+pub(crate) const SIGNED_MEMORY_MAX_BYTES: usize = 2 << 20;
+
+/// The time by the front end's clock, 2027-01-15T08:00:00Z: an input does the same on every day.
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
 
 /// What requests are made of.
 const PARTS: [&[u8]; 44] = [
@@ -80,7 +86,7 @@ const PARTS: [&[u8]; 44] = [
 
 /// When a client sends nothing more.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     /// When it has sent everything, answered or not.
     OfSending,
     /// When the server has closed the connection, as it was asked to.
@@ -89,13 +95,18 @@ enum End {
 
 /// A front end with one queue, and the runtime that serves it on this thread, so that what it holds is
 /// counted.
-struct Served {
+pub(crate) struct Served {
     runtime: Runtime,
     api: QueueApi,
 }
 
 impl Served {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::trusting(None)
+    }
+
+    /// Takes the tokens of an issuer too.
+    pub(crate) fn trusting(issuer: Option<Arc<Issuer>>) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -103,6 +114,8 @@ impl Served {
         let broker = Broker::start_in_memory().expect("nothing to read");
         let options = QueueApiOptions {
             accounts: Accounts::well_known(),
+            clock: Arc::new(now),
+            issuer,
             ..QueueApiOptions::default()
         };
         let api = QueueApi::new(broker, options);
@@ -116,7 +129,7 @@ impl Served {
     }
 
     /// Sends pieces, and returns the beginning of what comes.
-    fn exchange<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>, end: End) -> Vec<u8> {
+    pub(crate) fn exchange<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>, end: End) -> Vec<u8> {
         self.runtime.block_on(async {
             let (ours, theirs) = tokio::io::duplex(8 << 10);
             let origin = Origin {
@@ -163,7 +176,7 @@ impl Served {
 }
 
 /// The status of the first answer.
-fn status_of(answer: &[u8]) -> Option<u16> {
+pub(crate) fn status_of(answer: &[u8]) -> Option<u16> {
     let rest = answer.strip_prefix(b"HTTP/1.1 ")?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
@@ -223,7 +236,7 @@ fn the_worst_64_kib_take_little() {
     let served = Served::new();
     let head = "GET /devstoreaccount1/orders?comp=metadata HTTP/1.1\r\nHost: h\r\n";
     let signed = "Authorization: SharedKey devstoreaccount1:AAAA\r\nx-ms-version: 2021-12-02\r\n";
-    let date = httpdate::fmt_http_date(SystemTime::now());
+    let date = httpdate::fmt_http_date(now());
     let signed = format!("{signed}x-ms-date: {date}\r\n");
     let filled = |part: &str| part.repeat(SENT_SIZE_BYTES / part.len());
     let numbered =
@@ -327,25 +340,23 @@ fn the_worst_64_kib_take_little() {
 }
 
 /// A request that is signed, whatever it says.
-struct Signed {
+pub(crate) struct Signed {
     verb: &'static str,
     path: String,
-    query: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    pub(crate) query: String,
+    /// The date, the version, and more.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Signed {
-    fn new(verb: &'static str, path: &str) -> Self {
+    pub(crate) fn new(verb: &'static str, path: &str) -> Self {
         Self {
             verb,
             path: path.into(),
             query: String::new(),
             headers: vec![
-                (
-                    "x-ms-date".into(),
-                    httpdate::fmt_http_date(SystemTime::now()),
-                ),
+                ("x-ms-date".into(), httpdate::fmt_http_date(now())),
                 ("x-ms-version".into(), "2021-12-02".into()),
             ],
             body: Vec::new(),
@@ -353,7 +364,7 @@ impl Signed {
     }
 
     /// With the lite form of the shared key, which covers little of the query.
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let account = Accounts::WELL_KNOWN_NAME;
         let mut headers = self.headers.clone();
         headers.sort();
@@ -389,13 +400,13 @@ impl Signed {
 }
 
 /// Visible ASCII that a head can carry as it is.
-fn word(bytes: &[u8]) -> String {
+pub(crate) fn word(bytes: &[u8]) -> String {
     let visible = |byte: &u8| char::from(b'!' + byte % 94);
     bytes.iter().map(visible).collect()
 }
 
 /// Any bytes, as a query or a path carries them.
-fn encoded(bytes: &[u8]) -> String {
+pub(crate) fn encoded(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         if byte.is_ascii_alphanumeric() {
@@ -412,7 +423,7 @@ const BODY: &[u8] =
     <![CDATA[<c>]]><!-- d --></MessageText></QueueMessage>";
 
 /// Sends a request and checks that it is answered, and never as if the fault were ours.
-fn check_signed(served: &Served, request: &Signed) -> u16 {
+pub(crate) fn check_signed(served: &Served, request: &Signed) -> u16 {
     let bytes = request.to_bytes();
     let answer = gauge::within(SIGNED_MEMORY_MAX_BYTES, || {
         served.exchange(bytes.chunks(4096), End::OfAnswer)
@@ -425,6 +436,80 @@ fn check_signed(served: &Served, request: &Signed) -> u16 {
         String::from_utf8_lossy(&bytes)
     );
     status
+}
+
+/// The lines and the body of a request that is closed after its answer.
+pub(crate) fn request(
+    verb: &str,
+    target: &[u8],
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+) -> Vec<u8> {
+    let mut bytes = format!("{verb} ").into_bytes();
+    bytes.extend_from_slice(target);
+    bytes.extend_from_slice(b" HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Any bytes, as a header can carry them.
+pub(crate) fn header_value(bytes: &[u8]) -> Vec<u8> {
+    let carried = |byte: &u8| match byte {
+        b'\t' | b' '..=b'~' | 0x80.. => *byte,
+        0..=0x1f | 0x7f => b'.',
+    };
+    bytes.iter().map(carried).collect()
+}
+
+/// Sends a request, and checks that it is answered within so much memory, that an error has a code
+/// and that none is ours.
+pub(crate) fn check_answered(served: &Served, bytes: &[u8], memory_max: usize) -> (u16, Vec<u8>) {
+    let answer = gauge::within(memory_max, || {
+        served.exchange(bytes.chunks(4096), End::OfAnswer)
+    });
+    let sent = || String::from_utf8_lossy(bytes);
+    let status = status_of(&answer).unwrap_or_else(|| panic!("no answer to {:?}", sent()));
+    let text = String::from_utf8_lossy(&answer);
+    assert!((200..500).contains(&status), "{text:?} to {:?}", sent());
+    let has_code = text.contains("\r\nx-ms-error-code: ");
+    assert_eq!(has_code, status >= 400, "{text:?} to {:?}", sent());
+    (status, answer)
+}
+
+/// Counts answers by what they say, so that a harness that reaches nothing fails.
+#[derive(Default)]
+pub(crate) struct Outcomes {
+    taken: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Outcomes {
+    pub(crate) fn count(&self, status: u16) {
+        let counter = match status {
+            200..300 => &self.taken,
+            _ => &self.refused,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Outcomes {
+    fn drop(&mut self) {
+        let taken = self.taken.load(Relaxed);
+        let refused = self.refused.load(Relaxed);
+        let reached_both = taken > 0 && refused > 0;
+        assert!(
+            std::thread::panicking() || reached_both,
+            "{taken} taken, {refused} refused"
+        );
+    }
 }
 
 /// Counts the requests that were let in.

@@ -9,9 +9,13 @@ mod amqp_connection;
 mod client;
 mod configuration;
 mod directory;
+mod documents;
 mod door;
 mod engine;
 mod files;
+mod shared_access;
+mod sharing;
+mod tokens;
 
 #[path = "../../../crates/kew/src/cli.rs"]
 #[expect(

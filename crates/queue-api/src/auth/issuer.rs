@@ -44,6 +44,10 @@ const CLOCK_SKEW_SECONDS: u64 = 60;
 /// The longest names of users and tenants that are taken.
 const NAME_SIZE_BYTES_MAX: usize = 256;
 
+/// How long a token's first part may be. It is read before the signature shows who wrote it, and JSON
+/// can take many times its size; issuers send some hundred bytes, with certificates a few KiB.
+const TOKEN_HEADER_SIZE_BYTES_MAX: usize = 16 << 10;
+
 /// The tenant of a token that names none.
 const NO_TENANT: &str = "00000000-0000-0000-0000-000000000000";
 
@@ -221,6 +225,10 @@ impl Issuer {
     ) -> Result<Caller, &'static str> {
         const UNREADABLE: &str = "The token cannot be read.";
         const SIGNATURE: &str = "Signature validation failed.";
+        let header_size_bytes = token.find('.').unwrap_or(token.len());
+        if header_size_bytes > TOKEN_HEADER_SIZE_BYTES_MAX {
+            return Err("The token's header is longer than 16 KiB.");
+        }
         let header = decode_header(token).map_err(|_| UNREADABLE)?;
         if !ALGORITHMS.contains(&header.alg) {
             return Err("Signature validation failed. The algorithm is not supported.");

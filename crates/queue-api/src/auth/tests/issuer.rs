@@ -137,6 +137,27 @@ fn only_asymmetric_algorithms_and_the_keys_own_hold() {
 }
 
 #[test]
+fn a_token_has_a_short_header() {
+    let signer = Signer::new("one");
+    let issuer = issuer(&signer);
+    let token = |padding: usize| {
+        let header = json!({"alg": "ES256", "kid": "one", "x": "x".repeat(padding)});
+        signer.token_with(&header, &claims(CONTRIBUTOR))
+    };
+    let size_of = |padding| token(padding).find('.').unwrap();
+    let longest = (0..)
+        .find(|more| size_of(12_000 + more) > 16 << 10)
+        .unwrap()
+        + 12_000
+        - 1;
+    assert!(verify(&issuer, &token(longest)).is_ok());
+    assert_eq!(
+        verify(&issuer, &token(longest + 1)),
+        Err("The token's header is longer than 16 KiB.")
+    );
+}
+
+#[test]
 fn every_byte_of_a_token_counts() {
     let signer = Signer::new("one");
     let issuer = issuer(&signer);
