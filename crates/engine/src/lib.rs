@@ -9,6 +9,7 @@
 
 mod account;
 mod backlog;
+pub mod bus;
 mod codec;
 mod command;
 mod decide;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::bus::{BusOutcome, BusRefusal};
 use crate::{
     AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, Metadata, QuotaLimit, Timestamp,
     Token,
@@ -54,6 +55,8 @@ pub enum Outcome {
     AccountRemoved,
     /// Every account.
     Accounts(Vec<AccountRecord>),
+    /// The answer of a bus queue.
+    Bus(BusOutcome),
 }
 
 impl Outcome {
@@ -226,4 +229,7 @@ pub enum Refusal {
         /// The largest allowed.
         limit_bytes: usize,
     },
+    /// A bus queue refused.
+    #[error(transparent)]
+    Bus(#[from] BusRefusal),
 }

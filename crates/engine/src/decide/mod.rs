@@ -17,8 +17,8 @@ use kew_planted::{Bug, is_planted};
 use crate::entity::Entity;
 use crate::token::{Place, TokenCipher, TokenKind};
 use crate::{
-    Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome, Refusal,
-    SequenceNumber, State, Timestamp, Token,
+    BodyLocation, Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome,
+    Refusal, SequenceNumber, State, Timestamp, Token,
 };
 
 /// Whether a planted bug keeps this out of the log.
@@ -45,6 +45,8 @@ pub struct Decision {
 pub enum Scope {
     /// One entity, and nothing else.
     Entity(Incarnation),
+    /// A bus queue and its sub-queues.
+    BusQueue(Incarnation),
     /// Which entities there are, and their metadata; accounts, and the properties of services.
     Catalogue,
     /// All of the partition: what an account uses is the sum of its queues.
@@ -149,6 +151,7 @@ impl<'a> Turn<'a> {
                 with_queues,
             } => self.remove_account(account, with_queues),
             Command::ListAccounts => self.list_accounts(),
+            Command::Bus(command) => self.decide_bus(command),
         }
     }
 
@@ -171,6 +174,10 @@ impl<'a> Turn<'a> {
             self.journal.record(&event);
         }
         self.state.apply(event);
+    }
+
+    pub(crate) fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.journal.store_body(body)
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -212,7 +219,7 @@ impl<'a> Turn<'a> {
             .expect("the catalogue names only entities that are there")
     }
 
-    fn cipher(&self) -> &TokenCipher {
+    pub(crate) fn cipher(&self) -> &TokenCipher {
         self.state
             .cipher
             .as_ref()

@@ -1,0 +1,122 @@
+//! Taking messages: from the head, or by number if they are deferred.
+
+use super::super::{
+    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
+};
+use super::Answer;
+use super::messages::not_found;
+use crate::decide::Turn;
+use crate::{Incarnation, SequenceNumber, Timestamp, Token};
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Message transfers, locks, and settlement*.
+    pub(super) fn bus_receive(
+        &mut self,
+        queue: Incarnation,
+        count: u32,
+        mode: ReceiveMode,
+        session: Option<Token>,
+    ) -> Answer {
+        self.check_receivable(queue)?;
+        let session = self.session_of_receiver(queue, session)?;
+        let taken: Vec<SequenceNumber> = self
+            .bus_backlog(queue)
+            .ready(session, self.now())
+            .take(count as usize)
+            .collect();
+        let delivered = taken
+            .into_iter()
+            .map(|number| self.deliver(queue, number, mode))
+            .collect();
+        Ok(BusOutcome::Received(delivered))
+    }
+
+    /// Source: Service Bus, *Message deferral*.
+    pub(super) fn receive_deferred(&mut self, queue: Incarnation, read: &DeferredRead) -> Answer {
+        self.check_receivable(queue)?;
+        let session = self.session_of_receiver(queue, read.session)?;
+        for number in &read.numbers {
+            let message = self
+                .bus_backlog(queue)
+                .get(*number)
+                .filter(|message| message.state == BusMessageState::Deferred)
+                .filter(|message| message.session == session)
+                .ok_or(not_found(*number))?;
+            if message.expires_at.has_passed(self.now()) {
+                self.expire(queue, *number);
+                return Err(not_found(*number));
+            }
+        }
+        let delivered = read
+            .numbers
+            .iter()
+            .map(|number| self.deliver(queue, *number, read.mode))
+            .collect();
+        Ok(BusOutcome::Received(delivered))
+    }
+
+    /// Locks or removes a message that is there.
+    fn deliver(
+        &mut self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        mode: ReceiveMode,
+    ) -> DeliveredMessage {
+        let entity = self.bus(queue);
+        let message = entity
+            .backlog
+            .get(sequence_number)
+            .expect("the message was there when this turn chose it, and nothing removed it since");
+        let in_session = message.session != 0;
+        let mut delivered = DeliveredMessage {
+            sequence_number,
+            first_sequence_number: message.first_sequence_number,
+            lock: None,
+            locked_until: Timestamp::NEVER,
+            enqueued_at: message.enqueued_at,
+            expires_at: message.expires_at,
+            delivery_count: message.delivery_count,
+            state: message.state,
+            cause: message.cause,
+            body: message.body,
+            overlays: message.overlays.clone(),
+        };
+        match mode {
+            ReceiveMode::ReceiveAndDelete => self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number,
+            }),
+            ReceiveMode::PeekLock => {
+                let generation = message.generation.next();
+                let until = if in_session {
+                    // The session's lock is the message's.
+                    Timestamp::NEVER
+                } else {
+                    self.now().plus_ms(entity.options.lock_duration_ms)
+                };
+                self.emit_bus(BusFact::Locked {
+                    queue,
+                    sequence_number,
+                    until,
+                });
+                delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
+                delivered.locked_until = until;
+            }
+        }
+        delivered
+    }
+
+    /// The number of the session that a receiver has locked; 0 where there are none.
+    fn session_of_receiver(
+        &self,
+        queue: Incarnation,
+        session: Option<Token>,
+    ) -> Result<u32, BusRefusal> {
+        match (self.bus(queue).requires_session(), session) {
+            (true, Some(lock)) => self.held_session(queue, lock),
+            (true, None) => Err(BusRefusal::SessionRequired),
+            (false, Some(_)) => Err(BusRefusal::SessionsNotSupported),
+            (false, None) => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A bus queue, or one of its sub-queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::BusQueueOptions;
+use super::backlog::Backlog;
+use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
+
+/// What a bus entity is to its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It is the queue.
+    Queue,
+    /// It holds the dead letters of a queue.
+    DeadLetters { of: Incarnation },
+    /// It holds what a queue could not forward.
+    FailedTransfers { of: Incarnation },
+}
+
+/// A queue and its two sub-queues.
+pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BusQueue {
+    pub(crate) name: EntityName,
+    pub(crate) role: Role,
+    /// A sub-queue has those of its queue.
+    pub(crate) options: BusQueueOptions,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    /// When it was last used, as far as events tell.
+    pub(crate) used_at: Timestamp,
+    pub(crate) backlog: Backlog,
+    pub(crate) duplicates: Duplicates,
+    /// The deadline under which the state has this entity in its ordered set.
+    pub(crate) deadline: Option<Timestamp>,
+}
+
+impl BusQueue {
+    pub(crate) fn new(
+        name: EntityName,
+        role: Role,
+        options: BusQueueOptions,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            name,
+            role,
+            options,
+            created_at,
+            updated_at: created_at,
+            used_at: created_at,
+            backlog: Backlog::starting_at(SequenceNumber::FIRST),
+            duplicates: Duplicates::default(),
+            deadline: None,
+        }
+    }
+
+    /// Where the bytes lie that are still needed.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
+        let messages = self.backlog.messages().flat_map(|(_, message)| {
+            let overlays = message.overlays.iter().copied();
+            std::iter::once(message.body).chain(overlays)
+        });
+        let sessions = self.backlog.sessions.iter();
+        messages.chain(sessions.filter_map(|(_, session)| session.state))
+    }
+
+    /// Whether its messages belong to sessions. Those of sub-queues are received without.
+    pub(crate) fn requires_session(&self) -> bool {
+        self.options.requires_session && self.role == Role::Queue
+    }
+
+    /// When an idle queue deletes itself, if it ever does.
+    pub(crate) fn idle_deadline(&self) -> Option<Timestamp> {
+        let idle_ms = self.options.auto_delete_on_idle_ms;
+        (self.role == Role::Queue && idle_ms != u64::MAX).then(|| self.used_at.plus_ms(idle_ms))
+    }
+
+    /// Where its messages go on to.
+    pub(crate) fn destination(&self) -> Option<&str> {
+        match self.role {
+            Role::Queue => self.options.forward_to.as_deref(),
+            Role::DeadLetters { .. } => self.options.forward_dead_letters_to.as_deref(),
+            Role::FailedTransfers { .. } => None,
+        }
+    }
+
+    /// When something is to be done by itself next. What waits to be forwarded is due at once.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let waits = self.destination().is_some() && self.backlog.has_ready();
+        let forward = waits.then_some(Timestamp::ZERO);
+        let backlog = self.backlog.next_deadline();
+        backlog
+            .into_iter()
+            .chain(forward)
+            .chain(self.idle_deadline())
+            .min()
+    }
+}
+
+/// The names of a queue's two sub-queues.
+pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
+    ["$deadletterqueue", "$transfer/$deadletterqueue"].map(|suffix| EntityName {
+        name: format!("{}/{suffix}", queue.name).into(),
+        ..queue.clone()
+    })
+}
+
+/// Message ids that were seen within the window, as keyed hashes of 128 bits.
+///
+/// What is older than the window is dropped as new ones come, so that it is a function of events.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Duplicates {
+    seen_at: BTreeMap<u128, Timestamp>,
+    by_time: BTreeSet<(Timestamp, u128)>,
+}
+
+impl Duplicates {
+    /// Whether an id was seen within the window before `now`.
+    pub(crate) fn has(&self, id: u128, window_ms: u64, now: Timestamp) -> bool {
+        self.seen_at
+            .get(&id)
+            .is_some_and(|at| !at.plus_ms(window_ms).has_passed(now))
+    }
+
+    /// Remembers an id and drops what is older than the window.
+    pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
+        while let Some(&(oldest, other)) = self.by_time.first()
+            && oldest.plus_ms(window_ms).has_passed(at)
+        {
+            self.by_time.pop_first();
+            self.seen_at.remove(&other);
+        }
+        if let Some(before) = self.seen_at.insert(id, at) {
+            self.by_time.remove(&(before, id));
+        }
+        self.by_time.insert((at, id));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
+        self.by_time.iter().map(|(at, id)| (*id, *at))
+    }
+}
