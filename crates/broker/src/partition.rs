@@ -355,6 +355,12 @@ impl<T> Partition<T> {
     fn answer(&mut self, ticket: T, decision: Decision, replies: &mut Vec<(T, Reply)>) {
         let record = match decision.scope {
             Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
+            Scope::BusQueue(queue) => queue
+                .with_sub_queues()
+                .into_iter()
+                .filter_map(|entity| self.last_record_of.get(&entity).copied())
+                .chain(self.catalogue_record)
+                .max(),
             Scope::Catalogue => self.catalogue_record,
             Scope::Everything => self.last_record,
         };
@@ -618,6 +624,7 @@ impl Journal for Batch {
         {
             self.entities.push(entity);
         }
+        self.entities.extend(event.other_entity());
     }
 }
 

@@ -60,7 +60,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Where the bodies of the messages in this answer lie, in the order of the messages.
+    /// Where the bodies of the messages in this answer lie, in the order of the messages. Of a bus
+    /// queue's messages each body is followed by the changes to its properties.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
         let (received, peeked): (&[ReceivedMessage], &[PeekedMessage]) = match self {
             Self::Received(messages) => (messages, &[]),
@@ -68,7 +69,13 @@ impl Outcome {
             _ => (&[], &[]),
         };
         let received = received.iter().map(|message| message.body);
-        received.chain(peeked.iter().map(|message| message.body))
+        let bus = match self {
+            Self::Bus(outcome) => outcome.bodies(),
+            _ => Vec::new(),
+        };
+        received
+            .chain(peeked.iter().map(|message| message.body))
+            .chain(bus)
     }
 }
 

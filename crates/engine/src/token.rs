@@ -37,6 +37,11 @@ impl Incarnation {
     pub(crate) fn next(self) -> Self {
         Self::new(self.0 + 1)
     }
+
+    /// A bus queue and its two sub-queues, of the queue's own incarnation.
+    pub fn with_sub_queues(self) -> [Self; 3] {
+        [self, self.next(), self.next().next()]
+    }
 }
 
 /// A message's order within its entity, from 1. Never reused within an incarnation. Fits in 56 bits.

@@ -74,7 +74,7 @@ impl State {
     }
 
     fn update_bus_queue(&mut self, queue: Incarnation, options: &BusQueueOptions, at: Timestamp) {
-        for incarnation in [queue, queue.next(), queue.next().next()] {
+        for incarnation in queue.with_sub_queues() {
             if let Some(entity) = self.bus.get_mut(&incarnation) {
                 entity.options = options.clone();
                 entity.updated_at = at;
@@ -85,7 +85,7 @@ impl State {
     }
 
     fn delete_bus_queue(&mut self, queue: Incarnation) {
-        for incarnation in [queue, queue.next(), queue.next().next()] {
+        for incarnation in queue.with_sub_queues() {
             if let Some(entity) = self.bus.remove(&incarnation) {
                 self.catalogue.remove(&entity.name);
                 if let Some(deadline) = entity.deadline {

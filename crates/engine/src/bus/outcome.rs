@@ -69,6 +69,20 @@ impl BusOutcome {
             _ => Vec::new(),
         }
     }
+
+    /// Keeps the messages of an answer for which `keep` says so, given how many parts
+    /// [`BusOutcome::bodies`] lists of each.
+    pub fn retain_messages(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        match self {
+            Self::Received(messages) => {
+                messages.retain(|message| keep(1 + message.overlays.len()));
+            }
+            Self::Peeked(messages) => {
+                messages.retain(|message| keep(1 + message.overlays.len()));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A queue's settings, times and counts.

@@ -128,7 +128,8 @@ impl Turn<'_> {
 
     /// What a queue and its sub-queues take.
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
-        [queue, queue.next(), queue.next().next()]
+        queue
+            .with_sub_queues()
             .map(|entity| self.bus_backlog(entity).size_bytes())
             .iter()
             .sum()
