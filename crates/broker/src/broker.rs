@@ -6,13 +6,15 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use kew_engine::bus::BusOutcome;
-use kew_engine::{Command, Outcome};
+use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 
 use crate::runner::{self, Shared};
-use crate::{AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply};
+use crate::{
+    AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply, Watch,
+};
 
 /// How a broker is run.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +139,11 @@ impl Broker {
         tokio::task::spawn_blocking(|| read_bodies(answered))
             .await
             .map_err(|_| Rejection::Stopped)
+    }
+
+    /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.
+    pub fn watch(&self, entity: Incarnation) -> Watch {
+        self.shared.watchers.watch(entity)
     }
 
     /// Whether a put would succeed now.

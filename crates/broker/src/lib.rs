@@ -13,6 +13,7 @@ mod partition;
 mod repair;
 mod runner;
 mod waiters;
+mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
@@ -23,3 +24,4 @@ pub use partition::{
 // The vocabulary of what a repair lists.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, Repair, RepairError};
+pub use watch::Watch;

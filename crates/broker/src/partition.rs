@@ -102,6 +102,8 @@ pub struct Partition<T> {
     log: Log,
     waiters: Waiters<(T, Reply)>,
     /// The record with the last event of each entity, and of the catalogue, while not yet durable.
+    /// Bus queues that may have something to receive since this was last taken.
+    receivable: Vec<Incarnation>,
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
     /// The last record with an event, likewise.
@@ -151,6 +153,7 @@ impl<T> Partition<T> {
             state: replayed.0,
             log,
             waiters: Waiters::new(),
+            receivable: Vec::new(),
             last_record_of: HashMap::new(),
             catalogue_record: None,
             last_record: None,
@@ -334,12 +337,18 @@ impl<T> Partition<T> {
         for entity in &batch.entities {
             self.last_record_of.insert(*entity, reservation.position);
         }
+        self.receivable.extend(&batch.receivable);
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }
         if batch.touches_catalogue || !batch.entities.is_empty() {
             self.last_record = Some(reservation.position);
         }
+    }
+
+    /// The bus queues that may have something to receive since this was last asked.
+    pub fn take_receivable(&mut self) -> impl Iterator<Item = Incarnation> + '_ {
+        self.receivable.drain(..)
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
@@ -593,6 +602,8 @@ impl Space {
 struct Batch {
     builder: BatchBuilder,
     entities: Vec<Incarnation>,
+    /// Those of them that may have something to receive now.
+    receivable: Vec<Incarnation>,
     touches_catalogue: bool,
 }
 
@@ -601,6 +612,7 @@ impl Batch {
         Self {
             builder: BatchBuilder::at(position),
             entities: Vec::new(),
+            receivable: Vec::new(),
             touches_catalogue: false,
         }
     }
@@ -625,6 +637,10 @@ impl Journal for Batch {
             self.entities.push(entity);
         }
         self.entities.extend(event.other_entity());
+        let receivable = event.makes_receivable();
+        if receivable.is_some() && self.receivable.last() != receivable.as_ref() {
+            self.receivable.extend(receivable);
+        }
     }
 }
 

@@ -190,6 +190,14 @@ impl Event {
         }
     }
 
+    /// The bus queue that may have something to receive because of it, or is gone.
+    pub fn makes_receivable(&self) -> Option<Incarnation> {
+        match &self.fact {
+            Fact::Bus(fact) => fact.makes_receivable(),
+            _ => None,
+        }
+    }
+
     /// Whether a listing of entities, the absence of one, an account or the properties of a service
     /// show the event.
     pub fn shows_in_catalogue(&self) -> bool {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
-use crate::{BodyLocation, SequenceNumber, Timestamp, Token};
+use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// The answer to a request that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,8 @@ impl BusOutcome {
 /// A queue's settings, times and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueView {
+    /// The life of the queue that this is about.
+    pub incarnation: Incarnation,
     /// The name, in lower case.
     pub name: Box<str>,
     /// Its settings.

@@ -117,6 +117,7 @@ impl Turn<'_> {
             counts.size_bytes += dead.size_bytes() + failed.size_bytes();
         }
         BusQueueView {
+            incarnation: queue,
             name: entity.name.name.clone(),
             options: entity.options.clone(),
             created_at: entity.created_at,
