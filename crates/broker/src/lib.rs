@@ -23,5 +23,5 @@ pub use partition::{
 };
 // The vocabulary of what a repair lists.
 pub use kew_engine::Timestamp;
-pub use repair::{Losses, LostMessage, Repair, RepairError};
+pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
 pub use watch::Watch;

@@ -38,6 +38,11 @@ impl Incarnation {
         Self::new(self.0 + 1)
     }
 
+    /// The one before, if there is one.
+    pub fn before(self) -> Option<Self> {
+        (self.0 > 1).then(|| Self(self.0 - 1))
+    }
+
     /// A bus queue and its two sub-queues, of the queue's own incarnation.
     pub fn with_sub_queues(self) -> [Self; 3] {
         [self, self.next(), self.next().next()]

@@ -119,10 +119,7 @@ impl State {
             return;
         };
         entity.used_at = at;
-        message.session = match session {
-            Some(id) if entity.requires_session() => entity.backlog.sessions.number(&id),
-            Some(_) | None => 0,
-        };
+        message.session = session.map_or(0, |id| entity.backlog.sessions.number(&id));
         message.state = BusMessageState::Ready;
         message.due_at = Timestamp::NEVER;
         message.enqueued_at = at;
@@ -251,13 +248,14 @@ impl BusQueue {
                 });
             }
             BusFact::SessionRenewed { session, until, .. } => {
-                sessions.change(session, |session| session.locked_until = until);
+                sessions.change_named(&session, |session| session.locked_until = until);
             }
             BusFact::SessionReleased { session, .. } => {
-                sessions.change(session, |session| session.locked_until = Timestamp::ZERO);
+                sessions.change_named(&session, |session| session.locked_until = Timestamp::ZERO);
             }
             BusFact::SessionStateSet { session, state, .. } => {
-                sessions.change(session, |session| {
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
                     session.state = state;
                     session.state_set_at = at;
                 });
@@ -275,10 +273,7 @@ impl BusQueue {
         body: BodyLocation,
     ) {
         let is_scheduled = scheduled_at != Timestamp::ZERO;
-        let session = match session {
-            Some(id) if self.requires_session() => self.backlog.sessions.number(&id),
-            Some(_) | None => 0,
-        };
+        let session = session.map_or(0, |id| self.backlog.sessions.number(&id));
         let message = Message {
             enqueued_at: at,
             expires_at,

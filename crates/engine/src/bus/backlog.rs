@@ -17,7 +17,10 @@ use crate::{SequenceNumber, Timestamp};
 pub(crate) struct Backlog {
     messages: BTreeMap<SequenceNumber, Message>,
     next: SequenceNumber,
-    /// Messages without a session that can be received.
+    /// Whether messages are received session by session. Where they are not, a message's session is
+    /// kept for where it may be forwarded to.
+    by_session: bool,
+    /// Messages that can be received without a session.
     ready: BTreeSet<SequenceNumber>,
     due: BTreeSet<(Timestamp, SequenceNumber)>,
     expiring: BTreeSet<(Timestamp, SequenceNumber)>,
@@ -27,10 +30,11 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    pub(crate) fn starting_at(next: SequenceNumber) -> Self {
+    pub(crate) fn starting_at(next: SequenceNumber, by_session: bool) -> Self {
         Self {
             messages: BTreeMap::new(),
             next,
+            by_session,
             ready: BTreeSet::new(),
             due: BTreeSet::new(),
             expiring: BTreeSet::new(),
@@ -45,6 +49,9 @@ impl Backlog {
         if number >= self.next {
             self.next = number.next();
             self.insert(number, message);
+        } else {
+            // Its session may have begun for it alone.
+            self.sessions.change(message.session, |_| {});
         }
     }
 
@@ -90,7 +97,7 @@ impl Backlog {
 
     fn index(&mut self, number: SequenceNumber, message: &Message) {
         match message.state {
-            BusMessageState::Ready if message.session == 0 => {
+            BusMessageState::Ready if !self.by_session || message.session == 0 => {
                 self.ready.insert(number);
             }
             BusMessageState::Ready => self.sessions.change(message.session, |session| {
@@ -98,9 +105,11 @@ impl Backlog {
             }),
             BusMessageState::Locked { .. } => {
                 self.due.insert((message.due_at, number));
-                self.sessions.change(message.session, |session| {
-                    session.locked.insert(number);
-                });
+                if self.by_session {
+                    self.sessions.change(message.session, |session| {
+                        session.locked.insert(number);
+                    });
+                }
             }
             BusMessageState::Scheduled => {
                 self.due.insert((message.due_at, number));
@@ -115,7 +124,7 @@ impl Backlog {
 
     fn unindex(&mut self, number: SequenceNumber, message: &Message) {
         match message.state {
-            BusMessageState::Ready if message.session == 0 => {
+            BusMessageState::Ready if !self.by_session || message.session == 0 => {
                 self.ready.remove(&number);
             }
             BusMessageState::Ready => self.sessions.change(message.session, |session| {
@@ -123,9 +132,11 @@ impl Backlog {
             }),
             BusMessageState::Locked { .. } => {
                 self.due.remove(&(message.due_at, number));
-                self.sessions.change(message.session, |session| {
-                    session.locked.remove(&number);
-                });
+                if self.by_session {
+                    self.sessions.change(message.session, |session| {
+                        session.locked.remove(&number);
+                    });
+                }
             }
             BusMessageState::Scheduled => {
                 self.due.remove(&(message.due_at, number));
@@ -225,7 +236,7 @@ impl Backlog {
 impl Backlog {
     /// Asserts that every index says what the messages say.
     pub(crate) fn check(&self) {
-        let mut fresh = Self::starting_at(self.next);
+        let mut fresh = Self::starting_at(self.next, self.by_session);
         fresh.sessions.set_last_number(self.sessions.last_number());
         for (number, session) in self.sessions.iter() {
             fresh

@@ -121,8 +121,8 @@ pub enum BusFact {
     SessionRenewed {
         /// The queue.
         queue: Incarnation,
-        /// The session's number.
-        session: u32,
+        /// The session's id.
+        session: Box<str>,
         /// Until when.
         until: Timestamp,
     },
@@ -130,15 +130,15 @@ pub enum BusFact {
     SessionReleased {
         /// The queue.
         queue: Incarnation,
-        /// The session's number.
-        session: u32,
+        /// The session's id.
+        session: Box<str>,
     },
     /// A session's state was replaced.
     SessionStateSet {
         /// The queue.
         queue: Incarnation,
-        /// The session's number.
-        session: u32,
+        /// The session's id.
+        session: Box<str>,
         /// Where the new state is, if there is one.
         state: Option<BodyLocation>,
     },
@@ -336,17 +336,14 @@ impl BusFact {
                 put_optional(out, *cause, put_cause);
                 put_optional(out, *overlay, put_location);
             }
-            Self::SessionLocked { session, until, .. } => {
+            Self::SessionLocked { session, until, .. }
+            | Self::SessionRenewed { session, until, .. } => {
                 put_str(out, session);
                 put_time(out, *until);
             }
-            Self::SessionRenewed { session, until, .. } => {
-                put_varint(out, u64::from(*session));
-                put_time(out, *until);
-            }
-            Self::SessionReleased { session, .. } => put_varint(out, u64::from(*session)),
+            Self::SessionReleased { session, .. } => put_str(out, session),
             Self::SessionStateSet { session, state, .. } => {
-                put_varint(out, u64::from(*session));
+                put_str(out, session);
                 put_optional(out, *state, put_location);
             }
         }
@@ -424,16 +421,16 @@ impl BusFact {
             },
             kind::SESSION_RENEWED => Self::SessionRenewed {
                 queue,
-                session: r.varint_u32()?,
+                session: r.str()?.into(),
                 until: time(r)?,
             },
             kind::SESSION_RELEASED => Self::SessionReleased {
                 queue,
-                session: r.varint_u32()?,
+                session: r.str()?.into(),
             },
             _ => Self::SessionStateSet {
                 queue,
-                session: r.varint_u32()?,
+                session: r.str()?.into(),
                 state: optional(r, location)?,
             },
         };

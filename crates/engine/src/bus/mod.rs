@@ -16,6 +16,7 @@ mod message;
 mod options;
 mod outcome;
 mod queue;
+mod repair;
 mod session;
 pub(crate) mod snapshot;
 
@@ -28,6 +29,7 @@ pub use outcome::{
     SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
+pub use repair::StoredSessionState;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::BusQueueOptions;
 use super::backlog::Backlog;
+use super::message::Message;
 use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 
 /// What a bus entity is to its queue.
@@ -43,6 +44,7 @@ impl BusQueue {
         options: BusQueueOptions,
         created_at: Timestamp,
     ) -> Self {
+        let by_session = options.requires_session && role == Role::Queue;
         Self {
             name,
             role,
@@ -50,7 +52,7 @@ impl BusQueue {
             created_at,
             updated_at: created_at,
             used_at: created_at,
-            backlog: Backlog::starting_at(SequenceNumber::FIRST),
+            backlog: Backlog::starting_at(SequenceNumber::FIRST, by_session),
             duplicates: Duplicates::default(),
             deadline: None,
         }
@@ -69,6 +71,11 @@ impl BusQueue {
     /// Whether its messages belong to sessions. Those of sub-queues are received without.
     pub(crate) fn requires_session(&self) -> bool {
         self.options.requires_session && self.role == Role::Queue
+    }
+
+    /// The session whose lock is a message's: nothing where messages are locked by themselves.
+    pub(crate) fn locking_session(&self, message: &Message) -> Option<u32> {
+        (self.requires_session() && message.session != 0).then_some(message.session)
     }
 
     /// When an idle queue deletes itself, if it ever does.

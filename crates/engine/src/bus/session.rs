@@ -134,6 +134,13 @@ impl Sessions {
         }
     }
 
+    /// Changes the session of that id, if there is one.
+    pub(crate) fn change_named(&mut self, id: &str, change: impl FnOnce(&mut Session)) {
+        if let Some(number) = self.by_id.get(id) {
+            self.change(*number, change);
+        }
+    }
+
     /// The session that is free and has the oldest message to receive.
     ///
     /// Locks that have ended but were not cleared yet do not count: whoever asks clears them first.

@@ -65,6 +65,7 @@ impl Turn<'_> {
             .get(session)
             .and_then(|session| session.locked.first().copied())
         else {
+            let session = self.session_id(queue, session);
             self.emit_bus(BusFact::SessionReleased { queue, session });
             return false;
         };
@@ -179,9 +180,9 @@ impl Turn<'_> {
         let Some(message) = entity.backlog.get(sequence_number) else {
             return false;
         };
-        let (hops, message) = (message.hops, message.clone());
-        let cause = match self.room_at(&destination, &message) {
-            Some(to) if hops < HOPS_MAX => {
+        let cause = match self.room_at(&destination, message) {
+            _ if message.hops >= HOPS_MAX => DeadLetterCause::MaxTransferHopCountExceeded,
+            Ok(to) => {
                 let to_sequence_number = self.bus_backlog(to).next();
                 self.emit_bus(BusFact::Moved {
                     queue,
@@ -193,24 +194,32 @@ impl Turn<'_> {
                 });
                 return true;
             }
-            Some(_) => DeadLetterCause::MaxTransferHopCountExceeded,
-            None => DeadLetterCause::DestinationUnavailable,
+            Err(cause) => cause,
         };
         self.bury(queue, sequence_number, cause, None);
         true
     }
 
-    /// The destination, if it is there and takes the message.
-    fn room_at(&self, destination: &EntityName, message: &Message) -> Option<Incarnation> {
-        let to = *self.state().catalogue.get(destination)?;
-        let entity = self.state().bus.get(&to)?;
+    /// The destination, or why it does not take the message.
+    fn room_at(
+        &self,
+        destination: &EntityName,
+        message: &Message,
+    ) -> Result<Incarnation, DeadLetterCause> {
+        let to = self.state().catalogue.get(destination).copied();
+        let entity = to.and_then(|to| self.state().bus.get(&to));
+        let (Some(to), Some(entity)) = (to, entity) else {
+            return Err(DeadLetterCause::DestinationUnavailable);
+        };
         let fits = self.size_bytes(to).saturating_add(message.size_bytes())
             <= entity.options.size_bytes_max;
-        (entity.role == Role::Queue
-            && entity.options.status.allows_send()
-            && !entity.requires_session()
-            && fits)
-            .then_some(to)
+        if entity.role != Role::Queue || !entity.options.status.allows_send() || !fits {
+            return Err(DeadLetterCause::DestinationUnavailable);
+        }
+        if entity.requires_session() && message.session == 0 {
+            return Err(DeadLetterCause::SessionIdIsNull);
+        }
+        Ok(to)
     }
 }
 

@@ -146,19 +146,27 @@ impl Turn<'_> {
         session: Option<&str>,
     ) -> Answer {
         self.check_receivable(queue)?;
-        let backlog = self.bus_backlog(queue);
-        let number = match session {
+        let entity = self.bus(queue);
+        let backlog = &entity.backlog;
+        let session = match session {
             None => 0,
             Some(id) => match backlog.sessions.find(id) {
                 Some((number, _)) => number,
                 None => return Ok(BusOutcome::BatchDeleted(0)),
             },
         };
+        let from = if entity.requires_session() {
+            session
+        } else {
+            0
+        };
         let gone: Vec<SequenceNumber> = backlog
-            .ready(number, self.now())
+            .ready(from, self.now())
             .filter(|number| {
                 let message = backlog.get(*number);
-                message.is_some_and(|message| message.enqueued_at < before)
+                message.is_some_and(|message| {
+                    message.enqueued_at < before && (session == 0 || message.session == session)
+                })
             })
             .take(count as usize)
             .collect();

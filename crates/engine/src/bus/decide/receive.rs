@@ -40,7 +40,7 @@ impl Turn<'_> {
                 .bus_backlog(queue)
                 .get(*number)
                 .filter(|message| message.state == BusMessageState::Deferred)
-                .filter(|message| message.session == session)
+                .filter(|message| session == 0 || message.session == session)
                 .ok_or(not_found(*number))?;
             if message.expires_at.has_passed(self.now()) {
                 self.expire(queue, *number);
@@ -67,7 +67,7 @@ impl Turn<'_> {
             .backlog
             .get(sequence_number)
             .expect("the message was there when this turn chose it, and nothing removed it since");
-        let in_session = message.session != 0;
+        let in_session = entity.locking_session(message).is_some();
         let mut delivered = DeliveredMessage {
             sequence_number,
             first_sequence_number: message.first_sequence_number,

@@ -76,9 +76,16 @@ impl Turn<'_> {
             .ok_or(BusRefusal::SessionLockLost)
     }
 
+    /// The id of a session that is there.
+    pub(super) fn session_id(&self, queue: Incarnation, session: u32) -> Box<str> {
+        let session = self.bus_backlog(queue).sessions.get(session);
+        session.map_or_else(Box::default, |session| session.id.clone())
+    }
+
     /// Source: Service Bus, AMQP request/response, *Session renew lock*.
     pub(super) fn renew_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
         let session = self.held_session(queue, lock)?;
+        let session = self.session_id(queue, session);
         let until = self.now().plus_ms(self.bus(queue).options.lock_duration_ms);
         self.emit_bus(BusFact::SessionRenewed {
             queue,
@@ -118,6 +125,7 @@ impl Turn<'_> {
                 limit_bytes,
             });
         }
+        let session = self.session_id(queue, session);
         let state = state.map(|state| self.store_body(&state));
         self.emit_bus(BusFact::SessionStateSet {
             queue,

@@ -110,10 +110,9 @@ impl Turn<'_> {
         let until = self.now().plus_ms(self.bus(queue).options.lock_duration_ms);
         let mut renewed = Vec::with_capacity(numbers.len());
         for sequence_number in numbers {
-            let message = self.bus_backlog(queue).get(sequence_number);
-            if message.is_some_and(|message| message.session != 0) {
+            if let Some(end) = self.session_end(queue, sequence_number) {
                 // It holds as long as the session's, which is renewed by itself.
-                renewed.push(self.session_end(queue, sequence_number));
+                renewed.push(end);
                 continue;
             }
             self.emit_bus(BusFact::LockRenewed {
@@ -126,11 +125,12 @@ impl Turn<'_> {
         Ok(BusOutcome::LocksRenewed(renewed))
     }
 
-    fn session_end(&self, queue: Incarnation, number: SequenceNumber) -> Timestamp {
-        let backlog = self.bus_backlog(queue);
-        let session = backlog.get(number).map_or(0, |message| message.session);
-        let session = backlog.sessions.get(session);
-        session.map_or(Timestamp::ZERO, |session| session.locked_until)
+    /// When the lock of a message's session ends, if that is the message's lock.
+    fn session_end(&self, queue: Incarnation, number: SequenceNumber) -> Option<Timestamp> {
+        let entity = self.bus(queue);
+        let session = entity.locking_session(entity.backlog.get(number)?)?;
+        let session = entity.backlog.sessions.get(session);
+        Some(session.map_or(Timestamp::ZERO, |session| session.locked_until))
     }
 
     /// The message of a lock that still holds.
@@ -141,16 +141,15 @@ impl Turn<'_> {
             .filter(|place| place.incarnation == queue)
             .ok_or(Verdict::LockLost)?;
         let number = place.sequence_number;
-        let message = self
-            .bus_backlog(queue)
+        self.bus_backlog(queue)
             .get(number)
             .filter(|message| matches!(message.state, BusMessageState::Locked { .. }))
             .filter(|message| message.generation == place.generation)
             .filter(|message| !message.due_at.has_passed(self.now()))
             .ok_or(Verdict::LockLost)?;
-        if message.session != 0 && self.session_end(queue, number).has_passed(self.now()) {
-            return Err(Verdict::SessionLockLost);
+        match self.session_end(queue, number) {
+            Some(end) if end.has_passed(self.now()) => Err(Verdict::SessionLockLost),
+            _ => Ok(number),
         }
-        Ok(number)
     }
 }
