@@ -24,4 +24,4 @@ pub use partition::{
 // The vocabulary of what a repair lists.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
-pub use watch::Watch;
+pub use watch::{Wake, Watch};

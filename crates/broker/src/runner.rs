@@ -268,7 +268,7 @@ impl Runner {
                 .turn(now, &mut self.waiting, &mut self.replies);
             let decided = waiting_before - self.waiting.len();
             self.shared.instruments.note_turn(decided);
-            self.shared.watchers.wake(self.partition.take_receivable());
+            self.shared.watchers.wake(self.partition.take_wakes());
             self.carry_out_jobs();
             self.answer();
             match end {

@@ -233,7 +233,22 @@ impl BusQueue {
             } => {
                 self.backlog.remove(sequence_number);
             }
+            BusFact::SessionReleased { session, .. } => self.release_session(&session),
             fact => self.apply_to_session(at, fact),
+        }
+    }
+
+    fn release_session(&mut self, session: &str) {
+        let sessions = &mut self.backlog.sessions;
+        let Some((number, found)) = sessions.find(session) else {
+            return;
+        };
+        let locked = found.locked.clone();
+        sessions.change(number, |session| session.locked_until = Timestamp::ZERO);
+        for sequence_number in locked {
+            self.backlog.change(sequence_number, |message| {
+                message.release(Release::Unseen, None);
+            });
         }
     }
 
@@ -249,9 +264,6 @@ impl BusQueue {
             }
             BusFact::SessionRenewed { session, until, .. } => {
                 sessions.change_named(&session, |session| session.locked_until = until);
-            }
-            BusFact::SessionReleased { session, .. } => {
-                sessions.change_named(&session, |session| session.locked_until = Timestamp::ZERO);
             }
             BusFact::SessionStateSet { session, state, .. } => {
                 let number = sessions.number(&session);

@@ -126,7 +126,8 @@ pub enum BusFact {
         /// Until when.
         until: Timestamp,
     },
-    /// A session's lock ended. The locks of its messages have ended before.
+    /// A session's lock ended, and with it the locks of its messages. Those of which a delivery failed
+    /// have ended before.
     SessionReleased {
         /// The queue.
         queue: Incarnation,

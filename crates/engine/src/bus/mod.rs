@@ -17,6 +17,7 @@ mod options;
 mod outcome;
 mod queue;
 mod repair;
+mod room;
 mod session;
 pub(crate) mod snapshot;
 
@@ -30,6 +31,7 @@ pub use outcome::{
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 pub use repair::StoredSessionState;
+pub use room::{BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX, SESSION_ID_SIZE_BYTES_MAX};
 
 #[cfg(test)]
 mod tests;

@@ -293,6 +293,22 @@ pub enum BusRefusal {
         /// The number asked for.
         sequence_number: u64,
     },
+    /// One command brings or names more than it may.
+    #[error("{count} messages at once are above the maximum of {limit}")]
+    TooMany {
+        /// How many.
+        count: u64,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// The id of a session is too long.
+    #[error("session id of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
+    SessionIdTooLong {
+        /// Its size.
+        size_bytes: u64,
+        /// The longest allowed.
+        limit_bytes: u64,
+    },
     /// A session's state is larger than a message may be.
     #[error("session state of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     SessionStateTooLarge {

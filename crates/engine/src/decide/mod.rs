@@ -53,6 +53,9 @@ pub enum Scope {
     Everything,
 }
 
+/// How much of what is due in a bus queue a command on it does first, if nothing else is said.
+pub const DUE_BUDGET: u32 = 64;
+
 /// One go at the state: everything that is decided at one moment, against one journal.
 ///
 /// To emit an event applies it at once, so that what follows in the same turn sees it.
@@ -60,6 +63,7 @@ pub struct Turn<'a> {
     state: &'a mut State,
     now: Timestamp,
     journal: &'a mut dyn Journal,
+    due_budget: u32,
 }
 
 impl<'a> Turn<'a> {
@@ -74,7 +78,19 @@ impl<'a> Turn<'a> {
             state,
             now,
             journal,
+            due_budget: DUE_BUDGET,
         }
+    }
+
+    /// The same turn, with another limit to how much of what is due in a bus queue each command on it
+    /// does first. What is left over is judged by its time, but takes its effect later.
+    #[must_use]
+    pub fn with_due_budget(self, due_budget: u32) -> Self {
+        Self { due_budget, ..self }
+    }
+
+    pub(crate) fn due_budget(&self) -> u32 {
+        self.due_budget
     }
 
     /// Decides a command.

@@ -30,7 +30,7 @@ impl Turn<'_> {
         };
         let backlog = &entity.backlog;
         if let Some(session) = backlog.sessions.ended_lock(now) {
-            self.free_one(queue, session, Release::Failed);
+            self.free_one(queue, session);
             return true;
         }
         if let Some((number, message)) = backlog.due(now) {
@@ -57,29 +57,20 @@ impl Turn<'_> {
         false
     }
 
-    /// One step to a session without a lock: frees one of its locked messages or, after the last, the
-    /// session itself.
-    pub(super) fn free_one(&mut self, queue: Incarnation, session: u32, release: Release) -> bool {
+    /// One step to a session whose lock has ended: one of its deliveries has failed or, after the last,
+    /// the session is free.
+    fn free_one(&mut self, queue: Incarnation, session: u32) {
         let sessions = &self.bus_backlog(queue).sessions;
-        let Some(number) = sessions
+        let locked = sessions
             .get(session)
-            .and_then(|session| session.locked.first().copied())
-        else {
-            let session = self.session_id(queue, session);
-            self.emit_bus(BusFact::SessionReleased { queue, session });
-            return false;
-        };
-        if release == Release::Failed {
-            self.fail_delivery(queue, number, None);
-        } else {
-            self.emit_bus(BusFact::Released {
-                queue,
-                sequence_number: number,
-                release,
-                overlay: None,
-            });
+            .and_then(|it| it.locked.first().copied());
+        match locked {
+            Some(number) => self.fail_delivery(queue, number, None),
+            None => {
+                let session = self.session_id(queue, session);
+                self.emit_bus(BusFact::SessionReleased { queue, session });
+            }
         }
-        true
     }
 
     /// A delivery that came to nothing: the message is back, or was delivered too often.

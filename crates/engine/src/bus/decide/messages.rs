@@ -3,7 +3,7 @@
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
 use super::super::{
-    BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, PeekedBusMessage,
+    BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
 };
 use super::Answer;
 use crate::decide::Turn;
@@ -168,7 +168,7 @@ impl Turn<'_> {
                     message.enqueued_at < before && (session == 0 || message.session == session)
                 })
             })
-            .take(count as usize)
+            .take(ITEMS_MAX.min(count as usize))
             .collect();
         for sequence_number in &gone {
             self.emit_bus(BusFact::Removed {

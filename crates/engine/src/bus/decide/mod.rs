@@ -20,13 +20,16 @@ use crate::{
     EntityName, Fact, Incarnation, LeaseGeneration, Outcome, Refusal, SequenceNumber, Token,
 };
 
-/// How much of what is due is done before a command on a queue.
-const DUE_BUDGET: u32 = 64;
-
 type Answer = Result<BusOutcome, BusRefusal>;
 
 impl Turn<'_> {
     pub(crate) fn decide_bus(&mut self, command: BusCommand) -> Decision {
+        if let Err(refusal) = command.check_size() {
+            return Decision {
+                result: wrap(Err(refusal)),
+                scope: Scope::Catalogue,
+            };
+        }
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
             BusCommand::UpdateQueue { queue, options } => {
@@ -130,7 +133,7 @@ impl Turn<'_> {
     ) -> Decision {
         let found = self.state().catalogue.get(name).copied();
         if let Some(queue) = found {
-            self.do_due(queue, DUE_BUDGET);
+            self.do_due(queue, self.due_budget());
         }
         // What was due may have been the queue's own end.
         match found.filter(|queue| self.state().bus.contains_key(queue)) {

@@ -1,7 +1,8 @@
 //! Taking messages: from the head, or by number if they are deferred.
 
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
+    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX,
+    ReceiveMode,
 };
 use super::Answer;
 use super::messages::not_found;
@@ -22,7 +23,7 @@ impl Turn<'_> {
         let taken: Vec<SequenceNumber> = self
             .bus_backlog(queue)
             .ready(session, self.now())
-            .take(count as usize)
+            .take(ITEMS_MAX.min(count as usize))
             .collect();
         let delivered = taken
             .into_iter()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::{BusFact, BusOutcome, BusRefusal, Release, SessionChoice, SessionLock};
+use super::super::{BusFact, BusOutcome, BusRefusal, SessionChoice, SessionLock};
 use super::Answer;
 use crate::decide::Turn;
 use crate::token::{Place, TokenKind};
@@ -17,8 +17,10 @@ impl Turn<'_> {
         let sessions = &self.bus_backlog(queue).sessions;
         let session: Box<str> = match choice {
             SessionChoice::Named(id) => {
+                // A lock that has ended and was not cleared yet holds messages that another receiver
+                // must not be given: whoever asks again finds it cleared.
                 let found = sessions.find(&id);
-                if found.is_some_and(|(_, session)| session.is_locked(now)) {
+                if found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO) {
                     return Err(BusRefusal::SessionCannotBeLocked { session: id });
                 }
                 id
@@ -98,7 +100,8 @@ impl Turn<'_> {
     /// A receiver that leaves in order: its deliveries do not count as failed.
     pub(super) fn release_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
         let session = self.held_session(queue, lock)?;
-        while self.free_one(queue, session, Release::Unseen) {}
+        let session = self.session_id(queue, session);
+        self.emit_bus(BusFact::SessionReleased { queue, session });
         Ok(BusOutcome::SessionReleased)
     }
 
