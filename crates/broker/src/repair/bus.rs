@@ -77,6 +77,7 @@ impl Reading {
                 self.holes.remove(&(*queue, *sequence_number));
             }
             BusFact::QueueUpdated { queue, .. }
+            | BusFact::Used { queue }
             | BusFact::SessionLocked { queue, .. }
             | BusFact::SessionRenewed { queue, .. }
             | BusFact::SessionReleased { queue, .. }
@@ -92,6 +93,7 @@ impl Reading {
             BusFact::Sent { queue, .. }
             | BusFact::Activated { queue, .. }
             | BusFact::QueueUpdated { queue, .. }
+            | BusFact::Used { queue }
             | BusFact::SessionLocked { queue, .. }
             | BusFact::SessionStateSet { queue, .. } => {
                 self.first_of_queue.insert(*queue);

@@ -110,11 +110,13 @@ impl State {
             return;
         };
         from.used_at = at;
+        let session = from.backlog.get(sequence_number);
+        let session = session.and_then(|message| from.backlog.sessions.get(message.session));
+        // Taken before the message goes, and perhaps its session with it.
+        let session: Option<Box<str>> = session.map(|session| session.id.clone());
         let Some(mut message) = from.backlog.remove(sequence_number) else {
             return;
         };
-        let session = from.backlog.sessions.get(message.session);
-        let session: Option<Box<str>> = session.map(|session| session.id.clone());
         let Some(entity) = self.bus.get_mut(&to) else {
             return;
         };

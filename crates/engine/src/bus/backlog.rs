@@ -13,6 +13,9 @@ use super::message::Message;
 use super::session::Sessions;
 use crate::{SequenceNumber, Timestamp};
 
+/// How many messages a receiver passes over at most that have expired and that no tick has removed yet.
+const SCAN_MAX: usize = 16 * 1024;
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
     messages: BTreeMap<SequenceNumber, Message>,
@@ -177,7 +180,7 @@ impl Backlog {
         } else {
             self.sessions.get(session).map(|session| &session.ready)
         };
-        let numbers = numbers.into_iter().flatten().copied();
+        let numbers = numbers.into_iter().flatten().copied().take(SCAN_MAX);
         numbers.filter(move |number| {
             let message = self.messages.get(number);
             message.is_some_and(|message| !message.expires_at.has_passed(now))
@@ -223,8 +226,14 @@ impl Backlog {
         self.scheduled_count
     }
 
+    /// Bytes of messages and of the states of sessions.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes + self.sessions.states_size_bytes()
+    }
+
+    /// Whether a receiver holds something, or a message waits for its time: who has such a queue uses it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.due.is_empty() || self.sessions.next_lock_end().is_some()
     }
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {

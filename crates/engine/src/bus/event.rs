@@ -134,6 +134,11 @@ pub enum BusFact {
         /// The session's id.
         session: Box<str>,
     },
+    /// A queue that deletes itself when it is idle was used, and nothing else tells.
+    Used {
+        /// The queue.
+        queue: Incarnation,
+    },
     /// A session's state was replaced.
     SessionStateSet {
         /// The queue.
@@ -174,6 +179,7 @@ mod kind {
     pub(super) const SESSION_RENEWED: u8 = super::FIRST_KIND + 11;
     pub(super) const SESSION_RELEASED: u8 = super::FIRST_KIND + 12;
     pub(super) const SESSION_STATE_SET: u8 = super::FIRST_KIND + 13;
+    pub(super) const USED: u8 = super::FIRST_KIND + 14;
 }
 
 impl BusFact {
@@ -183,6 +189,7 @@ impl BusFact {
             Self::QueueCreated { queue, .. }
             | Self::QueueUpdated { queue, .. }
             | Self::QueueDeleted { queue }
+            | Self::Used { queue }
             | Self::Sent { queue, .. }
             | Self::Activated { queue, .. }
             | Self::Locked { queue, .. }
@@ -226,7 +233,8 @@ impl BusFact {
             | Self::Removed { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
-            | Self::SessionStateSet { .. } => None,
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
         }
     }
 
@@ -254,6 +262,7 @@ impl BusFact {
             Self::SessionRenewed { .. } => kind::SESSION_RENEWED,
             Self::SessionReleased { .. } => kind::SESSION_RELEASED,
             Self::SessionStateSet { .. } => kind::SESSION_STATE_SET,
+            Self::Used { .. } => kind::USED,
         }
     }
 
@@ -266,7 +275,7 @@ impl BusFact {
                 put_options(out, options);
             }
             Self::QueueUpdated { options, .. } => put_options(out, options),
-            Self::QueueDeleted { .. } => {}
+            Self::QueueDeleted { .. } | Self::Used { .. } => {}
             Self::Sent {
                 sequence_number,
                 expires_at,
@@ -352,7 +361,7 @@ impl BusFact {
 
     /// Reads what follows kind, version and time; nothing if the kind is none of a bus queue's.
     pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        if !(FIRST_KIND..=kind::SESSION_STATE_SET).contains(&kind) {
+        if !(FIRST_KIND..=kind::USED).contains(&kind) {
             return Ok(None);
         }
         let queue = incarnation(r)?;
@@ -429,6 +438,7 @@ impl BusFact {
                 queue,
                 session: r.str()?.into(),
             },
+            kind::USED => Self::Used { queue },
             _ => Self::SessionStateSet {
                 queue,
                 session: r.str()?.into(),

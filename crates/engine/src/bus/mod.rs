@@ -31,7 +31,10 @@ pub use outcome::{
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 pub use repair::StoredSessionState;
-pub use room::{BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX, SESSION_ID_SIZE_BYTES_MAX};
+pub use room::{
+    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
+    SESSION_ID_SIZE_BYTES_MAX,
+};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,9 @@ pub(crate) enum Role {
 /// A queue and its two sub-queues.
 pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
 
+/// Use is noted once in this part of the time after which an idle queue deletes itself.
+const USE_PART: u64 = 10;
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusQueue {
     pub(crate) name: EntityName,
@@ -78,10 +81,26 @@ impl BusQueue {
         (self.requires_session() && message.session != 0).then_some(message.session)
     }
 
-    /// When an idle queue deletes itself, if it ever does.
+    /// When an idle queue deletes itself, if it ever does: not while it forwards, and not while somebody
+    /// holds a lock or a message is scheduled.
+    ///
+    /// Source: Service Bus, *AutoDeleteOnIdle*.
     pub(crate) fn idle_deadline(&self) -> Option<Timestamp> {
         let idle_ms = self.options.auto_delete_on_idle_ms;
-        (self.role == Role::Queue && idle_ms != u64::MAX).then(|| self.used_at.plus_ms(idle_ms))
+        let deletes_itself = self.role == Role::Queue
+            && idle_ms != u64::MAX
+            && self.options.forward_to.is_none()
+            && !self.backlog.is_in_use();
+        deletes_itself.then(|| self.used_at.plus_ms(idle_ms))
+    }
+
+    /// Whether its use at this time is worth an event: without one it would be forgotten that it was
+    /// used, and the queue could delete itself while receivers ask for messages that never come.
+    pub(crate) fn is_use_noted(&self, now: Timestamp) -> bool {
+        let idle_ms = self.options.auto_delete_on_idle_ms;
+        self.role == Role::Queue
+            && idle_ms != u64::MAX
+            && self.used_at.plus_ms(idle_ms / USE_PART).has_passed(now)
     }
 
     /// Where its messages go on to.

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use super::message::Message;
 use super::{BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, SessionChoice};
 use crate::EntityName;
 
@@ -15,6 +16,9 @@ pub const ITEMS_MAX: usize = 5000;
 ///
 /// Source: Service Bus quotas: a batch is at most 1 MB, whatever the tier.
 pub const BODIES_SIZE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The most bytes of messages in one answer.
+pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
@@ -29,6 +33,37 @@ const BODY_OVERHEAD_BYTES: u64 = 16;
 
 /// What one thing that is due takes at most: [`Turn::tick`](crate::Turn::tick) counts them.
 pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+
+/// How much one answer shows: at most so many messages, and so many bytes unless the first message alone
+/// has more. Who wants the rest asks again.
+#[derive(Debug)]
+pub(crate) struct AnswerRoom {
+    count: usize,
+    size_bytes: u64,
+    is_empty: bool,
+}
+
+impl AnswerRoom {
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            count: ITEMS_MAX.min(count as usize),
+            size_bytes: ANSWER_SIZE_BYTES_MAX,
+            is_empty: true,
+        }
+    }
+
+    /// Whether there is room for one more.
+    pub(crate) fn takes(&mut self, message: &Message) -> bool {
+        let size_bytes = message.size_bytes();
+        let fits = self.count > 0 && (self.is_empty || size_bytes <= self.size_bytes);
+        if fits {
+            self.count -= 1;
+            self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
+            self.is_empty = false;
+        }
+        fits
+    }
+}
 
 impl BusCommand {
     /// Why the command is refused whatever the state is: it asks for too much at once.
@@ -117,7 +152,8 @@ impl BusCommand {
             | Self::ReadSessionState { .. }
             | Self::ListSessions { .. } => 0,
         };
-        own + u64::from(due_budget) * DUE_SIZE_BYTES_MAX
+        // That the queue was used takes the place of one more thing that is due.
+        own + u64::from(due_budget + due_budget.min(1)) * DUE_SIZE_BYTES_MAX
     }
 
     /// The same request for at most `count` messages, if it is one that takes "at most so many".

@@ -26,6 +26,10 @@ impl Session {
         !self.locked_until.has_passed(now)
     }
 
+    fn state_size_bytes(&self) -> u64 {
+        self.state.map_or(0, |state| u64::from(state.length))
+    }
+
     /// Whether there is nothing to remember it for. A generation that begins again makes no old token
     /// valid: the number of the session is not used again.
     fn is_forgettable(&self) -> bool {
@@ -42,6 +46,8 @@ pub(crate) struct Sessions {
     available: BTreeSet<(SequenceNumber, u32)>,
     locks: BTreeSet<(Timestamp, u32)>,
     last_number: u32,
+    /// Bytes of all states.
+    states_size_bytes: u64,
 }
 
 impl Sessions {
@@ -76,10 +82,15 @@ impl Sessions {
         self.insert(number, id);
         if let Some(session) = self.by_number.get_mut(&number) {
             fill(session);
+            self.states_size_bytes += session.state_size_bytes();
             if session.locked_until > Timestamp::ZERO {
                 self.locks.insert((session.locked_until, number));
             }
         }
+    }
+
+    pub(crate) fn states_size_bytes(&self) -> u64 {
+        self.states_size_bytes
     }
 
     pub(crate) fn last_number(&self) -> u32 {
@@ -121,7 +132,9 @@ impl Sessions {
             self.available.remove(&(*first, number));
         }
         self.locks.remove(&(session.locked_until, number));
+        self.states_size_bytes -= session.state_size_bytes();
         change(session);
+        self.states_size_bytes += session.state_size_bytes();
         if session.is_forgettable() {
             self.by_id.remove(&session.id);
             self.by_number.remove(&number);

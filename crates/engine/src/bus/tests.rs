@@ -1,20 +1,31 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod rules;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
 use crate::decide::Turn;
 use crate::{
-    BodyLocation, Command, EntityName, Event, Journal, Outcome, Refusal, SequenceNumber, Service,
-    State, Timestamp, Token,
+    BodyLocation, Command, DUE_BUDGET, EntityName, Event, Journal, Outcome, Refusal,
+    SequenceNumber, Service, State, Timestamp, Token,
 };
 
 #[derive(Default)]
 struct Log {
     bodies: Vec<Vec<u8>>,
     events: Vec<Vec<u8>>,
+}
+
+impl Log {
+    /// What a batch would take, with a tag, a length and a checksum for each.
+    fn size_bytes(&self) -> u64 {
+        let bodies = self.bodies.iter().map(|body| body.len() + 10);
+        let events = self.events.iter().map(|event| event.len() + 6);
+        bodies.chain(events).sum::<usize>() as u64
+    }
 }
 
 impl Journal for Log {
@@ -95,8 +106,16 @@ impl Partition {
     }
 
     fn ask(&mut self, command: BusCommand) -> Result<BusOutcome, BusRefusal> {
+        let room_bytes = command.size_bytes_max(DUE_BUDGET);
+        let before = self.log.size_bytes();
         let mut turn = Turn::new(&mut self.state, self.now, &mut self.log);
-        match turn.decide(Command::Bus(command)).result {
+        let result = turn.decide(Command::Bus(command)).result;
+        let written_bytes = self.log.size_bytes() - before;
+        assert!(
+            written_bytes <= room_bytes,
+            "{written_bytes} bytes were written where {room_bytes} were promised"
+        );
+        match result {
             Ok(Outcome::Bus(outcome)) => Ok(outcome),
             Err(Refusal::Bus(refusal)) => Err(refusal),
             other => panic!("{other:?}"),

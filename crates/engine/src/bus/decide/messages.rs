@@ -2,6 +2,7 @@
 
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
+use super::super::room::AnswerRoom;
 use super::super::{
     BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
 };
@@ -106,10 +107,11 @@ impl Turn<'_> {
                 None => return Ok(BusOutcome::Peeked(Vec::new())),
             },
         };
+        let mut room = AnswerRoom::new(count);
         let messages = backlog
             .from(from)
             .filter(|(_, message)| session.is_none_or(|session| session == message.session))
-            .take(count as usize)
+            .take_while(|(_, message)| room.takes(message))
             .map(|(number, message)| peeked(number, message));
         Ok(BusOutcome::Peeked(messages.collect()))
     }
@@ -155,19 +157,15 @@ impl Turn<'_> {
                 None => return Ok(BusOutcome::BatchDeleted(0)),
             },
         };
-        let from = if entity.requires_session() {
-            session
-        } else {
-            0
-        };
+        let now = self.now();
+        // Which come later have higher numbers.
         let gone: Vec<SequenceNumber> = backlog
-            .ready(from, self.now())
-            .filter(|number| {
-                let message = backlog.get(*number);
-                message.is_some_and(|message| {
-                    message.enqueued_at < before && (session == 0 || message.session == session)
-                })
-            })
+            .messages()
+            .take_while(|(_, message)| message.enqueued_at < before)
+            .filter(|(_, message)| session == 0 || message.session == session)
+            .filter(|(_, message)| message.state == BusMessageState::Ready)
+            .filter(|(_, message)| !message.expires_at.has_passed(now))
+            .map(|(number, _)| number)
             .take(ITEMS_MAX.min(count as usize))
             .collect();
         for sequence_number in &gone {

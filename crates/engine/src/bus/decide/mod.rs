@@ -138,7 +138,7 @@ impl Turn<'_> {
         // What was due may have been the queue's own end.
         match found.filter(|queue| self.state().bus.contains_key(queue)) {
             Some(queue) => Decision {
-                result: wrap(decide(self, queue)),
+                result: wrap(self.decide_used(queue, decide)),
                 scope: Scope::BusQueue(self.first_of(queue)),
             },
             None => Decision {
@@ -148,6 +148,25 @@ impl Turn<'_> {
                 scope: Scope::Catalogue,
             },
         }
+    }
+
+    fn decide_used(
+        &mut self,
+        queue: Incarnation,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Answer {
+        let answer = decide(self, queue)?;
+        if matches!(answer, BusOutcome::Queue(_)) {
+            // To look at a queue's settings is no use of it.
+            return Ok(answer);
+        }
+        let first = self.first_of(queue);
+        let entity = self.state().bus.get(&first);
+        // Without room for what is due there is none for this.
+        if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
+            self.emit_bus(BusFact::Used { queue: first });
+        }
+        Ok(answer)
     }
 
     /// The queue that an entity is or belongs to, while it is there.

@@ -1,8 +1,10 @@
 //! Taking messages: from the head, or by number if they are deferred.
 
+use std::collections::BTreeSet;
+
+use super::super::room::AnswerRoom;
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX,
-    ReceiveMode,
+    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
 };
 use super::Answer;
 use super::messages::not_found;
@@ -20,10 +22,11 @@ impl Turn<'_> {
     ) -> Answer {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, session)?;
-        let taken: Vec<SequenceNumber> = self
-            .bus_backlog(queue)
+        let backlog = self.bus_backlog(queue);
+        let mut room = AnswerRoom::new(count);
+        let taken: Vec<SequenceNumber> = backlog
             .ready(session, self.now())
-            .take(ITEMS_MAX.min(count as usize))
+            .take_while(|number| backlog.get(*number).is_some_and(|it| room.takes(it)))
             .collect();
         let delivered = taken
             .into_iter()
@@ -36,7 +39,13 @@ impl Turn<'_> {
     pub(super) fn receive_deferred(&mut self, queue: Incarnation, read: &DeferredRead) -> Answer {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, read.session)?;
-        for number in &read.numbers {
+        // Each once, however often it was named.
+        let mut named = BTreeSet::new();
+        let mut numbers = read.numbers.clone();
+        numbers.retain(|number| named.insert(*number));
+        let mut room = AnswerRoom::new(u32::MAX);
+        let mut fitting = 0;
+        for number in &numbers {
             let message = self
                 .bus_backlog(queue)
                 .get(*number)
@@ -47,9 +56,15 @@ impl Turn<'_> {
                 self.expire(queue, *number);
                 return Err(not_found(*number));
             }
+            fitting += u64::from(room.takes(message));
         }
-        let delivered = read
-            .numbers
+        if fitting < numbers.len() as u64 {
+            return Err(BusRefusal::TooMany {
+                count: numbers.len() as u64,
+                limit: fitting,
+            });
+        }
+        let delivered = numbers
             .iter()
             .map(|number| self.deliver(queue, *number, read.mode))
             .collect();
@@ -68,7 +83,6 @@ impl Turn<'_> {
             .backlog
             .get(sequence_number)
             .expect("the message was there when this turn chose it, and nothing removed it since");
-        let in_session = entity.locking_session(message).is_some();
         let mut delivered = DeliveredMessage {
             sequence_number,
             first_sequence_number: message.first_sequence_number,
@@ -89,11 +103,11 @@ impl Turn<'_> {
             }),
             ReceiveMode::PeekLock => {
                 let generation = message.generation.next();
-                let until = if in_session {
-                    // The session's lock is the message's.
-                    Timestamp::NEVER
-                } else {
-                    self.now().plus_ms(entity.options.lock_duration_ms)
+                // The session's lock is the message's.
+                let session_end = self.session_end(queue, sequence_number);
+                let until = match session_end {
+                    Some(_) => Timestamp::NEVER,
+                    None => self.now().plus_ms(entity.options.lock_duration_ms),
                 };
                 self.emit_bus(BusFact::Locked {
                     queue,
@@ -101,7 +115,7 @@ impl Turn<'_> {
                     until,
                 });
                 delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
-                delivered.locked_until = until;
+                delivered.locked_until = session_end.unwrap_or(until);
             }
         }
         delivered

@@ -126,7 +126,11 @@ impl Turn<'_> {
     }
 
     /// When the lock of a message's session ends, if that is the message's lock.
-    fn session_end(&self, queue: Incarnation, number: SequenceNumber) -> Option<Timestamp> {
+    pub(super) fn session_end(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+    ) -> Option<Timestamp> {
         let entity = self.bus(queue);
         let session = entity.locking_session(entity.backlog.get(number)?)?;
         let session = entity.backlog.sessions.get(session);
