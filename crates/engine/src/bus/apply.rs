@@ -56,7 +56,8 @@ impl State {
         options: &BusQueueOptions,
         at: Timestamp,
     ) {
-        if queue < self.next_incarnation {
+        let last = queue.next().next();
+        if queue < self.next_incarnation || last.as_u64() >> Incarnation::BITS > 0 {
             return;
         }
         let [dead_letters, failed_transfers] = sub_queue_names(name);

@@ -158,6 +158,11 @@ impl Duplicates {
             self.by_time.pop_first();
             self.seen_at.remove(&other);
         }
+        self.restore(id, at);
+    }
+
+    /// Puts back an id of a snapshot.
+    pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
         if let Some(before) = self.seen_at.insert(id, at) {
             self.by_time.remove(&(before, id));
         }

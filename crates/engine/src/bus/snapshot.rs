@@ -96,6 +96,10 @@ impl State {
         let incarnation = incarnation(r)?;
         if kind == kind::QUEUE {
             let queue = queue(r)?;
+            let is_taken = self.queue_name(incarnation).is_some();
+            if is_taken || self.catalogue.contains_key(&queue.name) {
+                return Err(r.error("bus queue that was there before"));
+            }
             self.catalogue.insert(queue.name.clone(), incarnation);
             self.bus.insert(incarnation, queue);
         } else {
@@ -107,7 +111,7 @@ impl State {
                     kind::SESSIONS => restore_session(queue, r)?,
                     kind::DUPLICATES => {
                         let hash = u128::from_be_bytes(r.array()?);
-                        queue.duplicates.note(hash, u64::MAX, time(r)?);
+                        queue.duplicates.restore(hash, time(r)?);
                     }
                     _ => restore_message(queue, r)?,
                 }
@@ -149,7 +153,11 @@ fn queue(r: &mut Reader<'_>) -> Result<BusQueue, DecodeError> {
     let mut queue = BusQueue::new(name, role, options, time(r)?);
     queue.updated_at = time(r)?;
     queue.used_at = time(r)?;
-    queue.backlog.set_next(sequence_number(r)?);
+    let next = r.varint()?;
+    if next > 1 << SequenceNumber::BITS {
+        return Err(r.error("next sequence number that is out of range"));
+    }
+    queue.backlog.set_next(SequenceNumber::new(next));
     queue.backlog.sessions.set_last_number(r.varint_u32()?);
     Ok(queue)
 }
