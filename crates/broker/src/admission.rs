@@ -4,7 +4,9 @@
 //! a client that retries is served. What frees messages has a share of its own, so that producers
 //! cannot starve consumers into losing their leases.
 
+use bytes::Bytes;
 use kew_engine::Command;
+use kew_engine::bus::{BusCommand, Disposition};
 use thiserror::Error;
 
 /// How much may be under way in one partition, from admission to answer.
@@ -56,6 +58,31 @@ impl Class {
             | Command::ReadServiceProperties { .. }
             | Command::PutAccount { .. }
             | Command::ListAccounts => Self::Other,
+            Command::Bus(command) => Self::of_bus(command),
+        }
+    }
+
+    fn of_bus(command: &BusCommand) -> Self {
+        match command {
+            BusCommand::DeleteQueue { .. }
+            | BusCommand::Receive { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::ReceiveDeferred { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::DeleteBatch { .. } => Self::Consume,
+            BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. } => Self::Other,
         }
     }
 }
@@ -81,6 +108,26 @@ pub fn body_size_bytes(command: &Command) -> usize {
         | Command::PutAccount { .. }
         | Command::RemoveAccount { .. }
         | Command::ListAccounts => 0,
+        Command::Bus(command) => bus_body_size_bytes(command),
+    }
+}
+
+fn bus_body_size_bytes(command: &BusCommand) -> usize {
+    match command {
+        BusCommand::Send { messages, .. } => {
+            messages.iter().map(|message| message.body.len()).sum()
+        }
+        BusCommand::Settle { settlements, .. } => settlements
+            .iter()
+            .map(|(_, disposition)| match disposition {
+                Disposition::Abandon { overlay }
+                | Disposition::Defer { overlay }
+                | Disposition::DeadLetter { overlay } => overlay.as_ref().map_or(0, Bytes::len),
+                Disposition::Complete | Disposition::Release => 0,
+            })
+            .sum(),
+        BusCommand::SetSessionState { state, .. } => state.as_ref().map_or(0, Bytes::len),
+        _ => 0,
     }
 }
 

@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use kew_engine::{Command, Outcome};
+use kew_engine::bus::BusOutcome;
+use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 
 use crate::runner::{self, Shared};
-use crate::{AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply};
+use crate::{
+    AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply, Watch,
+};
 
 /// How a broker is run.
 #[derive(Clone, Debug, Default)]
@@ -138,6 +141,11 @@ impl Broker {
             .map_err(|_| Rejection::Stopped)
     }
 
+    /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.
+    pub fn watch(&self, entity: Incarnation) -> Watch {
+        self.shared.watchers.watch(entity)
+    }
+
     /// Whether a put would succeed now.
     pub fn is_ready(&self) -> bool {
         self.shared.is_ready()
@@ -189,12 +197,33 @@ fn read_bodies(answered: Answered) -> Answer {
             messages.retain(|_| is_kept());
             Outcome::Peeked(messages)
         }
+        Outcome::Bus(mut outcome) => {
+            let bodies = keep_whole_messages(&mut outcome, read);
+            let outcome = Outcome::Bus(outcome);
+            return Answer { outcome, bodies };
+        }
         outcome => outcome,
     };
     Answer {
         outcome,
         bodies: read.into_iter().flatten().collect(),
     }
+}
+
+/// The bodies of the messages of which every part could be read; the others are left out. A damaged
+/// state of a session is left out too: then the answer says that there is one, and brings none.
+fn keep_whole_messages(outcome: &mut BusOutcome, read: Vec<Option<Bytes>>) -> Vec<Bytes> {
+    let mut read = read.into_iter();
+    let mut bodies = Vec::new();
+    outcome.retain_messages(|part_count| {
+        let parts: Vec<_> = read.by_ref().take(part_count).collect();
+        let whole: Option<Vec<_>> = parts.into_iter().collect();
+        let is_whole = whole.is_some();
+        bodies.extend(whole.into_iter().flatten());
+        is_whole
+    });
+    bodies.extend(read.flatten());
+    bodies
 }
 
 /// Takes a lock whose holder may have panicked: what these locks guard is consistent at any time.

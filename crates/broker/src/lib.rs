@@ -13,6 +13,7 @@ mod partition;
 mod repair;
 mod runner;
 mod waiters;
+mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
@@ -22,4 +23,5 @@ pub use partition::{
 };
 // The vocabulary of what a repair lists.
 pub use kew_engine::Timestamp;
-pub use repair::{Losses, LostMessage, Repair, RepairError};
+pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
+pub use watch::{Wake, Watch};

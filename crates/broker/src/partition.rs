@@ -12,9 +12,10 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
+use kew_engine::bus::{BusCommand, BusFact, DUE_SIZE_BYTES_MAX};
 use kew_engine::{
-    BodyLocation, Command, Decision, Event, Incarnation, Journal, Outcome, Overview, Refusal,
-    Scope, State, Timestamp, Turn,
+    BodyLocation, Command, DUE_BUDGET, Decision, EntityName, Event, Fact, Incarnation, Journal,
+    Outcome, Overview, Refusal, Scope, State, Timestamp, Turn,
 };
 use kew_log::{
     AppendError, BatchBuilder, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions,
@@ -24,7 +25,7 @@ use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 use crate::waiters::Waiters;
-use crate::{Class, body_size_bytes};
+use crate::{Class, Wake, body_size_bytes};
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
@@ -101,6 +102,8 @@ pub struct Partition<T> {
     state: State,
     log: Log,
     waiters: Waiters<(T, Reply)>,
+    /// Who may have something to receive since this was last taken.
+    wakes: Vec<Wake>,
     /// The record with the last event of each entity, and of the catalogue, while not yet durable.
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
@@ -127,11 +130,22 @@ const IDLE_BEFORE_MARK_MS: u64 = 100;
 /// How often a full disk is tried again.
 const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
 
-/// How many due events a turn may add on a full disk.
-const SETTLEMENT_TICK_BUDGET: u32 = 16;
+/// How many due events a turn may add on a full disk: what they take is less than the settlement that
+/// follows them may.
+const SETTLEMENT_TICK_BUDGET: u32 = 4;
+
+/// How much of what is due in a bus queue a command on it does first on a full disk.
+const SETTLEMENT_DUE_BUDGET: u32 = 2;
+
+/// How many messages at most a receiver is given at once on a full disk.
+const SETTLEMENT_COUNT_MAX: u32 = 16;
 
 /// The largest command that is let through on a full disk, with its events, in bytes of a batch.
 const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
+
+/// The largest command that only ends or begins locks and is let through on a full disk, if there is
+/// room for it.
+const SETTLEMENTS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 
 impl<T> Partition<T> {
     /// Opens the log, replays it, and makes a new partition of an empty one.
@@ -151,6 +165,7 @@ impl<T> Partition<T> {
             state: replayed.0,
             log,
             waiters: Waiters::new(),
+            wakes: Vec::new(),
             last_record_of: HashMap::new(),
             catalogue_record: None,
             last_record: None,
@@ -221,20 +236,13 @@ impl<T> Partition<T> {
         }
         self.now = now;
         self.keep_up(now, commands.is_empty());
-        let (reservation, space) = match self.reserve(now) {
+        let (reservation, space) = match self.reserve(now, commands) {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
         let mut batch = Batch::at(reservation.position);
         let room = reservation.room_bytes;
-        let largest = match space {
-            Space::Plenty => self.options.command_size_bytes_max,
-            Space::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
-            // What takes no room can always be decided.
-            Space::None => 0,
-        };
-        let has_room =
-            |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64) >= largest;
+        let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
         let mut turn = Turn::new(&mut self.state, now, &mut batch);
         match space {
             Space::Plenty => turn.tick(self.options.tick_budget),
@@ -245,14 +253,34 @@ impl<T> Partition<T> {
             Space::None => turn.tick(0),
         };
         let mut decided = Vec::with_capacity(commands.len());
-        while has_room(&batch)
-            && let Some((ticket, command)) = commands.pop_front()
-        {
-            if !space.admits(&self.state, &command) {
+        while let Some((_, command)) = commands.front_mut() {
+            space.trim(command);
+            let writes_nothing = writes_nothing(&self.state, command);
+            let needed = match space {
+                Space::None if writes_nothing => 0,
+                space => space.needed_bytes(command, &self.options),
+            };
+            let mut is_admitted = writes_nothing || space.admits(command, needed);
+            if is_admitted && room_left(&batch) < needed {
+                if needed <= space.turn_bytes() {
+                    break;
+                }
+                // No turn may have so much room while the disk is full.
+                is_admitted = false;
+            }
+            let Some((ticket, command)) = commands.pop_front() else {
+                break;
+            };
+            if !is_admitted {
                 replies.push((ticket, Err(Rejection::Busy)));
                 continue;
             }
-            let decision = Turn::new(&mut self.state, now, &mut batch).decide(command);
+            let received_from = received_from(&command);
+            let turn = Turn::new(&mut self.state, now, &mut batch);
+            let decision = turn.with_due_budget(space.due_budget()).decide(command);
+            // Whoever took messages and left some passes the wake-up on.
+            let left = received_from.and_then(|queue| self.state.has_ready(&queue));
+            batch.wakes.extend(left.map(Wake::One));
             decided.push((ticket, decision));
         }
         self.note(&reservation, &batch);
@@ -296,8 +324,23 @@ impl<T> Partition<T> {
         self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
     }
 
-    fn reserve(&mut self, now: Timestamp) -> Result<(Reservation, Space), WaitForJob> {
-        match self.log.reserve() {
+    /// Room for what is due and for the first command at least.
+    fn reserve(
+        &mut self,
+        now: Timestamp,
+        commands: &VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let first = commands.front().map_or(0, |(_, command)| {
+            Space::Plenty.needed_bytes(command, &self.options)
+        });
+        // Only bus commands can be larger than what a turn always has room for.
+        let reserved = if first > self.options.command_size_bytes_max {
+            let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
+            self.log.reserve_room(first + due_bytes)
+        } else {
+            self.log.reserve()
+        };
+        match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;
                 return Ok((reservation, Space::Plenty));
@@ -334,12 +377,23 @@ impl<T> Partition<T> {
         for entity in &batch.entities {
             self.last_record_of.insert(*entity, reservation.position);
         }
+        self.wakes.extend(&batch.wakes);
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }
         if batch.touches_catalogue || !batch.entities.is_empty() {
             self.last_record = Some(reservation.position);
         }
+    }
+
+    /// Who is to be woken because of what was decided since this was last asked.
+    pub fn take_wakes(&mut self) -> impl Iterator<Item = Wake> + '_ {
+        let state = &self.state;
+        self.wakes.drain(..).map(|wake| match wake {
+            // Which of those who wait has the session, or will, only they know.
+            Wake::One(entity) if state.is_received_by_session(entity) => Wake::All(entity),
+            wake => wake,
+        })
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
@@ -355,6 +409,12 @@ impl<T> Partition<T> {
     fn answer(&mut self, ticket: T, decision: Decision, replies: &mut Vec<(T, Reply)>) {
         let record = match decision.scope {
             Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
+            Scope::BusQueue(queue) => queue
+                .with_sub_queues()
+                .into_iter()
+                .filter_map(|entity| self.last_record_of.get(&entity).copied())
+                .chain(self.catalogue_record)
+                .max(),
             Scope::Catalogue => self.catalogue_record,
             Scope::Everything => self.last_record,
         };
@@ -560,26 +620,89 @@ enum Space {
 }
 
 impl Space {
-    fn admits(self, state: &State, command: &Command) -> bool {
-        let writes_nothing = match command {
-            Command::Peek { .. }
-            | Command::ReadQueue { .. }
-            | Command::ListQueues { .. }
-            | Command::ReadServiceProperties { .. }
-            | Command::ListAccounts => true,
-            // Workers create their queue when they start, to be sure that it is there.
-            Command::CreateQueue { queue, .. } => state.has_entity(queue),
-            _ => false,
-        };
+    /// Whether a command that writes is let through.
+    fn admits(self, command: &Command, needed: u64) -> bool {
         match self {
             Self::Plenty => true,
-            // A body takes more than any settlement frees.
             Self::SettlementOnly => {
-                let is_small = body_size_bytes(command) == 0;
-                writes_nothing || (Class::of(command) == Class::Consume && is_small)
+                // A body takes more than any settlement frees.
+                let is_small = match (command, body_size_bytes(command)) {
+                    (_, 0) => needed <= SETTLEMENTS_SIZE_BYTES_MAX,
+                    // Changes to a message's properties are small, and come with a lock's end.
+                    (Command::Bus(_), _) => needed <= SETTLEMENT_SIZE_BYTES_MAX,
+                    _ => false,
+                };
+                Class::of(command) == Class::Consume && is_small
             }
-            Self::None => writes_nothing,
+            Self::None => false,
         }
+    }
+
+    /// The room that every turn has for commands.
+    fn turn_bytes(self) -> u64 {
+        match self {
+            // A turn makes room for its first command.
+            Self::Plenty => u64::MAX,
+            Self::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
+            Self::None => 0,
+        }
+    }
+
+    /// Makes a request smaller where a smaller answer will do.
+    fn trim(self, command: &mut Command) {
+        if let (Self::SettlementOnly, Command::Bus(command)) = (self, command) {
+            command.limit_count(SETTLEMENT_COUNT_MAX);
+        }
+    }
+
+    /// How much of what is due in a bus queue a command on it does first.
+    fn due_budget(self) -> u32 {
+        match self {
+            Self::Plenty => DUE_BUDGET,
+            Self::SettlementOnly => SETTLEMENT_DUE_BUDGET,
+            Self::None => 0,
+        }
+    }
+
+    /// The room that a command must have, with what is due in its queue.
+    fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
+        match (self, command) {
+            (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
+            (Self::Plenty, _) => options.command_size_bytes_max,
+            (Self::SettlementOnly, _) => SETTLEMENT_SIZE_BYTES_MAX,
+            // What takes no room can always be decided.
+            (Self::None, _) => 0,
+        }
+    }
+}
+
+/// Whether a command reads only, or would change nothing that is there.
+fn writes_nothing(state: &State, command: &Command) -> bool {
+    match command {
+        Command::Peek { .. }
+        | Command::ReadQueue { .. }
+        | Command::ListQueues { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::ListAccounts
+        | Command::Bus(
+            BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::ListSessions { .. },
+        ) => true,
+        // Workers create their queue when they start, to be sure that it is there.
+        Command::CreateQueue { queue, .. }
+        | Command::Bus(BusCommand::CreateQueue { queue, .. }) => state.has_entity(queue),
+        _ => false,
+    }
+}
+
+/// The bus queue that a command takes messages from.
+fn received_from(command: &Command) -> Option<EntityName> {
+    match command {
+        Command::Bus(BusCommand::Receive { queue, .. }) => Some(queue.clone()),
+        _ => None,
     }
 }
 
@@ -587,6 +710,8 @@ impl Space {
 struct Batch {
     builder: BatchBuilder,
     entities: Vec<Incarnation>,
+    /// Who may have something to receive now.
+    wakes: Vec<Wake>,
     touches_catalogue: bool,
 }
 
@@ -595,6 +720,7 @@ impl Batch {
         Self {
             builder: BatchBuilder::at(position),
             entities: Vec::new(),
+            wakes: Vec::new(),
             touches_catalogue: false,
         }
     }
@@ -617,6 +743,13 @@ impl Journal for Batch {
             && self.entities.last() != Some(&entity)
         {
             self.entities.push(entity);
+        }
+        self.entities.extend(event.other_entity());
+        match &event.fact {
+            Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
+                self.wakes.extend(queue.with_sub_queues().map(Wake::All));
+            }
+            _ => self.wakes.extend(event.makes_receivable().map(Wake::One)),
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::{SliceRequest, slice_of};
+use crate::watch::Watchers;
 use crate::{
     Admission, Admitted, BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply,
     StartError, TurnEnd,
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     mail: Condvar,
     out_of_space: AtomicBool,
     pub(crate) instruments: Instruments,
+    pub(crate) watchers: Arc<Watchers>,
 }
 
 #[derive(Debug)]
@@ -152,6 +154,7 @@ pub(crate) fn start(
         mail: Condvar::new(),
         out_of_space: AtomicBool::new(false),
         instruments: Instruments::new(began.elapsed(), &recovery, partition.state()),
+        watchers: Arc::default(),
     });
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
@@ -265,6 +268,7 @@ impl Runner {
                 .turn(now, &mut self.waiting, &mut self.replies);
             let decided = waiting_before - self.waiting.len();
             self.shared.instruments.note_turn(decided);
+            self.shared.watchers.wake(self.partition.take_wakes());
             self.carry_out_jobs();
             self.answer();
             match end {

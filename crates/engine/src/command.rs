@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::bus::BusCommand;
 use crate::{
     AccessPolicies, AccountRecord, BodyEncoding, EntityName, Metadata, Service, Token,
     VisibilityTimeout,
@@ -152,4 +153,6 @@ pub enum Command {
     },
     /// Lists all accounts in ascending order of their names' bytes.
     ListAccounts,
+    /// Something of a bus queue.
+    Bus(BusCommand),
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::account::{account, put_account};
+use crate::bus::BusFact;
 use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
 use crate::policy::{policies, put_policies};
 use crate::{
@@ -135,6 +136,8 @@ pub enum Fact {
         /// The account.
         account: Arc<str>,
     },
+    /// Something happened to a bus queue.
+    Bus(BusFact),
 }
 
 /// The version that this build writes, of every event.
@@ -175,6 +178,23 @@ impl Event {
             | Fact::QueueCleared { queue, .. }
             | Fact::RunExpired { queue, .. }
             | Fact::QueuePoliciesSet { queue, .. } => Some(*queue),
+            Fact::Bus(fact) => Some(fact.entity()),
+        }
+    }
+
+    /// The second entity that the event changes, if there is one.
+    pub fn other_entity(&self) -> Option<Incarnation> {
+        match &self.fact {
+            Fact::Bus(fact) => fact.other_entity(),
+            _ => None,
+        }
+    }
+
+    /// The bus queue that may have something to receive because of it, or is gone.
+    pub fn makes_receivable(&self) -> Option<Incarnation> {
+        match &self.fact {
+            Fact::Bus(fact) => fact.makes_receivable(),
+            _ => None,
         }
     }
 
@@ -196,6 +216,7 @@ impl Event {
             | Fact::QueueCleared { .. }
             | Fact::RunExpired { .. }
             | Fact::QueuePoliciesSet { .. } => false,
+            Fact::Bus(fact) => fact.shows_in_catalogue(),
         }
     }
 
@@ -294,6 +315,10 @@ impl Event {
                 self.start(out, kind::ACCOUNT_REMOVED);
                 put_str(out, account);
             }
+            Fact::Bus(fact) => {
+                self.start(out, fact.kind());
+                fact.encode(out);
+            }
         }
     }
 
@@ -384,7 +409,10 @@ impl Event {
             kind::ACCOUNT_REMOVED => Fact::AccountRemoved {
                 account: r.str()?.into(),
             },
-            _ => return Err(r.error("event kind that is not known")),
+            kind => match BusFact::decode(kind, &mut r)? {
+                Some(fact) => Fact::Bus(fact),
+                None => return Err(r.error("event kind that is not known")),
+            },
         };
         r.finish()?;
         Ok(Self { at, fact })
@@ -417,12 +445,14 @@ pub(crate) fn put_name(out: &mut Vec<u8>, name: &EntityName) {
 pub(crate) fn put_service(out: &mut Vec<u8>, service: Service) {
     out.push(match service {
         Service::QueueStorage => 1,
+        Service::ServiceBus => 2,
     });
 }
 
 pub(crate) fn service(r: &mut Reader<'_>) -> Result<Service, DecodeError> {
     match r.u8()? {
         1 => Ok(Service::QueueStorage),
+        2 => Ok(Service::ServiceBus),
         _ => Err(r.error("service that is not known")),
     }
 }

@@ -9,6 +9,7 @@
 
 mod account;
 mod backlog;
+pub mod bus;
 mod codec;
 mod command;
 mod decide;
@@ -36,7 +37,7 @@ pub use account::{
 };
 pub use codec::DecodeError;
 pub use command::Command;
-pub use decide::{Decision, Scope, Turn};
+pub use decide::{DUE_BUDGET, Decision, Scope, Turn};
 pub use event::{Event, Fact};
 pub use journal::{BodyLocation, Journal};
 pub use message::BodyEncoding;

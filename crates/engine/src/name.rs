@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub enum Service {
     /// Azure Queue Storage.
     QueueStorage,
+    /// Azure Service Bus: accounts are namespaces, and names are in lower case.
+    ServiceBus,
 }
 
 /// The full name of an entity: service, account, and the name within the account.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::bus::{BusOutcome, BusRefusal};
 use crate::{
     AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, Metadata, QuotaLimit, Timestamp,
     Token,
@@ -54,10 +55,13 @@ pub enum Outcome {
     AccountRemoved,
     /// Every account.
     Accounts(Vec<AccountRecord>),
+    /// The answer of a bus queue.
+    Bus(BusOutcome),
 }
 
 impl Outcome {
-    /// Where the bodies of the messages in this answer lie, in the order of the messages.
+    /// Where the bodies of the messages in this answer lie, in the order of the messages. Of a bus
+    /// queue's messages each body is followed by the changes to its properties.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
         let (received, peeked): (&[ReceivedMessage], &[PeekedMessage]) = match self {
             Self::Received(messages) => (messages, &[]),
@@ -65,7 +69,13 @@ impl Outcome {
             _ => (&[], &[]),
         };
         let received = received.iter().map(|message| message.body);
-        received.chain(peeked.iter().map(|message| message.body))
+        let bus = match self {
+            Self::Bus(outcome) => outcome.bodies(),
+            _ => Vec::new(),
+        };
+        received
+            .chain(peeked.iter().map(|message| message.body))
+            .chain(bus)
     }
 }
 
@@ -226,4 +236,7 @@ pub enum Refusal {
         /// The largest allowed.
         limit_bytes: usize,
     },
+    /// A bus queue refused.
+    #[error(transparent)]
+    Bus(#[from] BusRefusal),
 }

@@ -29,30 +29,35 @@ pub struct StoredMessage<'a> {
     pub inserted_at: Timestamp,
     /// Where its body lies.
     pub body: BodyLocation,
+    /// Where changes to its properties lie, in a bus queue.
+    pub overlays: &'a [BodyLocation],
 }
 
 impl State {
-    /// Every queue with its name, in the order of creation.
+    /// Every queue with its name, sub-queues included.
     pub fn queues(&self) -> impl Iterator<Item = (Incarnation, &EntityName)> {
-        self.entities
-            .iter()
-            .map(|(incarnation, entity)| (*incarnation, &entity.name))
+        let stored = self.entities.iter();
+        let stored = stored.map(|(incarnation, entity)| (*incarnation, &entity.name));
+        let bus = self.bus.iter();
+        stored.chain(bus.map(|(incarnation, entity)| (*incarnation, &entity.name)))
     }
 
     /// A queue's name, if it is there.
     pub fn queue_name(&self, queue: Incarnation) -> Option<&EntityName> {
-        self.entities.get(&queue).map(|entity| &entity.name)
+        let stored = self.entities.get(&queue).map(|entity| &entity.name);
+        stored.or_else(|| self.bus.get(&queue).map(|entity| &entity.name))
     }
 
     /// The sequence number of a queue's next message, if it is there.
     pub fn next_sequence_number(&self, queue: Incarnation) -> Option<SequenceNumber> {
-        let entity = self.entities.get(&queue)?;
-        Some(entity.backlog.next())
+        let stored = self.entities.get(&queue);
+        let stored = stored.map(|entity| entity.backlog.next());
+        stored.or_else(|| self.bus.get(&queue).map(|entity| entity.backlog.next()))
     }
 
     /// Every message, hidden and expired ones included.
     pub fn messages(&self) -> impl Iterator<Item = StoredMessage<'_>> {
-        self.entities.iter().flat_map(|(queue, entity)| {
+        let stored = self.entities.iter().flat_map(|(queue, entity)| {
             let messages = entity.backlog.messages();
             messages.map(|(sequence_number, message)| StoredMessage {
                 queue: *queue,
@@ -60,14 +65,18 @@ impl State {
                 sequence_number,
                 inserted_at: message.inserted_at,
                 body: message.body,
+                overlays: &[],
             })
-        })
+        });
+        stored.chain(self.bus_messages())
     }
 
     /// Whether a queue holds a message of that number.
     pub fn holds(&self, queue: Incarnation, sequence_number: SequenceNumber) -> bool {
-        let entity = self.entities.get(&queue);
-        entity.is_some_and(|entity| entity.backlog.holds(sequence_number))
+        let stored = self.entities.get(&queue);
+        let bus = self.bus.get(&queue);
+        stored.is_some_and(|entity| entity.backlog.holds(sequence_number))
+            || bus.is_some_and(|entity| entity.backlog.get(sequence_number).is_some())
     }
 
     /// The id that a message has, or had; `None` if the partition's secret is not known.
@@ -85,7 +94,7 @@ impl State {
     ///
     /// Nothing happens if there is one of that incarnation, or if the name is taken.
     pub fn stand_in(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        if self.entities.contains_key(&queue) || self.catalogue.contains_key(&name) {
+        if self.queue_name(queue).is_some() || self.catalogue.contains_key(&name) {
             return;
         }
         self.next_incarnation = self.next_incarnation.max(queue.next());
@@ -124,6 +133,7 @@ impl State {
                 self.settle(incarnation);
             }
         }
+        refused.extend(self.absorb_bus(other.bus.into_iter()));
         refused
     }
 
@@ -155,6 +165,7 @@ impl State {
             entity.backlog.skip_numbers(NUMBERS_SKIPPED);
             entity.backlog.skip_generations(GENERATIONS_SKIPPED);
         }
+        self.skip_bus_numbers(NUMBERS_SKIPPED, GENERATIONS_SKIPPED);
     }
 }
 

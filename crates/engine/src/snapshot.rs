@@ -89,6 +89,7 @@ impl State {
                 part(&out);
             }
         }
+        self.snapshot_bus(VERSION, &mut part);
     }
 
     fn snapshot_accounts(&self, out: &mut Vec<u8>, part: &mut impl FnMut(&[u8])) {
@@ -129,7 +130,11 @@ impl State {
                 let account = account(&mut r)?;
                 self.accounts.insert(account.name.clone(), account);
             }
-            _ => return Err(r.error("snapshot part kind that is not known")),
+            kind => {
+                if !self.restore_bus(kind, &mut r)? {
+                    return Err(r.error("snapshot part kind that is not known"));
+                }
+            }
         }
         r.finish()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
+use crate::bus::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 use crate::entity::Entity;
 use crate::message::{Message, Placement};
 use crate::overview::Tally;
@@ -26,6 +27,7 @@ pub struct State {
     pub(crate) next_incarnation: Incarnation,
     pub(crate) catalogue: BTreeMap<EntityName, Incarnation>,
     pub(crate) entities: BTreeMap<Incarnation, Entity>,
+    pub(crate) bus: BTreeMap<Incarnation, BusQueue>,
     /// The entities that have something to do at a time of its own.
     pub(crate) deadlines: BTreeSet<(Timestamp, Incarnation)>,
     pub(crate) last_event_at: Timestamp,
@@ -51,6 +53,7 @@ impl State {
             next_incarnation: Incarnation::new(1),
             catalogue: BTreeMap::new(),
             entities: BTreeMap::new(),
+            bus: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             last_event_at: Timestamp::ZERO,
             accounts: BTreeMap::new(),
@@ -160,6 +163,7 @@ impl State {
                     entity.backlog.clear(before);
                 }
             }
+            Fact::Bus(fact) => self.apply_bus(at, fact),
             Fact::RunExpired { queue, run } => {
                 if let Some(entity) = self.entities.get_mut(&queue) {
                     self.expired.add(entity.backlog.expire_run(run, at));
@@ -293,8 +297,10 @@ impl State {
 
     /// How many queues and how many messages there are.
     pub fn counts(&self) -> (usize, u64) {
-        let messages = self.entities.values().map(|entity| entity.backlog.count());
-        (self.entities.len(), messages.sum())
+        let stored = self.entities.values().map(|entity| entity.backlog.count());
+        let bus = self.bus.values().map(|queue| queue.backlog.count());
+        let queues = self.entities.len() + self.bus.len() / ENTITIES_PER_BUS_QUEUE;
+        (queues, stored.chain(bus).sum())
     }
 
     /// Every account that was put, in ascending order of their names' bytes.
@@ -313,6 +319,7 @@ impl State {
             .values()
             .flat_map(|entity| entity.backlog.messages())
             .map(|(_, message)| message.body)
+            .chain(self.bus.values().flat_map(BusQueue::bodies))
     }
 
     /// Whether there is an entity of that name.

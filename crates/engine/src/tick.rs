@@ -1,12 +1,20 @@
 //! What is due turns into events.
 
-use crate::{Fact, Turn};
+use crate::{Fact, Incarnation, Turn};
 
 /// What a tick did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticked {
     /// Whether the budget ran out before everything that is due was done.
     pub more_is_due: bool,
+}
+
+/// What is due.
+enum Due {
+    /// A run of a storage queue has messages to expire.
+    Run(Incarnation, u64),
+    /// Something in a bus queue.
+    Bus(Incarnation),
 }
 
 impl Turn<'_> {
@@ -16,19 +24,24 @@ impl Turn<'_> {
     /// ran. A tick frees what nobody will ask for again.
     pub fn tick(&mut self, budget: u32) -> Ticked {
         for _ in 0..budget {
-            let Some((queue, run)) = self.run_to_expire() else {
-                return Ticked { more_is_due: false };
-            };
-            self.emit(Fact::RunExpired { queue, run });
+            match self.due() {
+                Some(Due::Run(queue, run)) => self.emit(Fact::RunExpired { queue, run }),
+                Some(Due::Bus(queue)) => {
+                    self.do_due(queue, 1);
+                }
+                None => return Ticked { more_is_due: false },
+            }
         }
         Ticked {
-            more_is_due: self.run_to_expire().is_some(),
+            more_is_due: self.due().is_some(),
         }
     }
 
-    fn run_to_expire(&self) -> Option<(crate::Incarnation, u64)> {
-        let (_, queue) = *self.state().deadlines.first()?;
-        let entity = self.state().entities.get(&queue)?;
-        Some((queue, entity.backlog.run_to_expire(self.now())?))
+    fn due(&self) -> Option<Due> {
+        let (at, queue) = *self.state().deadlines.first()?;
+        if let Some(entity) = self.state().entities.get(&queue) {
+            return Some(Due::Run(queue, entity.backlog.run_to_expire(self.now())?));
+        }
+        at.has_passed(self.now()).then_some(Due::Bus(queue))
     }
 }

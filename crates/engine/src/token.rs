@@ -37,6 +37,16 @@ impl Incarnation {
     pub(crate) fn next(self) -> Self {
         Self::new(self.0 + 1)
     }
+
+    /// The one before, if there is one.
+    pub fn before(self) -> Option<Self> {
+        (self.0 > 1).then(|| Self(self.0 - 1))
+    }
+
+    /// A bus queue and its two sub-queues, of the queue's own incarnation.
+    pub fn with_sub_queues(self) -> [Self; 3] {
+        [self, self.next(), self.next().next()]
+    }
 }
 
 /// A message's order within its entity, from 1. Never reused within an incarnation. Fits in 56 bits.
@@ -116,6 +126,10 @@ impl fmt::Debug for Token {
 pub(crate) enum TokenKind {
     MessageId,
     PopReceipt,
+    /// A lock on a message of a bus queue.
+    BusLock,
+    /// A lock on a session: its number takes the sequence number's place.
+    SessionLock,
 }
 
 impl TokenKind {
@@ -125,6 +139,8 @@ impl TokenKind {
         match self {
             Self::MessageId => 1,
             Self::PopReceipt => 2,
+            Self::BusLock => 3,
+            Self::SessionLock => 4,
         }
     }
 }
@@ -197,6 +213,24 @@ impl TokenCipher {
     }
 }
 
+impl TokenCipher {
+    /// A keyed hash: a CBC-MAC, under a key of its own, of the text with its length in front.
+    pub(crate) fn hash(&self, text: &[u8]) -> u128 {
+        let mut key = Array::from([0xff; 16]);
+        self.block.encrypt_block(&mut key);
+        let cipher = Aes128::new(&key);
+        let mut chain = Array::from((text.len() as u128).to_be_bytes());
+        cipher.encrypt_block(&mut chain);
+        for block in text.chunks(16) {
+            for (byte, more) in chain.iter_mut().zip(block) {
+                *byte ^= more;
+            }
+            cipher.encrypt_block(&mut chain);
+        }
+        u128::from_be_bytes(chain.into())
+    }
+}
+
 impl PartialEq for TokenCipher {
     fn eq(&self, other: &Self) -> bool {
         self.secret == other.secret
@@ -258,7 +292,12 @@ mod tests {
         ) {
             let cipher = TokenCipher::new(secret);
             let place = place(incarnation, sequence_number, generation);
-            for kind in [TokenKind::MessageId, TokenKind::PopReceipt] {
+            for kind in [
+                TokenKind::MessageId,
+                TokenKind::PopReceipt,
+                TokenKind::BusLock,
+                TokenKind::SessionLock,
+            ] {
                 let token = cipher.seal(kind, place);
                 prop_assert_eq!(cipher.open(kind, token), Some(place));
             }

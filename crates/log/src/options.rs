@@ -15,9 +15,10 @@ pub struct LogOptions {
     /// Size of the first segment that is made after an open; later ones double. A multiple of
     /// 4 KiB.
     pub segment_size_first_bytes: u64,
-    /// No segment is made larger than this, except by recovery to hold what it copies.
+    /// No segment is made larger than this, except by recovery to hold what it copies, and to hold one
+    /// large batch.
     pub segment_size_max_bytes: u64,
-    /// Bounds the payload of one batch.
+    /// Bounds the payload of one batch, unless more room was asked for it.
     pub batch_size_max_bytes: u64,
     /// Room that a batch must have; when there is less the log goes on in the next segment.
     pub turn_space_min_bytes: u64,

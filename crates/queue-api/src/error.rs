@@ -205,8 +205,9 @@ impl Error {
             Refusal::AccountQuotaExceeded { limit, allowed, .. } => {
                 Self::AccountQuotaExceeded { limit, allowed }
             }
-            // The administration alone asks for what these refuse.
+            // The administration alone asks for what these refuse, and Service Bus for the last.
             Refusal::AccountAlreadyExists { .. }
+            | Refusal::Bus(_)
             | Refusal::AccountNotFound { .. }
             | Refusal::AccountNotEmpty { .. } => Self::InternalError,
         }

@@ -337,6 +337,7 @@ const fn kind(outcome: &Outcome) -> &'static str {
         Outcome::AccountPut => "AccountPut",
         Outcome::AccountRemoved => "AccountRemoved",
         Outcome::Accounts(_) => "Accounts",
+        Outcome::Bus(_) => "Bus",
     }
 }
 

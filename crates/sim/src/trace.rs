@@ -167,7 +167,13 @@ impl Trace {
             }
             Command::RemoveAccount { with_queues, .. } => self.feed(u64::from(*with_queues)),
             Command::ListAccounts => self.feed(2),
+            Command::Bus(command) => self.feed_debug(command),
         }
+    }
+
+    /// Takes in everything that is shown of it.
+    fn feed_debug(&mut self, shown: &impl Debug) {
+        self.feed_text(&format!("{shown:?}"));
     }
 
     fn feed_policies(&mut self, policies: &AccessPolicies) {
@@ -247,6 +253,7 @@ impl Trace {
                     .iter()
                     .for_each(|account| self.feed_account(account));
             }
+            Outcome::Bus(outcome) => self.feed_debug(outcome),
         }
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod broker;
+mod bus;
 mod metrics;
 mod partition;
 mod repair;

@@ -8,13 +8,13 @@ use kew_log::{Fault, FaultyStorage, LogOptions, Repeat};
 
 use crate::support::{create, delete, peek, receive, send};
 
-struct Driver {
-    storage: FaultyStorage,
-    partition: Partition<u32>,
-    now: Timestamp,
+pub(crate) struct Driver {
+    pub(crate) storage: FaultyStorage,
+    pub(crate) partition: Partition<u32>,
+    pub(crate) now: Timestamp,
 }
 
-fn options() -> PartitionOptions {
+pub(crate) fn options() -> PartitionOptions {
     PartitionOptions {
         log: LogOptions {
             segment_size_first_bytes: 64 * 1024,
@@ -33,7 +33,7 @@ fn options() -> PartitionOptions {
 }
 
 impl Driver {
-    fn on(storage: FaultyStorage) -> Self {
+    pub(crate) fn on(storage: FaultyStorage) -> Self {
         let now = Timestamp::from_ms(1_000_000);
         let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
         Self {
@@ -43,14 +43,14 @@ impl Driver {
         }
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut driver = Self::on(FaultyStorage::new());
         driver.ask(create()).unwrap();
         driver
     }
 
     /// One command, one turn, and every job that follows.
-    fn ask(&mut self, command: Command) -> Reply {
+    pub(crate) fn ask(&mut self, command: Command) -> Reply {
         let mut commands = VecDeque::from([(0, command)]);
         let mut replies = Vec::new();
         loop {
@@ -64,7 +64,7 @@ impl Driver {
         replies.remove(0).1
     }
 
-    fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
+    pub(crate) fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
             let outcome = job.run(&self.storage);
             // A failure shows in the answers.
@@ -72,12 +72,12 @@ impl Driver {
         }
     }
 
-    fn reopened(self) -> Self {
+    pub(crate) fn reopened(self) -> Self {
         Self::on(self.storage.kill())
     }
 
     /// A turn in which nobody asks for anything.
-    fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         let mut replies = Vec::new();
         self.partition
             .turn(self.now, &mut VecDeque::new(), &mut replies);

@@ -17,8 +17,8 @@ use kew_planted::{Bug, is_planted};
 use crate::entity::Entity;
 use crate::token::{Place, TokenCipher, TokenKind};
 use crate::{
-    Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome, Refusal,
-    SequenceNumber, State, Timestamp, Token,
+    BodyLocation, Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome,
+    Refusal, SequenceNumber, State, Timestamp, Token,
 };
 
 /// Whether a planted bug keeps this out of the log.
@@ -45,11 +45,16 @@ pub struct Decision {
 pub enum Scope {
     /// One entity, and nothing else.
     Entity(Incarnation),
+    /// A bus queue and its sub-queues.
+    BusQueue(Incarnation),
     /// Which entities there are, and their metadata; accounts, and the properties of services.
     Catalogue,
     /// All of the partition: what an account uses is the sum of its queues.
     Everything,
 }
+
+/// How much of what is due in a bus queue a command on it does first, if nothing else is said.
+pub const DUE_BUDGET: u32 = 64;
 
 /// One go at the state: everything that is decided at one moment, against one journal.
 ///
@@ -58,6 +63,7 @@ pub struct Turn<'a> {
     state: &'a mut State,
     now: Timestamp,
     journal: &'a mut dyn Journal,
+    due_budget: u32,
 }
 
 impl<'a> Turn<'a> {
@@ -72,7 +78,19 @@ impl<'a> Turn<'a> {
             state,
             now,
             journal,
+            due_budget: DUE_BUDGET,
         }
+    }
+
+    /// The same turn, with another limit to how much of what is due in a bus queue each command on it
+    /// does first. What is left over is judged by its time, but takes its effect later.
+    #[must_use]
+    pub fn with_due_budget(self, due_budget: u32) -> Self {
+        Self { due_budget, ..self }
+    }
+
+    pub(crate) fn due_budget(&self) -> u32 {
+        self.due_budget
     }
 
     /// Decides a command.
@@ -149,6 +167,7 @@ impl<'a> Turn<'a> {
                 with_queues,
             } => self.remove_account(account, with_queues),
             Command::ListAccounts => self.list_accounts(),
+            Command::Bus(command) => self.decide_bus(command),
         }
     }
 
@@ -171,6 +190,10 @@ impl<'a> Turn<'a> {
             self.journal.record(&event);
         }
         self.state.apply(event);
+    }
+
+    pub(crate) fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.journal.store_body(body)
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -212,7 +235,7 @@ impl<'a> Turn<'a> {
             .expect("the catalogue names only entities that are there")
     }
 
-    fn cipher(&self) -> &TokenCipher {
+    pub(crate) fn cipher(&self) -> &TokenCipher {
         self.state
             .cipher
             .as_ref()

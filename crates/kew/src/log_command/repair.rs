@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use kew_broker::{Losses, LostMessage, PartitionOptions, Repair};
+use kew_engine::Service;
 use kew_log::{DataDir, Gap, Rebuilt};
 use kew_queue_api::Accounts;
 use serde_json::{Value, json};
@@ -75,6 +76,12 @@ fn print_listing(repair: &Repair<'_>) {
     }
     losses.gaps.iter().for_each(print_gap);
     losses.messages.iter().for_each(print_lost);
+    for lost in &losses.session_states {
+        print_line(&format!(
+            "lost: the state of session {:?} of {}: {}",
+            lost.session, lost.queue, lost.why
+        ));
+    }
     print_consequences(losses);
     let (queues, messages) = repair.kept();
     print_line(&format!(
@@ -101,7 +108,7 @@ fn print_lost(message: &LostMessage) {
     print_line(&format!(
         "lost: {} {}, inserted {}, {size}: {}",
         message.queue,
-        id(message).unwrap_or_else(|| "(unknown id)".into()),
+        shown_as(message),
         inserted(message),
         message.why
     ));
@@ -164,9 +171,16 @@ fn listing(repair: &Repair<'_>) -> Value {
             "account": &*message.queue.account,
             "queue": &*message.queue.name,
             "id": id(message),
+            "sequence_number": message.sequence_number.as_u64(),
             "inserted": inserted(message),
             "size_bytes": message.size_bytes,
             "why": message.why,
+        })).collect::<Vec<_>>(),
+        "session_states_lost": losses.session_states.iter().map(|lost| json!({
+            "namespace": &*lost.queue.account,
+            "queue": &*lost.queue.name,
+            "session": lost.session,
+            "why": lost.why,
         })).collect::<Vec<_>>(),
         "queues_renamed": losses.renamed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "queues_lost": losses.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -190,8 +204,19 @@ fn repaired(rebuilt: &Rebuilt) -> Value {
     })
 }
 
+/// What its service calls the message.
+fn shown_as(message: &LostMessage) -> String {
+    match message.queue.service {
+        Service::QueueStorage => id(message).unwrap_or_else(|| "(unknown id)".into()),
+        Service::ServiceBus => format!("number {}", message.sequence_number.as_u64()),
+    }
+}
+
 /// The message's id as Queue Storage shows it.
 fn id(message: &LostMessage) -> Option<String> {
+    if message.queue.service != Service::QueueStorage {
+        return None;
+    }
     let id = u128::from_be_bytes(*message.id?.as_bytes());
     let hex = format!("{id:032x}");
     let groups = [

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use crate::ballast::Ballast;
 use crate::format::{
     MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, SegmentHeader,
-    seal_record,
+    record_size_bytes, seal_record,
 };
 use crate::job::{Commit, Job, JobOutcome, MakeBallast, Outcome, Prepare, Task, Write};
 use crate::options::room_bytes;
@@ -58,6 +58,8 @@ pub struct Log {
     recycled: Vec<Recycled>,
     /// There was no space for one of the ordinary size.
     prepare_smallest: bool,
+    /// What a batch needs that no segment has room for yet; 0 if none waits.
+    wanted_room_bytes: u64,
     ballast: Ballast,
     /// The disk was found full, and the ballast fits on it: no segment is prepared before it is
     /// there again.
@@ -177,6 +179,7 @@ impl Log {
             successor: Successor::Wanted,
             recycled: Vec::new(),
             prepare_smallest: false,
+            wanted_room_bytes: 0,
             ballast: match ballast {
                 _ if options.ballast_size_bytes == 0 => Ballast::Off,
                 FoundBallast::Kept => Ballast::Ready,
@@ -202,6 +205,19 @@ impl Log {
         self.reserve_with(self.options.turn_space_min_bytes, kept)
     }
 
+    /// Like [`reserve`](Self::reserve), for a batch of `least` bytes: a larger segment is made for it
+    /// than for any other if it needs one. It may be above the usual bound of a batch.
+    pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        let least = least.max(self.options.turn_space_min_bytes);
+        let kept = self.options.settlement_reserve_bytes;
+        let reserved = self.reserve_with(least, kept);
+        self.wanted_room_bytes = match reserved {
+            Err(ReserveError::NotPrepared) => least,
+            _ => 0,
+        };
+        reserved
+    }
+
     /// Asks for room for a batch that frees space or keeps promises: it may use what is left
     /// when the disk is full.
     pub fn reserve_for_settlement(&mut self) -> Result<Reservation, ReserveError> {
@@ -212,7 +228,13 @@ impl Log {
         self.check_failed()?;
         if self.free_room(kept) < least {
             match &self.successor {
-                Successor::Ready(_) => self.roll(),
+                Successor::Ready(_) => {
+                    self.roll();
+                    // Even an empty segment may have too little room for a large batch.
+                    if self.free_room(kept) < least {
+                        return Err(ReserveError::NotPrepared);
+                    }
+                }
                 Successor::NoSpace => return Err(ReserveError::NoSpace),
                 Successor::Wanted | Successor::Preparing => {
                     return Err(ReserveError::NotPrepared);
@@ -222,7 +244,9 @@ impl Log {
         Ok(Reservation {
             epoch: self.epoch,
             position: self.end,
-            room_bytes: self.free_room(kept).min(self.options.batch_size_max_bytes),
+            room_bytes: self
+                .free_room(kept)
+                .min(self.options.batch_size_max_bytes.max(least)),
         })
     }
 
@@ -557,8 +581,11 @@ impl Log {
             return None;
         }
         self.successor = Successor::Preparing;
-        let source = match self.recycled.pop() {
-            Some(recycled) => Source::Recycled(recycled),
+        let wanted_bytes = self.wanted_capacity_bytes();
+        let recycled = self.recycled.iter();
+        let mut recycled = recycled.map(|recycled| recycled.capacity_bytes);
+        let source = match recycled.rposition(|capacity_bytes| capacity_bytes >= wanted_bytes) {
+            Some(fitting) => Source::Recycled(self.recycled.remove(fitting)),
             None => Source::Fresh,
         };
         let capacity_bytes = match &source {
@@ -586,10 +613,19 @@ impl Log {
             return self.options.segment_size_first_bytes;
         }
         let doubled = self.active.header.capacity_bytes.saturating_mul(2);
-        doubled.clamp(
+        let usual_bytes = doubled.clamp(
             self.options.segment_size_first_bytes,
             self.options.segment_size_max_bytes,
-        )
+        );
+        usual_bytes.max(self.wanted_capacity_bytes())
+    }
+
+    /// The size of a segment that has room for the batch that waits for one; 0 if none does.
+    fn wanted_capacity_bytes(&self) -> u64 {
+        match self.wanted_room_bytes {
+            0 => 0,
+            least => self.options.segment_size_for(record_size_bytes(least)),
+        }
     }
 
     fn prepare_done(&mut self, result: Result<Arc<Segment>, MakeError>) -> Option<IoFailure> {
@@ -601,8 +637,11 @@ impl Log {
             }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
                 // A smaller one may fit, and takes messages until there is more space.
-                let was_smallest =
-                    self.next_capacity_bytes() == self.options.segment_size_first_bytes;
+                // For a large batch it would not do.
+                let smallest_bytes = self.options.segment_size_first_bytes;
+                let was_smallest = self.next_capacity_bytes() == smallest_bytes
+                    || self.wanted_capacity_bytes() > smallest_bytes;
+                self.wanted_room_bytes = 0;
                 self.successor = if was_smallest {
                     Successor::NoSpace
                 } else {

@@ -284,7 +284,8 @@ impl Queue {
                 }
             }
             Command::Clear { .. } => self.maybe_all_gone(),
-            Command::Initialize { .. }
+            Command::Bus(_)
+            | Command::Initialize { .. }
             | Command::ReadQueue { .. }
             | Command::ListQueues { .. }
             | Command::Peek { .. }

@@ -1,0 +1,306 @@
+//! One reading of a damaged log: the state that it comes to, and what it misses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kew_engine::bus::BusFact;
+use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp};
+use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
+
+use super::{Losses, LostMessage};
+
+/// A message that must have been there, and is not.
+pub(super) struct Hole {
+    inserted_from: Timestamp,
+    inserted_until: Timestamp,
+    pub(super) size_bytes: Option<u32>,
+    why: String,
+}
+
+/// The state that one reading of the log comes to, and what it misses.
+pub(super) struct Reading {
+    pub(super) state: State,
+    account: String,
+    /// The last gap, in words.
+    gap: Option<String>,
+    /// When the last event before the last gap happened.
+    gap_from: Timestamp,
+    /// The next sequence number of each queue at the last gap.
+    next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
+    /// Queues whose creation was not read, by the names that they were given.
+    pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
+    pub(super) deleted: BTreeSet<Incarnation>,
+    /// Incarnations that are those of bus queues, and not of their sub-queues.
+    pub(super) first_of_queue: BTreeSet<Incarnation>,
+    pub(super) holes: BTreeMap<(Incarnation, SequenceNumber), Hole>,
+}
+
+impl Reading {
+    pub(super) fn new(account: &str) -> Self {
+        Self {
+            state: State::new(),
+            account: account.to_owned(),
+            gap: None,
+            gap_from: Timestamp::ZERO,
+            next_at_gap: BTreeMap::new(),
+            stand_ins: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            first_of_queue: BTreeSet::new(),
+            holes: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what another reading knows.
+    pub(super) fn absorb(&mut self, other: Self) -> Vec<EntityName> {
+        let unknown: Vec<_> = self.stand_ins.keys().copied().collect();
+        for queue in unknown {
+            if let Some(name) = other.state.queue_name(queue)
+                && !other.stand_ins.contains_key(&queue)
+            {
+                if self.state.is_bus_queue(queue) {
+                    self.state.adopt_bus_queue(queue, &other.state);
+                } else {
+                    self.state.rename(queue, name.clone());
+                }
+                self.stand_ins.remove(&queue);
+            }
+        }
+        for (queue, name) in other.stand_ins {
+            if self.state.queue_name(queue).is_none() {
+                self.stand_ins.insert(queue, name);
+            }
+        }
+        for (queue, next) in other.next_at_gap {
+            let own = self.next_at_gap.entry(queue).or_insert(next);
+            *own = next.max(*own);
+        }
+        for (hole, found) in other.holes {
+            self.holes.entry(hole).or_insert(found);
+        }
+        self.first_of_queue.extend(other.first_of_queue);
+        self.state.absorb(other.state)
+    }
+
+    /// Says what is missed at the end.
+    pub(super) fn list(&mut self, losses: &mut Losses) {
+        losses.dropped.extend(self.complete_bus_queues());
+        let holes = std::mem::take(&mut self.holes);
+        for ((queue, sequence_number), hole) in holes {
+            let Some(name) = self.state.queue_name(queue) else {
+                continue;
+            };
+            if !self.state.holds(queue, sequence_number) {
+                losses.messages.push(LostMessage {
+                    queue: name.clone(),
+                    sequence_number,
+                    id: self.state.id_of(queue, sequence_number),
+                    inserted_from: hole.inserted_from,
+                    inserted_until: hole.inserted_until,
+                    size_bytes: hole.size_bytes,
+                    why: hole.why,
+                });
+            }
+        }
+        losses.renamed = self.stand_ins.values().cloned().collect();
+        for message in self.state.messages() {
+            let next = self.next_at_gap.get(&message.queue);
+            if next.is_some_and(|next| message.sequence_number < *next) {
+                let count = losses
+                    .may_return
+                    .entry(message.queue_name.clone())
+                    .or_default();
+                *count += 1;
+            }
+        }
+    }
+
+    /// Makes up for what a gap has hidden before this event.
+    fn prepare(&mut self, event: &Event) {
+        let Some(why) = self.gap.clone() else {
+            return;
+        };
+        match &event.fact {
+            Fact::QueueCreated { name, .. } => {
+                // Of that name there was another, and its deletion was not read.
+                let mut queues = self.state.queues();
+                let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
+                drop(queues);
+                if let Some(queue) = old {
+                    let fact = Fact::QueueDeleted { queue };
+                    self.state.apply(Event { at: event.at, fact });
+                }
+            }
+            Fact::QueueMetadataSet { queue, .. } | Fact::QueuePoliciesSet { queue, .. } => {
+                self.stand_in(*queue, event.at);
+            }
+            Fact::MessageSent {
+                queue,
+                sequence_number,
+                ..
+            } => {
+                if self.stand_in(*queue, event.at) {
+                    return;
+                }
+                let next = self.state.next_sequence_number(*queue);
+                for missed in next.into_iter().flat_map(|n| n.until(*sequence_number)) {
+                    self.note_hole(*queue, missed, event.at, None, &why);
+                }
+            }
+            Fact::MessageReceived {
+                queue,
+                sequence_number,
+                ..
+            } => {
+                self.stand_in(*queue, event.at);
+                self.note_hole(*queue, *sequence_number, event.at, None, &why);
+            }
+            Fact::MessageUpdated {
+                queue,
+                sequence_number,
+                body,
+                ..
+            } => {
+                self.stand_in(*queue, event.at);
+                let size_bytes = body.map(|(_, location)| location.length);
+                self.note_hole(*queue, *sequence_number, event.at, size_bytes, &why);
+            }
+            Fact::MessageDeleted {
+                queue,
+                sequence_number,
+            } => {
+                self.holes.remove(&(*queue, *sequence_number));
+            }
+            Fact::QueueCleared { queue, before } => {
+                self.holes
+                    .retain(|(of, number), _| of != queue || number >= before);
+            }
+            Fact::QueueDeleted { queue } => {
+                self.holes.retain(|(of, _), _| of != queue);
+                self.stand_ins.remove(queue);
+            }
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.holes.retain(|(of, _), _| !gone.contains(of));
+                self.stand_ins.retain(|queue, _| !gone.contains(queue));
+            }
+            Fact::Bus(fact) => self.prepare_bus(event.at, fact, &why),
+            Fact::PartitionInitialized { .. }
+            | Fact::RunExpired { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. } => {}
+        }
+    }
+
+    /// A name for a queue whose own is lost.
+    pub(super) fn free_name(&self, service: Service, queue: Incarnation) -> EntityName {
+        let mut others = self.state.queues();
+        let like_it = others.find(|(_, name)| name.service == service);
+        let account = like_it.map_or(&*self.account, |(_, name)| &*name.account);
+        let plain = format!("recovered-{}", queue.as_u64());
+        (0..)
+            .map(|other| match other {
+                0 => plain.clone(),
+                other => format!("{plain}-{other}"),
+            })
+            .map(|name| EntityName {
+                service,
+                account: account.into(),
+                name: name.into(),
+            })
+            .find(|name| !self.state.has_entity(name))
+            .expect("one of endlessly many names is free")
+    }
+
+    fn queues_of(&self, account: &str) -> Vec<Incarnation> {
+        let queues = self.state.queues();
+        queues
+            .filter(|(_, name)| name.service == Service::QueueStorage && *name.account == *account)
+            .map(|(queue, _)| queue)
+            .collect()
+    }
+
+    /// Puts a queue there whose creation was not read; says if it did.
+    fn stand_in(&mut self, queue: Incarnation, at: Timestamp) -> bool {
+        if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
+            return false;
+        }
+        let name = self.free_name(Service::QueueStorage, queue);
+        self.state.stand_in(queue, name.clone(), at);
+        self.stand_ins.insert(queue, name);
+        true
+    }
+
+    pub(super) fn note_hole(
+        &mut self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        at: Timestamp,
+        size_bytes: Option<u32>,
+        why: &str,
+    ) {
+        if self.state.holds(queue, sequence_number) {
+            return;
+        }
+        let (from, until) = (self.gap_from, at);
+        let hole = self
+            .holes
+            .entry((queue, sequence_number))
+            .or_insert_with(|| Hole {
+                inserted_from: from,
+                inserted_until: until,
+                size_bytes: None,
+                why: why.to_owned(),
+            });
+        hole.size_bytes = size_bytes.or(hole.size_bytes);
+    }
+}
+
+impl Replay for Reading {
+    fn begin(&mut self) {
+        *self = Self::new(&self.account);
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.state.restore(part)?)
+    }
+
+    fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let event = Event::decode(event)?;
+        self.prepare(&event);
+        match &event.fact {
+            Fact::QueueDeleted { queue } => {
+                self.deleted.insert(*queue);
+            }
+            Fact::Bus(BusFact::QueueDeleted { queue }) => {
+                self.deleted.extend(queue.with_sub_queues());
+            }
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.deleted.extend(gone);
+            }
+            _ => {}
+        }
+        self.state.apply(event);
+        Ok(())
+    }
+}
+
+impl Rescue for Reading {
+    fn gap(&mut self, gap: &Gap) {
+        self.gap = Some(match gap.span {
+            Some(_) => format!(
+                "it was sent where {} cannot be read from byte {} on: {}",
+                gap.file, gap.offset, gap.what
+            ),
+            None => format!(
+                "it was in {} at byte {}: {}",
+                gap.file, gap.offset, gap.what
+            ),
+        });
+        self.gap_from = self.state.last_event_at();
+        let queues: Vec<_> = self.state.queues().map(|(queue, _)| queue).collect();
+        for queue in queues {
+            let next = self.state.next_sequence_number(queue);
+            self.next_at_gap.extend(next.map(|next| (queue, next)));
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Bus queues through a partition: large batches, a full disk, wake-ups, damaged bodies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kew_broker::{Answered, Broker, BrokerOptions, Rejection, Wake};
+use kew_engine::bus::{
+    BODIES_SIZE_BYTES_MAX, BusCommand, BusMessage, BusOutcome, BusQueueOptions, BusRefusal,
+    DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
+};
+use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, SequenceNumber, Service};
+use kew_log::FaultyStorage;
+
+use crate::partition::Driver;
+
+const MIB: usize = BODIES_SIZE_BYTES_MAX as usize;
+
+fn named(name: &str) -> EntityName {
+    EntityName {
+        service: Service::ServiceBus,
+        account: "ns".into(),
+        name: name.into(),
+    }
+}
+
+fn orders() -> EntityName {
+    named("orders")
+}
+
+fn create() -> Command {
+    Command::Bus(BusCommand::CreateQueue {
+        queue: orders(),
+        options: BusQueueOptions::default(),
+    })
+}
+
+fn message(body: Bytes) -> BusMessage {
+    BusMessage {
+        body,
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    }
+}
+
+fn send_all(bodies: Vec<Bytes>) -> Command {
+    Command::Bus(BusCommand::Send {
+        queue: orders(),
+        messages: bodies.into_iter().map(message).collect(),
+    })
+}
+
+fn send(body: impl Into<Bytes>) -> Command {
+    send_all(vec![body.into()])
+}
+
+fn receive_from(queue: EntityName, count: u32, mode: ReceiveMode) -> Command {
+    Command::Bus(BusCommand::Receive {
+        queue,
+        count,
+        mode,
+        session: None,
+    })
+}
+
+fn receive(count: u32) -> Command {
+    receive_from(orders(), count, ReceiveMode::PeekLock)
+}
+
+fn settle(messages: &[DeliveredMessage], how: &Disposition) -> Command {
+    let settle = |message: &DeliveredMessage| (message.lock.unwrap(), how.clone());
+    Command::Bus(BusCommand::Settle {
+        queue: orders(),
+        settlements: messages.iter().map(settle).collect(),
+    })
+}
+
+fn peek(count: u32) -> Command {
+    Command::Bus(BusCommand::Peek {
+        queue: orders(),
+        from: SequenceNumber::default(),
+        count,
+        session: None,
+    })
+}
+
+fn received(answer: Answered) -> (Vec<DeliveredMessage>, Vec<Bytes>) {
+    let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
+        panic!("a receive receives");
+    };
+    let bodies = answer.bodies.iter().map(|body| body.read().unwrap());
+    (messages, bodies.collect())
+}
+
+fn driver() -> Driver {
+    let mut driver = Driver::new();
+    driver.ask(create()).unwrap();
+    driver
+}
+
+#[test]
+fn the_largest_message_fits_wherever_the_log_has_come_to() {
+    let mut driver = driver();
+    let large = Bytes::from(vec![b'x'; MIB]);
+    for fill in [0, 10, 3000, 20_000, 60_000, 500_000, MIB] {
+        driver.ask(send(vec![b'y'; fill])).unwrap();
+        driver.ask(send(large.clone())).unwrap();
+        let (messages, bodies) = received(driver.ask(receive(2)).unwrap());
+        assert_eq!(bodies[0].len(), fill);
+        assert_eq!(bodies[1], large);
+        driver
+            .ask(settle(&messages[..1], &Disposition::Complete))
+            .unwrap();
+        driver = driver.reopened();
+    }
+    let (messages, _) = received(driver.ask(receive(100)).unwrap());
+    assert!(messages.is_empty(), "all others are locked");
+    let Ok(Answered { bodies, .. }) = driver.ask(peek(100)) else {
+        panic!("a peek shows");
+    };
+    assert_eq!(bodies.len(), 7);
+    for body in &bodies {
+        assert_eq!(body.read().unwrap(), large);
+    }
+}
+
+#[test]
+fn a_batch_is_bounded_in_bytes_and_in_messages() {
+    let mut driver = driver();
+    let halves = vec![Bytes::from(vec![b'x'; MIB / 2]); 2];
+    driver.ask(send_all(halves.clone())).unwrap();
+    let mut more = halves;
+    more.push(Bytes::from_static(b"x"));
+    let refused = |answer: kew_broker::Reply| match answer {
+        Err(Rejection::Refused(Refusal::Bus(refusal))) => refusal,
+        answer => panic!("not refused: {answer:?}"),
+    };
+    assert_eq!(
+        refused(driver.ask(send_all(more))),
+        BusRefusal::MessageTooLarge {
+            size_bytes: BODIES_SIZE_BYTES_MAX + 1,
+            limit_bytes: BODIES_SIZE_BYTES_MAX,
+        }
+    );
+    driver
+        .ask(send_all(vec![Bytes::from_static(b"y"); ITEMS_MAX]))
+        .unwrap();
+    assert_eq!(
+        refused(driver.ask(send_all(vec![Bytes::new(); ITEMS_MAX + 1]))),
+        BusRefusal::TooMany {
+            count: ITEMS_MAX as u64 + 1,
+            limit: ITEMS_MAX as u64,
+        }
+    );
+    // As many can be taken at once, settled at once, and deleted at once.
+    let (messages, _) = received(driver.ask(receive(u32::MAX)).unwrap());
+    assert_eq!(messages.len(), ITEMS_MAX);
+    let overlay = Disposition::Abandon {
+        overlay: Some(Bytes::from(vec![b'z'; MIB / ITEMS_MAX])),
+    };
+    driver.ask(settle(&messages, &overlay)).unwrap();
+    let delete = Command::Bus(BusCommand::DeleteBatch {
+        queue: orders(),
+        before: driver.now.plus_seconds(1),
+        count: u32::MAX,
+        session: None,
+    });
+    let deleted = driver.ask(delete.clone()).unwrap().outcome;
+    let all = u32::try_from(ITEMS_MAX).unwrap();
+    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(all)));
+    let deleted = driver.ask(delete).unwrap().outcome;
+    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(2)));
+}
+
+#[test]
+fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
+    let mut driver = driver();
+    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    let body = "x".repeat(2000);
+    let mut sent = 0;
+    while driver.ask(send(body.clone())).is_ok() {
+        sent += 1;
+        assert!(sent < 1000, "600 KiB hold no 1,000 messages of 2,000 bytes");
+    }
+    assert!(driver.partition.is_out_of_space());
+    assert!(driver.ask(peek(10)).is_ok(), "looking takes no space");
+    assert!(driver.ask(create()).is_err(), "and answers as ever");
+
+    let mut drained = 0;
+    loop {
+        // What is asked for is more than a full disk allows at once.
+        let (messages, bodies) = received(driver.ask(receive(1000)).unwrap());
+        if messages.is_empty() {
+            break;
+        }
+        assert!(bodies.iter().all(|it| *it == body));
+        driver
+            .ask(settle(&messages, &Disposition::Complete))
+            .unwrap();
+        drained += messages.len();
+    }
+    assert_eq!(drained, sent, "every acknowledged message is there");
+    for _ in 0..10 {
+        driver.now = driver.now.plus_seconds(1);
+        if driver.ask(send(body.clone())).is_ok() {
+            return;
+        }
+    }
+    panic!("a drained disk takes no messages");
+}
+
+#[test]
+fn locks_that_end_on_a_full_disk_are_judged_by_their_time() {
+    let mut driver = driver();
+    let body = "x".repeat(2000);
+    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    while driver.ask(send(body.clone())).is_ok() {}
+    let (messages, _) = received(driver.ask(receive(16)).unwrap());
+    driver.now = driver.now.plus_seconds(61);
+    let answer = driver
+        .ask(settle(&messages, &Disposition::Complete))
+        .unwrap();
+    let Outcome::Bus(BusOutcome::Settled(verdicts)) = answer.outcome else {
+        panic!("a settlement is answered");
+    };
+    let lost = kew_engine::bus::Verdict::LockLost;
+    assert!(verdicts.iter().all(|verdict| *verdict == lost));
+}
+
+#[test]
+fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
+    let mut driver = driver();
+    let queue = view(driver.ask(read()).unwrap().outcome);
+    driver.ask(send("a")).unwrap();
+    driver.ask(send("b")).unwrap();
+    let wakes: Vec<_> = driver.partition.take_wakes().collect();
+    let all = queue.with_sub_queues().map(Wake::All);
+    assert_eq!(
+        wakes
+            .iter()
+            .filter(|wake| **wake == Wake::One(queue))
+            .count(),
+        2
+    );
+    assert!(!all.iter().any(|wake| wakes.contains(wake)));
+    driver.ask(receive(1)).unwrap();
+    assert_eq!(
+        driver.partition.take_wakes().collect::<Vec<_>>(),
+        [Wake::One(queue)]
+    );
+    driver.ask(receive(1)).unwrap();
+    assert_eq!(driver.partition.take_wakes().count(), 0);
+}
+
+fn read() -> Command {
+    Command::Bus(BusCommand::ReadQueue { queue: orders() })
+}
+
+fn view(outcome: Outcome) -> Incarnation {
+    match outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => view.incarnation,
+        outcome => panic!("not a queue: {outcome:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_parked_receiver_is_woken_by_a_message_a_dead_letter_and_the_end_of_its_queue() {
+    let broker = Broker::start_in_memory().unwrap();
+    broker.submit(create()).await.unwrap();
+    let queue = view(broker.submit(read()).await.unwrap().outcome);
+    let [_, dead_letters, _] = queue.with_sub_queues();
+    let limit = Duration::from_secs(30);
+
+    let watch = broker.watch(queue);
+    let parked = tokio::spawn({
+        let broker = broker.clone();
+        async move {
+            loop {
+                let answer = broker.submit(receive(1)).await.unwrap();
+                if let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome
+                    && !messages.is_empty()
+                {
+                    return messages;
+                }
+                watch.woken().await;
+            }
+        }
+    });
+    tokio::task::yield_now().await;
+    broker.submit(send("a")).await.unwrap();
+    let messages = tokio::time::timeout(limit, parked).await.unwrap().unwrap();
+
+    let watch = broker.watch(dead_letters);
+    let bury = Disposition::DeadLetter { overlay: None };
+    broker.submit(settle(&messages, &bury)).await.unwrap();
+    tokio::time::timeout(limit, watch.woken()).await.unwrap();
+
+    let delete = Command::Bus(BusCommand::DeleteQueue { queue: orders() });
+    broker.submit(delete).await.unwrap();
+    tokio::time::timeout(limit, watch.woken()).await.unwrap();
+    broker.stop();
+}
+
+#[tokio::test]
+async fn a_message_of_which_a_part_is_damaged_is_left_out_whole() {
+    let storage = Arc::new(FaultyStorage::new());
+    let mut options = BrokerOptions::default();
+    options.partition.log.recent_bytes_max = 0;
+    let (broker, _) = Broker::start(storage.clone(), options.clone()).unwrap();
+    broker.submit(create()).await.unwrap();
+    for body in ["first body", "second body", "third body"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    let answer = broker.submit(receive(3)).await.unwrap();
+    let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
+        panic!("a receive receives");
+    };
+    for (message, overlay) in messages
+        .iter()
+        .zip(["change one", "change two", "change three"])
+    {
+        let overlay = Some(Bytes::from_static(overlay.as_bytes()));
+        let abandon = Disposition::Abandon { overlay };
+        broker
+            .submit(settle(std::slice::from_ref(message), &abandon))
+            .await
+            .unwrap();
+    }
+    damage(&storage, b"change two");
+    let answer = broker.submit(peek(10)).await.unwrap();
+    let Outcome::Bus(BusOutcome::Peeked(messages)) = answer.outcome else {
+        panic!("a peek shows");
+    };
+    let numbers: Vec<_> = messages
+        .iter()
+        .map(|it| it.sequence_number.as_u64())
+        .collect();
+    assert_eq!(numbers, [1, 3]);
+    let bodies = ["first body", "change one", "third body", "change three"];
+    assert_eq!(answer.bodies, bodies);
+    broker.stop();
+}
+
+/// Flips a bit in the middle of the only place that holds these bytes.
+fn damage(storage: &FaultyStorage, bytes: &[u8]) {
+    use kew_log::Storage as _;
+    for (name, size_bytes) in storage.files() {
+        let file = storage.open(&name).unwrap();
+        let mut content = vec![0; usize::try_from(size_bytes).unwrap()];
+        file.read_at(&mut content, 0).unwrap();
+        let found = content.windows(bytes.len()).position(|it| it == bytes);
+        if let Some(offset) = found {
+            storage.flip(&name, offset as u64 + 3, 1);
+            return;
+        }
+    }
+    panic!("no file holds what is to be damaged");
+}

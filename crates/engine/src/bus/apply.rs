@@ -1,0 +1,332 @@
+//! How facts change bus queues. Total: a fact that no longer fits changes nothing.
+
+use super::message::Message;
+use super::queue::{BusQueue, Role, sub_queue_names};
+use super::{BusFact, BusMessageState, BusQueueOptions, DeadLetterCause, Release};
+use crate::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, State, Timestamp,
+};
+
+impl State {
+    pub(crate) fn apply_bus(&mut self, at: Timestamp, fact: BusFact) {
+        let queue = fact.entity();
+        let other = fact.other_entity();
+        self.apply_bus_fact(at, fact);
+        self.note_bus_deadline(queue);
+        if let Some(other) = other {
+            self.note_bus_deadline(other);
+        }
+    }
+
+    fn apply_bus_fact(&mut self, at: Timestamp, fact: BusFact) {
+        match fact {
+            BusFact::QueueCreated {
+                queue,
+                name,
+                options,
+            } => self.create_bus_queue(queue, &name, &options, at),
+            BusFact::QueueUpdated { queue, options } => self.update_bus_queue(queue, &options, at),
+            BusFact::QueueDeleted { queue } => self.delete_bus_queue(queue),
+            BusFact::Moved {
+                queue,
+                sequence_number,
+                to,
+                to_sequence_number,
+                cause,
+                overlay,
+            } => self.move_message(
+                at,
+                (queue, sequence_number),
+                (to, to_sequence_number),
+                cause,
+                overlay,
+            ),
+            fact => {
+                if let Some(queue) = self.bus.get_mut(&fact.entity()) {
+                    queue.apply(at, fact);
+                }
+            }
+        }
+    }
+
+    fn create_bus_queue(
+        &mut self,
+        queue: Incarnation,
+        name: &EntityName,
+        options: &BusQueueOptions,
+        at: Timestamp,
+    ) {
+        let last = queue.next().next();
+        if queue < self.next_incarnation || last.as_u64() >> Incarnation::BITS > 0 {
+            return;
+        }
+        let [dead_letters, failed_transfers] = sub_queue_names(name);
+        let (second, third) = (queue.next(), queue.next().next());
+        self.next_incarnation = third.next();
+        for (incarnation, name, role) in [
+            (queue, name.clone(), Role::Queue),
+            (second, dead_letters, Role::DeadLetters { of: queue }),
+            (third, failed_transfers, Role::FailedTransfers { of: queue }),
+        ] {
+            self.catalogue.insert(name.clone(), incarnation);
+            let entity = BusQueue::new(name, role, options.clone(), at);
+            self.bus.insert(incarnation, entity);
+        }
+    }
+
+    fn update_bus_queue(&mut self, queue: Incarnation, options: &BusQueueOptions, at: Timestamp) {
+        for incarnation in queue.with_sub_queues() {
+            if let Some(entity) = self.bus.get_mut(&incarnation) {
+                entity.options = options.clone();
+                entity.updated_at = at;
+                entity.used_at = at;
+            }
+            self.note_bus_deadline(incarnation);
+        }
+    }
+
+    fn delete_bus_queue(&mut self, queue: Incarnation) {
+        for incarnation in queue.with_sub_queues() {
+            if let Some(entity) = self.bus.remove(&incarnation) {
+                self.catalogue.remove(&entity.name);
+                if let Some(deadline) = entity.deadline {
+                    self.deadlines.remove(&(deadline, incarnation));
+                }
+            }
+        }
+    }
+
+    fn move_message(
+        &mut self,
+        at: Timestamp,
+        (queue, sequence_number): (Incarnation, SequenceNumber),
+        (to, to_sequence_number): (Incarnation, SequenceNumber),
+        cause: Option<DeadLetterCause>,
+        overlay: Option<BodyLocation>,
+    ) {
+        if !self.bus.contains_key(&to) {
+            return;
+        }
+        let Some(from) = self.bus.get_mut(&queue) else {
+            return;
+        };
+        from.used_at = at;
+        let session = from.backlog.get(sequence_number);
+        let session = session.and_then(|message| from.backlog.sessions.get(message.session));
+        // Taken before the message goes, and perhaps its session with it.
+        let session: Option<Box<str>> = session.map(|session| session.id.clone());
+        let Some(mut message) = from.backlog.remove(sequence_number) else {
+            return;
+        };
+        let Some(entity) = self.bus.get_mut(&to) else {
+            return;
+        };
+        entity.used_at = at;
+        message.session = session.map_or(0, |id| entity.backlog.sessions.number(&id));
+        message.state = BusMessageState::Ready;
+        message.due_at = Timestamp::NEVER;
+        message.enqueued_at = at;
+        message.overlays.extend(overlay);
+        if cause == Some(DeadLetterCause::MaxDeliveryCountExceeded) {
+            message.delivery_count = message.delivery_count.saturating_add(1);
+        }
+        if cause.is_some() {
+            // A dead letter lives until somebody deals with it.
+            message.expires_at = Timestamp::NEVER;
+            message.cause = cause;
+        } else {
+            message.hops = message.hops.saturating_add(1);
+            message.delivery_count = 0;
+        }
+        entity.backlog.push(to_sequence_number, message);
+    }
+
+    /// Keeps the ordered set of deadlines in step with a bus queue.
+    pub(crate) fn note_bus_deadline(&mut self, incarnation: Incarnation) {
+        let Some(entity) = self.bus.get_mut(&incarnation) else {
+            return;
+        };
+        let deadline = entity.next_deadline();
+        if deadline != entity.deadline {
+            if let Some(old) = entity.deadline {
+                self.deadlines.remove(&(old, incarnation));
+            }
+            if let Some(new) = deadline {
+                self.deadlines.insert((new, incarnation));
+            }
+            entity.deadline = deadline;
+        }
+    }
+}
+
+impl BusQueue {
+    /// A fact that changes nothing but this queue.
+    fn apply(&mut self, at: Timestamp, fact: BusFact) {
+        self.used_at = at;
+        match fact {
+            BusFact::Sent {
+                sequence_number,
+                expires_at,
+                scheduled_at,
+                session,
+                id_hash,
+                body,
+                ..
+            } => {
+                if let (Some(hash), Some(window_ms)) = (id_hash, self.options.duplicate_window_ms) {
+                    self.duplicates.note(hash, window_ms, at);
+                }
+                self.push(
+                    at,
+                    sequence_number,
+                    (expires_at, scheduled_at),
+                    session,
+                    body,
+                );
+            }
+            BusFact::Activated {
+                scheduled,
+                sequence_number,
+                expires_at,
+                ..
+            } => {
+                let Some(message) = self.backlog.get(scheduled).cloned() else {
+                    return;
+                };
+                // The new place first, so that a session of this message alone is not forgotten.
+                let message = Message {
+                    enqueued_at: at,
+                    expires_at,
+                    due_at: Timestamp::NEVER,
+                    state: BusMessageState::Ready,
+                    first_sequence_number: sequence_number,
+                    ..message
+                };
+                self.backlog.push(sequence_number, message);
+                self.backlog.remove(scheduled);
+            }
+            BusFact::Locked {
+                sequence_number,
+                until,
+                ..
+            } => self.backlog.change(sequence_number, |message| {
+                message.generation = message.generation.next();
+                message.due_at = until;
+                message.state = BusMessageState::Locked {
+                    deferred: message.state == BusMessageState::Deferred,
+                };
+            }),
+            BusFact::LockRenewed {
+                sequence_number,
+                until,
+                ..
+            } => self
+                .backlog
+                .change(sequence_number, |message| message.due_at = until),
+            BusFact::Released {
+                sequence_number,
+                release,
+                overlay,
+                ..
+            } => self.backlog.change(sequence_number, |message| {
+                message.release(release, overlay);
+            }),
+            BusFact::Removed {
+                sequence_number, ..
+            } => {
+                self.backlog.remove(sequence_number);
+            }
+            BusFact::SessionReleased { session, .. } => self.release_session(&session),
+            fact => self.apply_to_session(at, fact),
+        }
+    }
+
+    fn release_session(&mut self, session: &str) {
+        let sessions = &mut self.backlog.sessions;
+        let Some((number, found)) = sessions.find(session) else {
+            return;
+        };
+        let locked = found.locked.clone();
+        sessions.change(number, |session| session.locked_until = Timestamp::ZERO);
+        for sequence_number in locked {
+            self.backlog.change(sequence_number, |message| {
+                message.release(Release::Unseen, None);
+            });
+        }
+    }
+
+    fn apply_to_session(&mut self, at: Timestamp, fact: BusFact) {
+        let sessions = &mut self.backlog.sessions;
+        match fact {
+            BusFact::SessionLocked { session, until, .. } => {
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.generation = session.generation.next();
+                    session.locked_until = until;
+                });
+            }
+            BusFact::SessionRenewed { session, until, .. } => {
+                sessions.change_named(&session, |session| session.locked_until = until);
+            }
+            BusFact::SessionStateSet { session, state, .. } => {
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.state = state;
+                    session.state_set_at = at;
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn push(
+        &mut self,
+        at: Timestamp,
+        sequence_number: SequenceNumber,
+        (expires_at, scheduled_at): (Timestamp, Timestamp),
+        session: Option<Box<str>>,
+        body: BodyLocation,
+    ) {
+        let is_scheduled = scheduled_at != Timestamp::ZERO;
+        let session = session.map_or(0, |id| self.backlog.sessions.number(&id));
+        let message = Message {
+            enqueued_at: at,
+            expires_at,
+            due_at: if is_scheduled {
+                scheduled_at
+            } else {
+                Timestamp::NEVER
+            },
+            first_sequence_number: sequence_number,
+            body,
+            generation: LeaseGeneration::default(),
+            delivery_count: 0,
+            state: if is_scheduled {
+                BusMessageState::Scheduled
+            } else {
+                BusMessageState::Ready
+            },
+            cause: None,
+            hops: 0,
+            session,
+            overlays: Vec::new(),
+        };
+        self.backlog.push(sequence_number, message);
+    }
+}
+
+impl Message {
+    fn release(&mut self, release: Release, overlay: Option<BodyLocation>) {
+        let was_deferred = self.state == BusMessageState::Locked { deferred: true };
+        self.state = if was_deferred || release == Release::Deferred {
+            BusMessageState::Deferred
+        } else {
+            BusMessageState::Ready
+        };
+        self.due_at = Timestamp::NEVER;
+        if release == Release::Failed {
+            self.delivery_count = self.delivery_count.saturating_add(1);
+        }
+        self.overlays.extend(overlay);
+    }
+}

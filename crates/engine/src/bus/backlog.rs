@@ -1,0 +1,265 @@
+//! The messages of a bus queue, and who comes next.
+//!
+//! Order is the sequence number: a message that comes back takes its old place.
+//!
+//! Invariants: a message is in `ready` (of the backlog, or of its session) exactly if its state says
+//! so, in `due` exactly if it is locked or scheduled, and in `expiring` exactly if it expires and is
+//! neither locked nor deferred; `size_bytes` is the sum over all messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::BusMessageState;
+use super::message::Message;
+use super::session::Sessions;
+use crate::{SequenceNumber, Timestamp};
+
+/// How many messages a receiver passes over at most that have expired and that no tick has removed yet.
+const SCAN_MAX: usize = 16 * 1024;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    messages: BTreeMap<SequenceNumber, Message>,
+    next: SequenceNumber,
+    /// Whether messages are received session by session. Where they are not, a message's session is
+    /// kept for where it may be forwarded to.
+    by_session: bool,
+    /// Messages that can be received without a session.
+    ready: BTreeSet<SequenceNumber>,
+    due: BTreeSet<(Timestamp, SequenceNumber)>,
+    expiring: BTreeSet<(Timestamp, SequenceNumber)>,
+    pub(crate) sessions: Sessions,
+    size_bytes: u64,
+    scheduled_count: u64,
+}
+
+impl Backlog {
+    pub(crate) fn starting_at(next: SequenceNumber, by_session: bool) -> Self {
+        Self {
+            messages: BTreeMap::new(),
+            next,
+            by_session,
+            ready: BTreeSet::new(),
+            due: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            sessions: Sessions::default(),
+            size_bytes: 0,
+            scheduled_count: 0,
+        }
+    }
+
+    /// Adds a message under a number that was not used before; others are ignored: `apply` is total.
+    pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
+        if number >= self.next {
+            self.next = number.next();
+            self.insert(number, message);
+        } else {
+            // Its session may have begun for it alone.
+            self.sessions.change(message.session, |_| {});
+        }
+    }
+
+    /// Puts back a message of a snapshot; false if its place is taken or was never given out.
+    pub(crate) fn restore(&mut self, number: SequenceNumber, message: Message) -> bool {
+        if number >= self.next || self.messages.contains_key(&number) {
+            return false;
+        }
+        self.insert(number, message);
+        true
+    }
+
+    fn insert(&mut self, number: SequenceNumber, message: Message) {
+        self.size_bytes += message.size_bytes();
+        self.sessions
+            .change(message.session, |session| session.message_count += 1);
+        self.index(number, &message);
+        self.messages.insert(number, message);
+    }
+
+    /// Takes a message out.
+    pub(crate) fn remove(&mut self, number: SequenceNumber) -> Option<Message> {
+        let message = self.messages.remove(&number)?;
+        self.unindex(number, &message);
+        self.size_bytes -= message.size_bytes();
+        self.sessions
+            .change(message.session, |session| session.message_count -= 1);
+        Some(message)
+    }
+
+    /// Changes a message, and where it waits.
+    pub(crate) fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Message)) {
+        let Some(mut message) = self.messages.remove(&number) else {
+            return;
+        };
+        self.unindex(number, &message);
+        self.size_bytes -= message.size_bytes();
+        change(&mut message);
+        self.size_bytes += message.size_bytes();
+        self.index(number, &message);
+        self.messages.insert(number, message);
+    }
+
+    fn index(&mut self, number: SequenceNumber, message: &Message) {
+        match message.state {
+            BusMessageState::Ready if !self.by_session || message.session == 0 => {
+                self.ready.insert(number);
+            }
+            BusMessageState::Ready => self.sessions.change(message.session, |session| {
+                session.ready.insert(number);
+            }),
+            BusMessageState::Locked { .. } => {
+                self.due.insert((message.due_at, number));
+                if self.by_session {
+                    self.sessions.change(message.session, |session| {
+                        session.locked.insert(number);
+                    });
+                }
+            }
+            BusMessageState::Scheduled => {
+                self.due.insert((message.due_at, number));
+                self.scheduled_count += 1;
+            }
+            BusMessageState::Deferred => {}
+        }
+        if message.state == BusMessageState::Ready && message.expires_at != Timestamp::NEVER {
+            self.expiring.insert((message.expires_at, number));
+        }
+    }
+
+    fn unindex(&mut self, number: SequenceNumber, message: &Message) {
+        match message.state {
+            BusMessageState::Ready if !self.by_session || message.session == 0 => {
+                self.ready.remove(&number);
+            }
+            BusMessageState::Ready => self.sessions.change(message.session, |session| {
+                session.ready.remove(&number);
+            }),
+            BusMessageState::Locked { .. } => {
+                self.due.remove(&(message.due_at, number));
+                if self.by_session {
+                    self.sessions.change(message.session, |session| {
+                        session.locked.remove(&number);
+                    });
+                }
+            }
+            BusMessageState::Scheduled => {
+                self.due.remove(&(message.due_at, number));
+                self.scheduled_count -= 1;
+            }
+            BusMessageState::Deferred => {}
+        }
+        self.expiring.remove(&(message.expires_at, number));
+    }
+
+    /// Whether a message without a session can be received.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn get(&self, number: SequenceNumber) -> Option<&Message> {
+        self.messages.get(&number)
+    }
+
+    /// Every message from a number on, in order.
+    pub(crate) fn from(
+        &self,
+        number: SequenceNumber,
+    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        self.messages
+            .range(number..)
+            .map(|(number, message)| (*number, message))
+    }
+
+    /// The numbers of the messages that can be received, in order, of a session or without one.
+    pub(crate) fn ready(
+        &self,
+        session: u32,
+        now: Timestamp,
+    ) -> impl Iterator<Item = SequenceNumber> {
+        let numbers = if session == 0 {
+            Some(&self.ready)
+        } else {
+            self.sessions.get(session).map(|session| &session.ready)
+        };
+        let numbers = numbers.into_iter().flatten().copied().take(SCAN_MAX);
+        numbers.filter(move |number| {
+            let message = self.messages.get(number);
+            message.is_some_and(|message| !message.expires_at.has_passed(now))
+        })
+    }
+
+    /// The first lock of a message without a session that has ended, or schedule that is due.
+    pub(crate) fn due(&self, now: Timestamp) -> Option<(SequenceNumber, &Message)> {
+        let (at, number) = self.due.first()?;
+        if !at.has_passed(now) {
+            return None;
+        }
+        Some((*number, self.messages.get(number)?))
+    }
+
+    /// The first message that can be received no more because its time to live has ended.
+    pub(crate) fn expired(&self, now: Timestamp) -> Option<SequenceNumber> {
+        let (at, number) = self.expiring.first()?;
+        at.has_passed(now).then_some(*number)
+    }
+
+    /// When something happens by itself next.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let expiry = self.expiring.first().map(|(at, _)| *at);
+        let lock = self.sessions.next_lock_end();
+        [due, expiry, lock].into_iter().flatten().min()
+    }
+
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.next
+    }
+
+    pub(crate) fn set_next(&mut self, next: SequenceNumber) {
+        self.next = next;
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
+    pub(crate) fn scheduled_count(&self) -> u64 {
+        self.scheduled_count
+    }
+
+    /// Bytes of messages and of the states of sessions.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes + self.sessions.states_size_bytes()
+    }
+
+    /// Whether a receiver holds something, or a message waits for its time: who has such a queue uses it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.due.is_empty() || self.sessions.next_lock_end().is_some()
+    }
+
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        self.from(SequenceNumber::default())
+    }
+}
+
+#[cfg(test)]
+impl Backlog {
+    /// Asserts that every index says what the messages say.
+    pub(crate) fn check(&self) {
+        let mut fresh = Self::starting_at(self.next, self.by_session);
+        fresh.sessions.set_last_number(self.sessions.last_number());
+        for (number, session) in self.sessions.iter() {
+            fresh
+                .sessions
+                .restore(number, session.id.clone(), |restored| {
+                    restored.generation = session.generation;
+                    restored.locked_until = session.locked_until;
+                    restored.state = session.state;
+                    restored.state_set_at = session.state_set_at;
+                });
+        }
+        for (number, message) in &self.messages {
+            assert!(fresh.restore(*number, message.clone()));
+        }
+        assert_eq!(self, &fresh);
+    }
+}

@@ -1,0 +1,232 @@
+//! What can be asked of a bus queue.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::BusQueueOptions;
+use crate::{EntityName, SequenceNumber, Timestamp, Token};
+
+/// A request that concerns bus queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusCommand {
+    /// Creates a queue with its sub-queues.
+    CreateQueue {
+        /// The name, in lower case.
+        queue: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+    },
+    /// Replaces a queue's settings.
+    UpdateQueue {
+        /// The queue.
+        queue: EntityName,
+        /// All of its settings.
+        options: BusQueueOptions,
+    },
+    /// Deletes a queue with its sub-queues and all that is in them.
+    DeleteQueue {
+        /// The queue.
+        queue: EntityName,
+    },
+    /// Reads a queue's settings, times and counts.
+    ReadQueue {
+        /// The queue or sub-queue.
+        queue: EntityName,
+    },
+    /// Lists queues in ascending order of their names' bytes, without sub-queues.
+    ListQueues {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// Only names at or after this one.
+        from: Box<str>,
+        /// How many to leave out first.
+        skip: u32,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Sends messages, all or none.
+    Send {
+        /// The queue.
+        queue: EntityName,
+        /// The messages, in order.
+        messages: Vec<BusMessage>,
+    },
+    /// Takes messages from the head of a queue or session.
+    Receive {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// At most this many.
+        count: u32,
+        /// Whether they stay, locked.
+        mode: ReceiveMode,
+        /// The lock of the session whose messages are wanted.
+        session: Option<Token>,
+    },
+    /// Ends locks, each in its way. What one verdict says changes nothing for the others.
+    Settle {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// The locks, and what is to become of their messages.
+        settlements: Vec<(Token, Disposition)>,
+    },
+    /// Gives locks their whole duration again, all or none.
+    RenewLocks {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// The locks.
+        locks: Vec<Token>,
+    },
+    /// Shows messages in any state, in the order of their numbers.
+    Peek {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// The first number of interest.
+        from: SequenceNumber,
+        /// At most this many.
+        count: u32,
+        /// Only those of this session.
+        session: Option<Box<str>>,
+    },
+    /// Takes scheduled messages back, all or none.
+    CancelScheduled {
+        /// The queue.
+        queue: EntityName,
+        /// Their numbers.
+        numbers: Vec<SequenceNumber>,
+    },
+    /// Takes deferred messages, all or none.
+    ReceiveDeferred {
+        /// The queue or sub-queue, the messages and how.
+        read: DeferredRead,
+    },
+    /// Locks a session.
+    AcceptSession {
+        /// The queue.
+        queue: EntityName,
+        /// Which one.
+        session: SessionChoice,
+    },
+    /// Gives a session's lock its whole duration again.
+    RenewSession {
+        /// The queue.
+        queue: EntityName,
+        /// The lock.
+        session: Token,
+    },
+    /// Ends a session's lock, and those of its messages. No delivery counts as failed.
+    ReleaseSession {
+        /// The queue.
+        queue: EntityName,
+        /// The lock.
+        session: Token,
+    },
+    /// Reads a session's state.
+    ReadSessionState {
+        /// The queue.
+        queue: EntityName,
+        /// The lock.
+        session: Token,
+    },
+    /// Replaces a session's state.
+    SetSessionState {
+        /// The queue.
+        queue: EntityName,
+        /// The lock.
+        session: Token,
+        /// The new state, or none to clear it.
+        state: Option<Bytes>,
+    },
+    /// Lists sessions in the order of their ids.
+    ListSessions {
+        /// The queue.
+        queue: EntityName,
+        /// Only sessions whose state was set after this; without it, those with messages or a state.
+        state_set_after: Option<Timestamp>,
+        /// How many to leave out first.
+        skip: u32,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Deletes ready messages from the head.
+    DeleteBatch {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// Only those enqueued before this.
+        before: Timestamp,
+        /// At most this many.
+        count: u32,
+        /// Only those of this session.
+        session: Option<Box<str>>,
+    },
+}
+
+/// A message to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusMessage {
+    /// Its bytes.
+    pub body: Bytes,
+    /// Its id, for queues that detect duplicates.
+    pub message_id: Option<Box<str>>,
+    /// Its session.
+    pub session: Option<Box<str>>,
+    /// How long it lives, from when it can be received.
+    pub time_to_live_ms: Option<u64>,
+    /// When it can be received; at once if that has passed.
+    pub scheduled_at: Option<Timestamp>,
+}
+
+/// Deferred messages to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeferredRead {
+    /// The queue or sub-queue.
+    pub queue: EntityName,
+    /// The numbers of the messages.
+    pub numbers: Vec<SequenceNumber>,
+    /// Whether they stay, locked.
+    pub mode: ReceiveMode,
+    /// The lock of their session.
+    pub session: Option<Token>,
+}
+
+/// What becomes of a message that is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveMode {
+    /// It stays, locked.
+    PeekLock,
+    /// It is gone.
+    ReceiveAndDelete,
+}
+
+/// Which session to lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionChoice {
+    /// The one of that id.
+    Named(Box<str>),
+    /// The free one with the oldest message.
+    Next,
+}
+
+/// What is to become of a locked message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It is done.
+    Complete,
+    /// It was not done: the delivery counts as failed.
+    Abandon {
+        /// A change to its properties.
+        overlay: Option<Bytes>,
+    },
+    /// It is kept for whoever knows its number.
+    Defer {
+        /// A change to its properties.
+        overlay: Option<Bytes>,
+    },
+    /// It becomes a dead letter.
+    DeadLetter {
+        /// A change to its properties, with reason and description.
+        overlay: Option<Bytes>,
+    },
+    /// It was never looked at: the delivery does not count.
+    Release,
+}

@@ -1,0 +1,201 @@
+//! Sending, looking, taking back, deleting.
+
+use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
+use super::super::queue::Role;
+use super::super::room::AnswerRoom;
+use super::super::{
+    BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
+};
+use super::Answer;
+use crate::decide::Turn;
+use crate::{Incarnation, SequenceNumber, Timestamp};
+
+impl Turn<'_> {
+    /// All messages or none. A duplicate is accepted and dropped.
+    ///
+    /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
+    pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
+        self.check_sendable(queue, &messages)?;
+        let now = self.now();
+        let mut numbers = Vec::with_capacity(messages.len());
+        for message in messages {
+            let options = &self.bus(queue).options;
+            let lives_ms = message
+                .time_to_live_ms
+                .map_or(options.default_time_to_live_ms, |own| {
+                    own.min(options.default_time_to_live_ms)
+                });
+            let id_hash = match (&message.message_id, options.duplicate_window_ms) {
+                (Some(id), Some(window_ms)) => {
+                    let hash = self.cipher().hash(id.as_bytes());
+                    if self.bus(queue).duplicates.has(hash, window_ms, now) {
+                        numbers.push(None);
+                        continue;
+                    }
+                    Some(hash)
+                }
+                _ => None,
+            };
+            let scheduled_at = message.scheduled_at.filter(|at| !at.has_passed(now));
+            let sequence_number = self.bus_backlog(queue).next();
+            let body = self.store_body(&message.body);
+            self.emit_bus(BusFact::Sent {
+                queue,
+                sequence_number,
+                expires_at: scheduled_at.unwrap_or(now).plus_ms(lives_ms),
+                scheduled_at: scheduled_at.unwrap_or(Timestamp::ZERO),
+                session: message.session,
+                id_hash,
+                body,
+            });
+            numbers.push(Some(sequence_number));
+        }
+        Ok(BusOutcome::Sent(numbers))
+    }
+
+    fn check_sendable(
+        &self,
+        queue: Incarnation,
+        messages: &[BusMessage],
+    ) -> Result<(), BusRefusal> {
+        let entity = self.bus(queue);
+        let name = || entity.name.name.clone();
+        if entity.role != Role::Queue {
+            return Err(BusRefusal::NotSendable { queue: name() });
+        }
+        if !entity.options.status.allows_send() {
+            return Err(BusRefusal::Disabled { queue: name() });
+        }
+        let limit_bytes = entity.options.message_size_bytes_max;
+        let mut size_bytes = self.size_bytes(queue);
+        for message in messages {
+            let own_bytes = message.body.len() as u64;
+            if own_bytes > limit_bytes {
+                return Err(BusRefusal::MessageTooLarge {
+                    size_bytes: own_bytes,
+                    limit_bytes,
+                });
+            }
+            if entity.requires_session() && message.session.is_none() {
+                return Err(BusRefusal::SessionRequired);
+            }
+            size_bytes = size_bytes.saturating_add(own_bytes + OVERHEAD_SIZE_BYTES);
+        }
+        let limit_bytes = entity.options.size_bytes_max;
+        if size_bytes > limit_bytes {
+            return Err(BusRefusal::QuotaExceeded {
+                size_bytes,
+                limit_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Source: Service Bus, *Message browsing*.
+    pub(super) fn bus_peek(
+        &mut self,
+        queue: Incarnation,
+        from: SequenceNumber,
+        count: u32,
+        session: Option<&str>,
+    ) -> Answer {
+        let backlog = self.bus_backlog(queue);
+        let session = match session {
+            None => None,
+            Some(id) => match backlog.sessions.find(id) {
+                Some((number, _)) => Some(number),
+                None => return Ok(BusOutcome::Peeked(Vec::new())),
+            },
+        };
+        let mut room = AnswerRoom::new(count);
+        let messages = backlog
+            .from(from)
+            .filter(|(_, message)| session.is_none_or(|session| session == message.session))
+            .take_while(|(_, message)| room.takes(message))
+            .map(|(number, message)| peeked(number, message));
+        Ok(BusOutcome::Peeked(messages.collect()))
+    }
+
+    /// Source: Service Bus, AMQP request/response, *Cancel scheduled message*.
+    pub(super) fn cancel_scheduled(
+        &mut self,
+        queue: Incarnation,
+        numbers: &[SequenceNumber],
+    ) -> Answer {
+        for number in numbers {
+            let message = self.bus_backlog(queue).get(*number);
+            if message.is_none_or(|message| message.state != BusMessageState::Scheduled) {
+                return Err(not_found(*number));
+            }
+        }
+        for number in numbers {
+            self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number: *number,
+            });
+        }
+        Ok(BusOutcome::Cancelled)
+    }
+
+    /// Locked messages stay, and so do those that came later.
+    ///
+    /// Source: Service Bus, AMQP request/response, *Batch delete messages*.
+    pub(super) fn delete_batch(
+        &mut self,
+        queue: Incarnation,
+        before: Timestamp,
+        count: u32,
+        session: Option<&str>,
+    ) -> Answer {
+        self.check_receivable(queue)?;
+        let entity = self.bus(queue);
+        let backlog = &entity.backlog;
+        let session = match session {
+            None => 0,
+            Some(id) => match backlog.sessions.find(id) {
+                Some((number, _)) => number,
+                None => return Ok(BusOutcome::BatchDeleted(0)),
+            },
+        };
+        let now = self.now();
+        // Which come later have higher numbers.
+        let gone: Vec<SequenceNumber> = backlog
+            .messages()
+            .take_while(|(_, message)| message.enqueued_at < before)
+            .filter(|(_, message)| session == 0 || message.session == session)
+            .filter(|(_, message)| message.state == BusMessageState::Ready)
+            .filter(|(_, message)| !message.expires_at.has_passed(now))
+            .map(|(number, _)| number)
+            .take(ITEMS_MAX.min(count as usize))
+            .collect();
+        for sequence_number in &gone {
+            self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number: *sequence_number,
+            });
+        }
+        let deleted = u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        Ok(BusOutcome::BatchDeleted(deleted))
+    }
+}
+
+pub(super) fn not_found(number: SequenceNumber) -> BusRefusal {
+    BusRefusal::MessageNotFound {
+        sequence_number: number.as_u64(),
+    }
+}
+
+fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
+    PeekedBusMessage {
+        sequence_number,
+        first_sequence_number: message.first_sequence_number,
+        enqueued_at: message.enqueued_at,
+        expires_at: message.expires_at,
+        due_at: message.due_at,
+        delivery_count: message.delivery_count,
+        state: message.state,
+        cause: message.cause,
+        body: message.body,
+        overlays: message.overlays.clone(),
+    }
+}

@@ -1,0 +1,230 @@
+//! Decisions about bus queues: a table of contents. Each family of commands has a file.
+//!
+//! Whatever is due in a queue is turned into facts before anything else is decided about it, within
+//! a budget; what is left over is still judged by its time.
+
+mod due;
+mod messages;
+mod queues;
+mod receive;
+mod sessions;
+mod settle;
+
+use super::backlog::Backlog;
+use super::message::{Message, OVERLAYS_MAX};
+use super::queue::{BusQueue, Role};
+use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
+use crate::decide::{Decision, Scope, Turn};
+use crate::token::{Place, TokenKind};
+use crate::{
+    EntityName, Fact, Incarnation, LeaseGeneration, Outcome, Refusal, SequenceNumber, Token,
+};
+
+type Answer = Result<BusOutcome, BusRefusal>;
+
+impl Turn<'_> {
+    pub(crate) fn decide_bus(&mut self, command: BusCommand) -> Decision {
+        if let Err(refusal) = command.check_size() {
+            return Decision {
+                result: wrap(Err(refusal)),
+                scope: Scope::Catalogue,
+            };
+        }
+        match command {
+            BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
+            BusCommand::UpdateQueue { queue, options } => {
+                self.with_bus(&queue, |turn, queue| turn.update_bus_queue(queue, options))
+            }
+            BusCommand::DeleteQueue { queue } => {
+                self.with_bus(&queue, |turn, queue| turn.delete_bus_queue(queue))
+            }
+            BusCommand::ReadQueue { queue } => self.with_bus(&queue, |turn, queue| {
+                Ok(BusOutcome::Queue(turn.view(queue)))
+            }),
+            BusCommand::ListQueues {
+                namespace,
+                from,
+                skip,
+                limit,
+            } => self.list_bus_queues(namespace, from, skip, limit),
+            BusCommand::Send { queue, messages } => {
+                self.with_bus(&queue, |turn, queue| turn.bus_send(queue, messages))
+            }
+            BusCommand::Receive {
+                queue,
+                count,
+                mode,
+                session,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.bus_receive(queue, count, mode, session)
+            }),
+            BusCommand::Settle { queue, settlements } => {
+                self.with_bus(&queue, |turn, queue| turn.bus_settle(queue, settlements))
+            }
+            BusCommand::RenewLocks { queue, locks } => {
+                self.with_bus(&queue, |turn, queue| turn.renew_locks(queue, &locks))
+            }
+            BusCommand::Peek {
+                queue,
+                from,
+                count,
+                session,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.bus_peek(queue, from, count, session.as_deref())
+            }),
+            BusCommand::CancelScheduled { queue, numbers } => {
+                self.with_bus(&queue, |turn, queue| turn.cancel_scheduled(queue, &numbers))
+            }
+            BusCommand::ReceiveDeferred { read } => self
+                .with_bus(&read.queue.clone(), |turn, queue| {
+                    turn.receive_deferred(queue, &read)
+                }),
+            BusCommand::DeleteBatch {
+                queue,
+                before,
+                count,
+                session,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.delete_batch(queue, before, count, session.as_deref())
+            }),
+            command => self.decide_session(command),
+        }
+    }
+
+    fn decide_session(&mut self, command: BusCommand) -> Decision {
+        match command {
+            BusCommand::AcceptSession { queue, session } => {
+                self.with_bus(&queue, |turn, queue| turn.accept_session(queue, session))
+            }
+            BusCommand::RenewSession { queue, session } => {
+                self.with_bus(&queue, |turn, queue| turn.renew_session(queue, session))
+            }
+            BusCommand::ReleaseSession { queue, session } => {
+                self.with_bus(&queue, |turn, queue| turn.release_session(queue, session))
+            }
+            BusCommand::ReadSessionState { queue, session } => self
+                .with_bus(&queue, |turn, queue| {
+                    turn.read_session_state(queue, session)
+                }),
+            BusCommand::SetSessionState {
+                queue,
+                session,
+                state,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.set_session_state(queue, session, state)
+            }),
+            BusCommand::ListSessions {
+                queue,
+                state_set_after,
+                skip,
+                limit,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.list_sessions(queue, state_set_after, skip, limit)
+            }),
+            _ => unreachable!("every other command was matched before"),
+        }
+    }
+
+    /// Runs a decision about the bus entity of that name, or refuses for want of it.
+    fn with_bus(
+        &mut self,
+        name: &EntityName,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Decision {
+        let found = self.state().catalogue.get(name).copied();
+        if let Some(queue) = found {
+            self.do_due(queue, self.due_budget());
+        }
+        // What was due may have been the queue's own end.
+        match found.filter(|queue| self.state().bus.contains_key(queue)) {
+            Some(queue) => Decision {
+                result: wrap(self.decide_used(queue, decide)),
+                scope: Scope::BusQueue(self.first_of(queue)),
+            },
+            None => Decision {
+                result: wrap(Err(BusRefusal::QueueNotFound {
+                    queue: name.name.clone(),
+                })),
+                scope: Scope::Catalogue,
+            },
+        }
+    }
+
+    fn decide_used(
+        &mut self,
+        queue: Incarnation,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Answer {
+        let answer = decide(self, queue)?;
+        if matches!(answer, BusOutcome::Queue(_)) {
+            // To look at a queue's settings is no use of it.
+            return Ok(answer);
+        }
+        let first = self.first_of(queue);
+        let entity = self.state().bus.get(&first);
+        // Without room for what is due there is none for this.
+        if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
+            self.emit_bus(BusFact::Used { queue: first });
+        }
+        Ok(answer)
+    }
+
+    /// The queue that an entity is or belongs to, while it is there.
+    fn first_of(&self, entity: Incarnation) -> Incarnation {
+        match self.state().bus.get(&entity).map(|entity| entity.role) {
+            Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
+            Some(Role::Queue) | None => entity,
+        }
+    }
+
+    fn bus(&self, queue: Incarnation) -> &BusQueue {
+        self.state()
+            .bus
+            .get(&queue)
+            .expect("a decision is made about a queue that was found, and none deletes it first")
+    }
+
+    fn bus_backlog(&self, queue: Incarnation) -> &Backlog {
+        &self.bus(queue).backlog
+    }
+
+    fn emit_bus(&mut self, fact: BusFact) {
+        self.emit(Fact::Bus(fact));
+    }
+
+    fn lock_token(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        generation: LeaseGeneration,
+    ) -> Token {
+        let place = Place {
+            incarnation: queue,
+            sequence_number: number,
+            generation,
+        };
+        self.cipher().seal(TokenKind::BusLock, place)
+    }
+
+    fn check_receivable(&self, queue: Incarnation) -> Result<(), BusRefusal> {
+        let entity = self.bus(queue);
+        let name = || entity.name.name.clone();
+        if !entity.options.status.allows_receive() {
+            return Err(BusRefusal::Disabled { queue: name() });
+        }
+        if entity.destination().is_some() {
+            return Err(BusRefusal::Forwards { queue: name() });
+        }
+        Ok(())
+    }
+}
+
+impl Message {
+    fn takes_overlay(&self) -> bool {
+        self.overlays.len() < OVERLAYS_MAX
+    }
+}
+
+fn wrap(answer: Answer) -> Result<Outcome, Refusal> {
+    answer.map(Outcome::Bus).map_err(Refusal::Bus)
+}

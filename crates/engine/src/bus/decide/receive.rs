@@ -1,0 +1,137 @@
+//! Taking messages: from the head, or by number if they are deferred.
+
+use std::collections::BTreeSet;
+
+use super::super::room::AnswerRoom;
+use super::super::{
+    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
+};
+use super::Answer;
+use super::messages::not_found;
+use crate::decide::Turn;
+use crate::{Incarnation, SequenceNumber, Timestamp, Token};
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Message transfers, locks, and settlement*.
+    pub(super) fn bus_receive(
+        &mut self,
+        queue: Incarnation,
+        count: u32,
+        mode: ReceiveMode,
+        session: Option<Token>,
+    ) -> Answer {
+        self.check_receivable(queue)?;
+        let session = self.session_of_receiver(queue, session)?;
+        let backlog = self.bus_backlog(queue);
+        let mut room = AnswerRoom::new(count);
+        let taken: Vec<SequenceNumber> = backlog
+            .ready(session, self.now())
+            .take_while(|number| backlog.get(*number).is_some_and(|it| room.takes(it)))
+            .collect();
+        let delivered = taken
+            .into_iter()
+            .map(|number| self.deliver(queue, number, mode))
+            .collect();
+        Ok(BusOutcome::Received(delivered))
+    }
+
+    /// Source: Service Bus, *Message deferral*.
+    pub(super) fn receive_deferred(&mut self, queue: Incarnation, read: &DeferredRead) -> Answer {
+        self.check_receivable(queue)?;
+        let session = self.session_of_receiver(queue, read.session)?;
+        // Each once, however often it was named.
+        let mut named = BTreeSet::new();
+        let mut numbers = read.numbers.clone();
+        numbers.retain(|number| named.insert(*number));
+        let mut room = AnswerRoom::new(u32::MAX);
+        let mut fitting = 0;
+        for number in &numbers {
+            let message = self
+                .bus_backlog(queue)
+                .get(*number)
+                .filter(|message| message.state == BusMessageState::Deferred)
+                .filter(|message| session == 0 || message.session == session)
+                .ok_or(not_found(*number))?;
+            if message.expires_at.has_passed(self.now()) {
+                self.expire(queue, *number);
+                return Err(not_found(*number));
+            }
+            fitting += u64::from(room.takes(message));
+        }
+        if fitting < numbers.len() as u64 {
+            return Err(BusRefusal::TooMany {
+                count: numbers.len() as u64,
+                limit: fitting,
+            });
+        }
+        let delivered = numbers
+            .iter()
+            .map(|number| self.deliver(queue, *number, read.mode))
+            .collect();
+        Ok(BusOutcome::Received(delivered))
+    }
+
+    /// Locks or removes a message that is there.
+    fn deliver(
+        &mut self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        mode: ReceiveMode,
+    ) -> DeliveredMessage {
+        let entity = self.bus(queue);
+        let message = entity
+            .backlog
+            .get(sequence_number)
+            .expect("the message was there when this turn chose it, and nothing removed it since");
+        let mut delivered = DeliveredMessage {
+            sequence_number,
+            first_sequence_number: message.first_sequence_number,
+            lock: None,
+            locked_until: Timestamp::NEVER,
+            enqueued_at: message.enqueued_at,
+            expires_at: message.expires_at,
+            delivery_count: message.delivery_count,
+            state: message.state,
+            cause: message.cause,
+            body: message.body,
+            overlays: message.overlays.clone(),
+        };
+        match mode {
+            ReceiveMode::ReceiveAndDelete => self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number,
+            }),
+            ReceiveMode::PeekLock => {
+                let generation = message.generation.next();
+                // The session's lock is the message's.
+                let session_end = self.session_end(queue, sequence_number);
+                let until = match session_end {
+                    Some(_) => Timestamp::NEVER,
+                    None => self.now().plus_ms(entity.options.lock_duration_ms),
+                };
+                self.emit_bus(BusFact::Locked {
+                    queue,
+                    sequence_number,
+                    until,
+                });
+                delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
+                delivered.locked_until = session_end.unwrap_or(until);
+            }
+        }
+        delivered
+    }
+
+    /// The number of the session that a receiver has locked; 0 where there are none.
+    fn session_of_receiver(
+        &self,
+        queue: Incarnation,
+        session: Option<Token>,
+    ) -> Result<u32, BusRefusal> {
+        match (self.bus(queue).requires_session(), session) {
+            (true, Some(lock)) => self.held_session(queue, lock),
+            (true, None) => Err(BusRefusal::SessionRequired),
+            (false, Some(_)) => Err(BusRefusal::SessionsNotSupported),
+            (false, None) => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Sessions: lock, renew, free, their state, and which there are.
+
+use bytes::Bytes;
+
+use super::super::{BusFact, BusOutcome, BusRefusal, SessionChoice, SessionLock};
+use super::Answer;
+use crate::decide::Turn;
+use crate::token::{Place, TokenKind};
+use crate::{Incarnation, SequenceNumber, Timestamp, Token};
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Message sessions*.
+    pub(super) fn accept_session(&mut self, queue: Incarnation, choice: SessionChoice) -> Answer {
+        self.check_receivable(queue)?;
+        self.check_has_sessions(queue)?;
+        let now = self.now();
+        let sessions = &self.bus_backlog(queue).sessions;
+        let session: Box<str> = match choice {
+            SessionChoice::Named(id) => {
+                // A lock that has ended and was not cleared yet holds messages that another receiver
+                // must not be given: whoever asks again finds it cleared.
+                let found = sessions.find(&id);
+                if found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO) {
+                    return Err(BusRefusal::SessionCannotBeLocked { session: id });
+                }
+                id
+            }
+            SessionChoice::Next => sessions
+                .next_available()
+                .and_then(|number| sessions.get(number))
+                .map(|session| session.id.clone())
+                .ok_or(BusRefusal::NoSessionAvailable)?,
+        };
+        let until = now.plus_ms(self.bus(queue).options.lock_duration_ms);
+        self.emit_bus(BusFact::SessionLocked {
+            queue,
+            session: session.clone(),
+            until,
+        });
+        let found = self.bus_backlog(queue).sessions.find(&session);
+        let (number, generation) = found
+            .map(|(number, session)| (number, session.generation))
+            .expect("the session was locked just now, and what is locked is not forgotten");
+        let place = Place {
+            incarnation: queue,
+            sequence_number: SequenceNumber::new(number.into()),
+            generation,
+        };
+        Ok(BusOutcome::SessionAccepted(SessionLock {
+            session,
+            lock: self.cipher().seal(TokenKind::SessionLock, place),
+            locked_until: until,
+        }))
+    }
+
+    fn check_has_sessions(&self, queue: Incarnation) -> Result<(), BusRefusal> {
+        if self.bus(queue).requires_session() {
+            Ok(())
+        } else {
+            Err(BusRefusal::SessionsNotSupported)
+        }
+    }
+
+    /// The number of the session whose lock this is, while it holds.
+    pub(super) fn held_session(&self, queue: Incarnation, lock: Token) -> Result<u32, BusRefusal> {
+        let place = self
+            .cipher()
+            .open(TokenKind::SessionLock, lock)
+            .filter(|place| place.incarnation == queue)
+            .ok_or(BusRefusal::SessionLockLost)?;
+        let number = u32::try_from(place.sequence_number.as_u64())
+            .map_err(|_| BusRefusal::SessionLockLost)?;
+        let session = self.bus_backlog(queue).sessions.get(number);
+        session
+            .filter(|session| session.generation == place.generation)
+            .filter(|session| session.is_locked(self.now()))
+            .map(|_| number)
+            .ok_or(BusRefusal::SessionLockLost)
+    }
+
+    /// The id of a session that is there.
+    pub(super) fn session_id(&self, queue: Incarnation, session: u32) -> Box<str> {
+        let session = self.bus_backlog(queue).sessions.get(session);
+        session.map_or_else(Box::default, |session| session.id.clone())
+    }
+
+    /// Source: Service Bus, AMQP request/response, *Session renew lock*.
+    pub(super) fn renew_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
+        let session = self.held_session(queue, lock)?;
+        let session = self.session_id(queue, session);
+        let until = self.now().plus_ms(self.bus(queue).options.lock_duration_ms);
+        self.emit_bus(BusFact::SessionRenewed {
+            queue,
+            session,
+            until,
+        });
+        Ok(BusOutcome::SessionRenewed(until))
+    }
+
+    /// A receiver that leaves in order: its deliveries do not count as failed.
+    pub(super) fn release_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
+        let session = self.held_session(queue, lock)?;
+        let session = self.session_id(queue, session);
+        self.emit_bus(BusFact::SessionReleased { queue, session });
+        Ok(BusOutcome::SessionReleased)
+    }
+
+    pub(super) fn read_session_state(&mut self, queue: Incarnation, lock: Token) -> Answer {
+        let session = self.held_session(queue, lock)?;
+        let session = self.bus_backlog(queue).sessions.get(session);
+        Ok(BusOutcome::SessionState(
+            session.and_then(|session| session.state),
+        ))
+    }
+
+    pub(super) fn set_session_state(
+        &mut self,
+        queue: Incarnation,
+        lock: Token,
+        state: Option<Bytes>,
+    ) -> Answer {
+        let session = self.held_session(queue, lock)?;
+        let limit_bytes = self.bus(queue).options.message_size_bytes_max;
+        let size_bytes = state.as_ref().map_or(0, |state| state.len() as u64);
+        if size_bytes > limit_bytes {
+            return Err(BusRefusal::SessionStateTooLarge {
+                size_bytes,
+                limit_bytes,
+            });
+        }
+        let session = self.session_id(queue, session);
+        let state = state.map(|state| self.store_body(&state));
+        self.emit_bus(BusFact::SessionStateSet {
+            queue,
+            session,
+            state,
+        });
+        Ok(BusOutcome::SessionStateSet)
+    }
+
+    /// Source: Service Bus, AMQP request/response, *Enumerate sessions*.
+    pub(super) fn list_sessions(
+        &mut self,
+        queue: Incarnation,
+        state_set_after: Option<Timestamp>,
+        skip: u32,
+        limit: u32,
+    ) -> Answer {
+        self.check_has_sessions(queue)?;
+        let sessions = self.bus_backlog(queue).sessions.in_order();
+        let ids = sessions
+            .filter(|session| match state_set_after {
+                Some(after) => session.state.is_some() && session.state_set_at > after,
+                None => session.message_count > 0 || session.state.is_some(),
+            })
+            .skip(skip as usize)
+            .take(limit as usize)
+            .map(|session| session.id.clone());
+        Ok(BusOutcome::Sessions(ids.collect()))
+    }
+}

@@ -1,0 +1,159 @@
+//! What the holder of a lock may do.
+
+use bytes::Bytes;
+
+use super::super::queue::Role;
+use super::super::{
+    BusFact, BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release,
+    Verdict,
+};
+use super::Answer;
+use crate::decide::Turn;
+use crate::token::TokenKind;
+use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Message transfers, locks, and settlement*.
+    pub(super) fn bus_settle(
+        &mut self,
+        queue: Incarnation,
+        settlements: Vec<(Token, Disposition)>,
+    ) -> Answer {
+        let verdicts = settlements
+            .into_iter()
+            .map(|(lock, disposition)| match self.held_message(queue, lock) {
+                Ok(number) => self.settle_one(queue, number, disposition),
+                Err(verdict) => verdict,
+            })
+            .collect();
+        Ok(BusOutcome::Settled(verdicts))
+    }
+
+    fn settle_one(
+        &mut self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        disposition: Disposition,
+    ) -> Verdict {
+        if let Some(verdict) = self.refuse_settlement(queue, sequence_number, &disposition) {
+            return verdict;
+        }
+        match disposition {
+            Disposition::Complete => self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number,
+            }),
+            Disposition::Abandon { overlay } => {
+                let overlay = self.store_overlay(overlay);
+                self.fail_delivery(queue, sequence_number, overlay);
+            }
+            Disposition::Defer { overlay } => {
+                let overlay = self.store_overlay(overlay);
+                self.emit_bus(BusFact::Released {
+                    queue,
+                    sequence_number,
+                    release: Release::Deferred,
+                    overlay,
+                });
+            }
+            Disposition::DeadLetter { overlay } => {
+                let overlay = self.store_overlay(overlay);
+                self.bury(queue, sequence_number, DeadLetterCause::ByReceiver, overlay);
+            }
+            Disposition::Release => self.emit_bus(BusFact::Released {
+                queue,
+                sequence_number,
+                release: Release::Unseen,
+                overlay: None,
+            }),
+        }
+        Verdict::Settled
+    }
+
+    fn refuse_settlement(
+        &self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        disposition: &Disposition,
+    ) -> Option<Verdict> {
+        let entity = self.bus(queue);
+        let overlay = match disposition {
+            Disposition::DeadLetter { .. } if entity.role != Role::Queue => {
+                return Some(Verdict::NotAllowed);
+            }
+            Disposition::Abandon { overlay }
+            | Disposition::Defer { overlay }
+            | Disposition::DeadLetter { overlay } => overlay.as_ref(),
+            Disposition::Complete | Disposition::Release => None,
+        };
+        let message = entity.backlog.get(sequence_number);
+        let takes = message.is_some_and(|message| message.takes_overlay());
+        (overlay.is_some() && !takes).then_some(Verdict::TooManyChanges)
+    }
+
+    fn store_overlay(&mut self, overlay: Option<Bytes>) -> Option<BodyLocation> {
+        overlay.map(|overlay| self.store_body(&overlay))
+    }
+
+    /// Source: Service Bus, AMQP request/response, *Message renew-lock*.
+    pub(super) fn renew_locks(&mut self, queue: Incarnation, locks: &[Token]) -> Answer {
+        let mut numbers = Vec::with_capacity(locks.len());
+        for lock in locks {
+            let number = self
+                .held_message(queue, *lock)
+                .map_err(|verdict| match verdict {
+                    Verdict::SessionLockLost => BusRefusal::SessionLockLost,
+                    _ => BusRefusal::LockLost,
+                })?;
+            numbers.push(number);
+        }
+        let until = self.now().plus_ms(self.bus(queue).options.lock_duration_ms);
+        let mut renewed = Vec::with_capacity(numbers.len());
+        for sequence_number in numbers {
+            if let Some(end) = self.session_end(queue, sequence_number) {
+                // It holds as long as the session's, which is renewed by itself.
+                renewed.push(end);
+                continue;
+            }
+            self.emit_bus(BusFact::LockRenewed {
+                queue,
+                sequence_number,
+                until,
+            });
+            renewed.push(until);
+        }
+        Ok(BusOutcome::LocksRenewed(renewed))
+    }
+
+    /// When the lock of a message's session ends, if that is the message's lock.
+    pub(super) fn session_end(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+    ) -> Option<Timestamp> {
+        let entity = self.bus(queue);
+        let session = entity.locking_session(entity.backlog.get(number)?)?;
+        let session = entity.backlog.sessions.get(session);
+        Some(session.map_or(Timestamp::ZERO, |session| session.locked_until))
+    }
+
+    /// The message of a lock that still holds.
+    fn held_message(&self, queue: Incarnation, lock: Token) -> Result<SequenceNumber, Verdict> {
+        let place = self
+            .cipher()
+            .open(TokenKind::BusLock, lock)
+            .filter(|place| place.incarnation == queue)
+            .ok_or(Verdict::LockLost)?;
+        let number = place.sequence_number;
+        self.bus_backlog(queue)
+            .get(number)
+            .filter(|message| matches!(message.state, BusMessageState::Locked { .. }))
+            .filter(|message| message.generation == place.generation)
+            .filter(|message| !message.due_at.has_passed(self.now()))
+            .ok_or(Verdict::LockLost)?;
+        match self.session_end(queue, number) {
+            Some(end) if end.has_passed(self.now()) => Err(Verdict::SessionLockLost),
+            _ => Ok(number),
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! What happened to bus queues, and its bytes. `EVENTS.md` lists them.
+
+use super::{BusQueueOptions, DeadLetterCause, EntityStatus};
+use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::event::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
+
+/// A fact about a bus queue or one of its sub-queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusFact {
+    /// A queue came into being, with its two sub-queues: their incarnations are the next two.
+    QueueCreated {
+        /// Its incarnation.
+        queue: Incarnation,
+        /// Its name, in lower case.
+        name: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+    },
+    /// A queue has new settings.
+    QueueUpdated {
+        /// The queue.
+        queue: Incarnation,
+        /// All of its settings.
+        options: BusQueueOptions,
+    },
+    /// A queue, its sub-queues and everything in them is gone.
+    QueueDeleted {
+        /// The queue.
+        queue: Incarnation,
+    },
+    /// A message came into a queue.
+    Sent {
+        /// The queue.
+        queue: Incarnation,
+        /// The message's order in it.
+        sequence_number: SequenceNumber,
+        /// When it expires.
+        expires_at: Timestamp,
+        /// When it becomes ready; [`Timestamp::ZERO`] if it is.
+        scheduled_at: Timestamp,
+        /// Its session.
+        session: Option<Box<str>>,
+        /// The hash of its id, where duplicates are detected.
+        id_hash: Option<u128>,
+        /// Its bytes.
+        body: BodyLocation,
+    },
+    /// A message's schedule fell due: it has a new number, at the tail.
+    Activated {
+        /// The queue.
+        queue: Incarnation,
+        /// Its number while it was scheduled.
+        scheduled: SequenceNumber,
+        /// Its number from now on.
+        sequence_number: SequenceNumber,
+        /// When it expires.
+        expires_at: Timestamp,
+    },
+    /// A receiver has locked a message: a new lease generation.
+    Locked {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+        /// Until when; [`Timestamp::NEVER`] if its session's lock says.
+        until: Timestamp,
+    },
+    /// A lock has its whole duration again.
+    LockRenewed {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// A lock ended, and the message is back.
+    Released {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+        /// Where it is back.
+        release: Release,
+        /// A change to its properties.
+        overlay: Option<BodyLocation>,
+    },
+    /// A message is gone.
+    Removed {
+        /// The queue.
+        queue: Incarnation,
+        /// The message.
+        sequence_number: SequenceNumber,
+    },
+    /// A message went on to another queue, in one step.
+    Moved {
+        /// Where it was.
+        queue: Incarnation,
+        /// Its number there.
+        sequence_number: SequenceNumber,
+        /// Where it is.
+        to: Incarnation,
+        /// Its number there.
+        to_sequence_number: SequenceNumber,
+        /// Why it is a dead letter; nothing if it was forwarded.
+        cause: Option<DeadLetterCause>,
+        /// A change to its properties.
+        overlay: Option<BodyLocation>,
+    },
+    /// A receiver has locked a session: a new lease generation.
+    SessionLocked {
+        /// The queue.
+        queue: Incarnation,
+        /// The session's id.
+        session: Box<str>,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// A session's lock has its whole duration again.
+    SessionRenewed {
+        /// The queue.
+        queue: Incarnation,
+        /// The session's id.
+        session: Box<str>,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// A session's lock ended, and with it the locks of its messages. Those of which a delivery failed
+    /// have ended before.
+    SessionReleased {
+        /// The queue.
+        queue: Incarnation,
+        /// The session's id.
+        session: Box<str>,
+    },
+    /// A queue that deletes itself when it is idle was used, and nothing else tells.
+    Used {
+        /// The queue.
+        queue: Incarnation,
+    },
+    /// A session's state was replaced.
+    SessionStateSet {
+        /// The queue.
+        queue: Incarnation,
+        /// The session's id.
+        session: Box<str>,
+        /// Where the new state is, if there is one.
+        state: Option<BodyLocation>,
+    },
+}
+
+/// How a lock ended that left the message in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The delivery failed: it counts.
+    Failed,
+    /// Nobody looked at the message.
+    Unseen,
+    /// The receiver deferred it.
+    Deferred,
+}
+
+/// The kinds of facts about bus queues begin here.
+const FIRST_KIND: u8 = 64;
+
+mod kind {
+    pub(super) const QUEUE_CREATED: u8 = super::FIRST_KIND;
+    pub(super) const QUEUE_UPDATED: u8 = super::FIRST_KIND + 1;
+    pub(super) const QUEUE_DELETED: u8 = super::FIRST_KIND + 2;
+    pub(super) const SENT: u8 = super::FIRST_KIND + 3;
+    pub(super) const ACTIVATED: u8 = super::FIRST_KIND + 4;
+    pub(super) const LOCKED: u8 = super::FIRST_KIND + 5;
+    pub(super) const LOCK_RENEWED: u8 = super::FIRST_KIND + 6;
+    pub(super) const RELEASED: u8 = super::FIRST_KIND + 7;
+    pub(super) const REMOVED: u8 = super::FIRST_KIND + 8;
+    pub(super) const MOVED: u8 = super::FIRST_KIND + 9;
+    pub(super) const SESSION_LOCKED: u8 = super::FIRST_KIND + 10;
+    pub(super) const SESSION_RENEWED: u8 = super::FIRST_KIND + 11;
+    pub(super) const SESSION_RELEASED: u8 = super::FIRST_KIND + 12;
+    pub(super) const SESSION_STATE_SET: u8 = super::FIRST_KIND + 13;
+    pub(super) const USED: u8 = super::FIRST_KIND + 14;
+}
+
+impl BusFact {
+    /// The entity that the fact is about. A message that moves is shown by the queue it leaves.
+    pub(crate) fn entity(&self) -> Incarnation {
+        match self {
+            Self::QueueCreated { queue, .. }
+            | Self::QueueUpdated { queue, .. }
+            | Self::QueueDeleted { queue }
+            | Self::Used { queue }
+            | Self::Sent { queue, .. }
+            | Self::Activated { queue, .. }
+            | Self::Locked { queue, .. }
+            | Self::LockRenewed { queue, .. }
+            | Self::Released { queue, .. }
+            | Self::Removed { queue, .. }
+            | Self::Moved { queue, .. }
+            | Self::SessionLocked { queue, .. }
+            | Self::SessionRenewed { queue, .. }
+            | Self::SessionReleased { queue, .. }
+            | Self::SessionStateSet { queue, .. } => *queue,
+        }
+    }
+
+    /// The other entity that it changes, if there is one.
+    pub(crate) fn other_entity(&self) -> Option<Incarnation> {
+        match self {
+            Self::Moved { to, .. } => Some(*to),
+            _ => None,
+        }
+    }
+
+    /// The entity that may have something to receive because of it, or is gone.
+    pub(crate) fn makes_receivable(&self) -> Option<Incarnation> {
+        match self {
+            Self::Sent {
+                queue,
+                scheduled_at: Timestamp::ZERO,
+                ..
+            }
+            | Self::QueueUpdated { queue, .. }
+            | Self::QueueDeleted { queue }
+            | Self::Activated { queue, .. }
+            | Self::Released { queue, .. }
+            | Self::SessionReleased { queue, .. } => Some(*queue),
+            Self::Moved { to, .. } => Some(*to),
+            Self::Sent { .. }
+            | Self::QueueCreated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Removed { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
+        }
+    }
+
+    /// Whether a listing of entities shows it.
+    pub(crate) fn shows_in_catalogue(&self) -> bool {
+        matches!(
+            self,
+            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. }
+        )
+    }
+
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::QueueCreated { .. } => kind::QUEUE_CREATED,
+            Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
+            Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
+            Self::Sent { .. } => kind::SENT,
+            Self::Activated { .. } => kind::ACTIVATED,
+            Self::Locked { .. } => kind::LOCKED,
+            Self::LockRenewed { .. } => kind::LOCK_RENEWED,
+            Self::Released { .. } => kind::RELEASED,
+            Self::Removed { .. } => kind::REMOVED,
+            Self::Moved { .. } => kind::MOVED,
+            Self::SessionLocked { .. } => kind::SESSION_LOCKED,
+            Self::SessionRenewed { .. } => kind::SESSION_RENEWED,
+            Self::SessionReleased { .. } => kind::SESSION_RELEASED,
+            Self::SessionStateSet { .. } => kind::SESSION_STATE_SET,
+            Self::Used { .. } => kind::USED,
+        }
+    }
+
+    /// Appends what follows kind, version and time.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.entity().as_u64());
+        match self {
+            Self::QueueCreated { name, options, .. } => {
+                put_name(out, name);
+                put_options(out, options);
+            }
+            Self::QueueUpdated { options, .. } => put_options(out, options),
+            Self::QueueDeleted { .. } | Self::Used { .. } => {}
+            Self::Sent {
+                sequence_number,
+                expires_at,
+                scheduled_at,
+                session,
+                id_hash,
+                body,
+                ..
+            } => {
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *expires_at);
+                put_time(out, *scheduled_at);
+                put_optional(out, session.as_deref(), put_str);
+                put_optional(out, *id_hash, |out, hash| out.extend(hash.to_be_bytes()));
+                put_location(out, *body);
+            }
+            Self::Activated {
+                scheduled,
+                sequence_number,
+                expires_at,
+                ..
+            } => {
+                put_varint(out, scheduled.as_u64());
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *expires_at);
+            }
+            Self::Locked {
+                sequence_number,
+                until,
+                ..
+            }
+            | Self::LockRenewed {
+                sequence_number,
+                until,
+                ..
+            } => {
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *until);
+            }
+            Self::Released {
+                sequence_number,
+                release,
+                overlay,
+                ..
+            } => {
+                put_varint(out, sequence_number.as_u64());
+                out.push(match release {
+                    Release::Failed => 1,
+                    Release::Unseen => 2,
+                    Release::Deferred => 3,
+                });
+                put_optional(out, *overlay, put_location);
+            }
+            Self::Removed {
+                sequence_number, ..
+            } => put_varint(out, sequence_number.as_u64()),
+            Self::Moved {
+                sequence_number,
+                to,
+                to_sequence_number,
+                cause,
+                overlay,
+                ..
+            } => {
+                put_varint(out, sequence_number.as_u64());
+                put_varint(out, to.as_u64());
+                put_varint(out, to_sequence_number.as_u64());
+                put_optional(out, *cause, put_cause);
+                put_optional(out, *overlay, put_location);
+            }
+            Self::SessionLocked { session, until, .. }
+            | Self::SessionRenewed { session, until, .. } => {
+                put_str(out, session);
+                put_time(out, *until);
+            }
+            Self::SessionReleased { session, .. } => put_str(out, session),
+            Self::SessionStateSet { session, state, .. } => {
+                put_str(out, session);
+                put_optional(out, *state, put_location);
+            }
+        }
+    }
+
+    /// Reads what follows kind, version and time; nothing if the kind is none of a bus queue's.
+    pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
+        if !(FIRST_KIND..=kind::USED).contains(&kind) {
+            return Ok(None);
+        }
+        let queue = incarnation(r)?;
+        let fact = match kind {
+            kind::QUEUE_CREATED => Self::QueueCreated {
+                queue,
+                name: name(r)?,
+                options: options(r)?,
+            },
+            kind::QUEUE_UPDATED => Self::QueueUpdated {
+                queue,
+                options: options(r)?,
+            },
+            kind::QUEUE_DELETED => Self::QueueDeleted { queue },
+            kind::SENT => Self::Sent {
+                queue,
+                sequence_number: sequence_number(r)?,
+                expires_at: time(r)?,
+                scheduled_at: time(r)?,
+                session: optional(r, |r| Ok(r.str()?.into()))?,
+                id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
+                body: location(r)?,
+            },
+            kind::ACTIVATED => Self::Activated {
+                queue,
+                scheduled: sequence_number(r)?,
+                sequence_number: sequence_number(r)?,
+                expires_at: time(r)?,
+            },
+            kind::LOCKED => Self::Locked {
+                queue,
+                sequence_number: sequence_number(r)?,
+                until: time(r)?,
+            },
+            kind::LOCK_RENEWED => Self::LockRenewed {
+                queue,
+                sequence_number: sequence_number(r)?,
+                until: time(r)?,
+            },
+            kind::RELEASED => Self::Released {
+                queue,
+                sequence_number: sequence_number(r)?,
+                release: match r.u8()? {
+                    1 => Release::Failed,
+                    2 => Release::Unseen,
+                    3 => Release::Deferred,
+                    _ => return Err(r.error("release that is not known")),
+                },
+                overlay: optional(r, location)?,
+            },
+            kind::REMOVED => Self::Removed {
+                queue,
+                sequence_number: sequence_number(r)?,
+            },
+            kind::MOVED => Self::Moved {
+                queue,
+                sequence_number: sequence_number(r)?,
+                to: incarnation(r)?,
+                to_sequence_number: sequence_number(r)?,
+                cause: optional(r, cause)?,
+                overlay: optional(r, location)?,
+            },
+            kind::SESSION_LOCKED => Self::SessionLocked {
+                queue,
+                session: r.str()?.into(),
+                until: time(r)?,
+            },
+            kind::SESSION_RENEWED => Self::SessionRenewed {
+                queue,
+                session: r.str()?.into(),
+                until: time(r)?,
+            },
+            kind::SESSION_RELEASED => Self::SessionReleased {
+                queue,
+                session: r.str()?.into(),
+            },
+            kind::USED => Self::Used { queue },
+            _ => Self::SessionStateSet {
+                queue,
+                session: r.str()?.into(),
+                state: optional(r, location)?,
+            },
+        };
+        Ok(Some(fact))
+    }
+}
+
+pub(super) fn put_optional<T>(
+    out: &mut Vec<u8>,
+    value: Option<T>,
+    put: impl FnOnce(&mut Vec<u8>, T),
+) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
+pub(super) fn optional<'a, T>(
+    r: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Option<T>, DecodeError> {
+    match flag(r)? {
+        true => read(r).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn flag(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(r.error("flag that is neither 0 nor 1")),
+    }
+}
+
+pub(super) fn put_location(out: &mut Vec<u8>, location: BodyLocation) {
+    put_varint(out, location.record);
+    put_varint(out, u64::from(location.offset));
+    put_varint(out, u64::from(location.length));
+}
+
+pub(super) fn location(r: &mut Reader<'_>) -> Result<BodyLocation, DecodeError> {
+    Ok(BodyLocation {
+        record: r.varint()?,
+        offset: r.varint_u32()?,
+        length: r.varint_u32()?,
+    })
+}
+
+pub(super) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
+    out.push(match cause {
+        DeadLetterCause::MaxDeliveryCountExceeded => 1,
+        DeadLetterCause::Expired => 2,
+        DeadLetterCause::MaxTransferHopCountExceeded => 3,
+        DeadLetterCause::SessionIdIsNull => 4,
+        DeadLetterCause::ByReceiver => 5,
+        DeadLetterCause::DestinationUnavailable => 6,
+    });
+}
+
+pub(super) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> {
+    Ok(match r.u8()? {
+        1 => DeadLetterCause::MaxDeliveryCountExceeded,
+        2 => DeadLetterCause::Expired,
+        3 => DeadLetterCause::MaxTransferHopCountExceeded,
+        4 => DeadLetterCause::SessionIdIsNull,
+        5 => DeadLetterCause::ByReceiver,
+        6 => DeadLetterCause::DestinationUnavailable,
+        _ => return Err(r.error("cause of a dead letter that is not known")),
+    })
+}
+
+pub(super) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) {
+    put_varint(out, options.lock_duration_ms);
+    put_varint(out, u64::from(options.max_delivery_count));
+    put_varint(out, options.default_time_to_live_ms);
+    out.push(u8::from(options.requires_session));
+    put_optional(out, options.duplicate_window_ms, put_varint);
+    out.push(u8::from(options.dead_letters_expired));
+    put_varint(out, options.auto_delete_on_idle_ms);
+    put_optional(out, options.forward_to.as_deref(), put_str);
+    put_optional(out, options.forward_dead_letters_to.as_deref(), put_str);
+    out.push(match options.status {
+        EntityStatus::Active => 1,
+        EntityStatus::Disabled => 2,
+        EntityStatus::SendDisabled => 3,
+        EntityStatus::ReceiveDisabled => 4,
+    });
+    put_varint(out, options.size_bytes_max);
+    put_varint(out, options.message_size_bytes_max);
+    put_bytes(out, &options.description);
+}
+
+pub(super) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
+    Ok(BusQueueOptions {
+        lock_duration_ms: r.varint()?,
+        max_delivery_count: r.varint_u32()?,
+        default_time_to_live_ms: r.varint()?,
+        requires_session: flag(r)?,
+        duplicate_window_ms: optional(r, Reader::varint)?,
+        dead_letters_expired: flag(r)?,
+        auto_delete_on_idle_ms: r.varint()?,
+        forward_to: optional(r, |r| Ok(r.str()?.into()))?,
+        forward_dead_letters_to: optional(r, |r| Ok(r.str()?.into()))?,
+        status: match r.u8()? {
+            1 => EntityStatus::Active,
+            2 => EntityStatus::Disabled,
+            3 => EntityStatus::SendDisabled,
+            4 => EntityStatus::ReceiveDisabled,
+            _ => return Err(r.error("status that is not known")),
+        },
+        size_bytes_max: r.varint()?,
+        message_size_bytes_max: r.varint()?,
+        description: r.bytes()?.into(),
+    })
+}

@@ -1,0 +1,78 @@
+//! A message of a bus queue as the state holds it.
+
+use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+
+/// What can be done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusMessageState {
+    /// It can be received.
+    Ready,
+    /// A receiver holds it.
+    Locked {
+        /// Whether it goes back to being deferred.
+        deferred: bool,
+    },
+    /// It becomes ready later.
+    Scheduled,
+    /// Only who knows its sequence number can receive it.
+    Deferred,
+}
+
+/// Why the engine made a message a dead letter.
+///
+/// Source: Service Bus, *Moving messages to the dead-letter queue*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadLetterCause {
+    /// It was delivered too often.
+    MaxDeliveryCountExceeded,
+    /// Its time to live ended.
+    Expired,
+    /// It was forwarded too often.
+    MaxTransferHopCountExceeded,
+    /// It belongs to no session, and its queue wants one.
+    SessionIdIsNull,
+    /// Where it was to be forwarded is no queue that takes it.
+    DestinationUnavailable,
+    /// Its receiver said so, and why.
+    ByReceiver,
+}
+
+/// A message: everything but its sequence number, which its place tells, and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    /// When the lock ends or the schedule falls due; [`Timestamp::NEVER`] in other states.
+    pub(crate) due_at: Timestamp,
+    /// Its number where it was sent first.
+    pub(crate) first_sequence_number: SequenceNumber,
+    pub(crate) body: BodyLocation,
+    pub(crate) generation: LeaseGeneration,
+    /// Deliveries that failed.
+    pub(crate) delivery_count: u32,
+    pub(crate) state: BusMessageState,
+    pub(crate) cause: Option<DeadLetterCause>,
+    /// How often it was forwarded.
+    pub(crate) hops: u8,
+    /// The entity's number for its session; 0 without one.
+    pub(crate) session: u32,
+    /// Changes to its application properties, oldest first.
+    pub(crate) overlays: Vec<BodyLocation>,
+}
+
+/// The most changes to a message's properties: what would add another one is refused.
+pub(crate) const OVERLAYS_MAX: usize = 32;
+
+/// What a message takes beside its bytes, as its queue's size counts it.
+pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
+
+impl Message {
+    /// What it counts for in its queue's size.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let overlays = self
+            .overlays
+            .iter()
+            .map(|overlay| u64::from(overlay.length));
+        OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + overlays.sum::<u64>()
+    }
+}

@@ -1,0 +1,40 @@
+//! Azure Service Bus queues: the second profile of the one notion of a message and its lease.
+//!
+//! A bus queue differs from a storage queue in what it promises its receivers: order by sequence
+//! number, locks that end and are counted, a dead-letter queue, sessions, schedules, deferral. So it
+//! has a backlog of its own; catalogue, incarnations, tokens, journal and clock are shared.
+//!
+//! A queue comes with two sub-queues, for dead letters and for transfers that failed. They are
+//! entities with incarnations of their own, the next two after the queue's, and live and die with it.
+
+mod apply;
+mod backlog;
+mod command;
+pub(crate) mod decide;
+pub(crate) mod event;
+mod message;
+mod options;
+mod outcome;
+mod queue;
+mod repair;
+mod room;
+mod session;
+pub(crate) mod snapshot;
+
+pub use command::{BusCommand, BusMessage, DeferredRead, Disposition, ReceiveMode, SessionChoice};
+pub use event::{BusFact, Release};
+pub use message::{BusMessageState, DeadLetterCause};
+pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
+pub use outcome::{
+    BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, DeliveredMessage, PeekedBusMessage,
+    SessionLock, Verdict,
+};
+pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
+pub use repair::StoredSessionState;
+pub use room::{
+    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
+    SESSION_ID_SIZE_BYTES_MAX,
+};
+
+#[cfg(test)]
+mod tests;

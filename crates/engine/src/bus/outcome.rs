@@ -1,0 +1,320 @@
+//! What a bus queue answers.
+
+use thiserror::Error;
+
+use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
+use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
+
+/// The answer to a request that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusOutcome {
+    /// The queue is new.
+    QueueCreated(BusQueueView),
+    /// The queue has the new settings.
+    QueueUpdated(BusQueueView),
+    /// The queue is gone.
+    QueueDeleted,
+    /// A queue as it is.
+    Queue(BusQueueView),
+    /// Queues as they are.
+    Queues(Vec<BusQueueView>),
+    /// The messages are in the queue under these numbers, in order. One that was a duplicate has
+    /// none.
+    Sent(Vec<Option<SequenceNumber>>),
+    /// The messages that were taken; none if there was none.
+    Received(Vec<DeliveredMessage>),
+    /// What became of each lock, in order.
+    Settled(Vec<Verdict>),
+    /// Until when each lock holds, in order.
+    LocksRenewed(Vec<Timestamp>),
+    /// Messages as they are.
+    Peeked(Vec<PeekedBusMessage>),
+    /// The scheduled messages are gone.
+    Cancelled,
+    /// The session is locked.
+    SessionAccepted(SessionLock),
+    /// Until when the session is locked.
+    SessionRenewed(Timestamp),
+    /// The session is free.
+    SessionReleased,
+    /// The session's state, if it has one.
+    SessionState(Option<BodyLocation>),
+    /// The session has the new state.
+    SessionStateSet,
+    /// Ids of sessions.
+    Sessions(Vec<Box<str>>),
+    /// How many messages were deleted.
+    BatchDeleted(u32),
+}
+
+impl BusOutcome {
+    /// Where the bytes lie that the answer shows, in its order: of each message its body, then the
+    /// changes to its properties.
+    pub fn bodies(&self) -> Vec<BodyLocation> {
+        let of = |body: &BodyLocation, overlays: &[BodyLocation]| {
+            let mut all = vec![*body];
+            all.extend_from_slice(overlays);
+            all
+        };
+        match self {
+            Self::Received(messages) => messages
+                .iter()
+                .flat_map(|message| of(&message.body, &message.overlays))
+                .collect(),
+            Self::Peeked(messages) => messages
+                .iter()
+                .flat_map(|message| of(&message.body, &message.overlays))
+                .collect(),
+            Self::SessionState(state) => state.iter().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the messages of an answer for which `keep` says so, given how many parts
+    /// [`BusOutcome::bodies`] lists of each.
+    pub fn retain_messages(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        match self {
+            Self::Received(messages) => {
+                messages.retain(|message| keep(1 + message.overlays.len()));
+            }
+            Self::Peeked(messages) => {
+                messages.retain(|message| keep(1 + message.overlays.len()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A queue's settings, times and counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusQueueView {
+    /// The life of the queue that this is about.
+    pub incarnation: Incarnation,
+    /// The name, in lower case.
+    pub name: Box<str>,
+    /// Its settings.
+    pub options: BusQueueOptions,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its settings were last changed.
+    pub updated_at: Timestamp,
+    /// When it was last used.
+    pub used_at: Timestamp,
+    /// What it and its sub-queues hold.
+    pub counts: BusQueueCounts,
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusQueueCounts {
+    /// Messages to receive, locked and deferred ones included.
+    pub active: u64,
+    /// Messages that become ready later.
+    pub scheduled: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Messages that could not be forwarded.
+    pub failed_transfers: u64,
+    /// Bytes, of all of these.
+    pub size_bytes: u64,
+}
+
+/// A message that a receiver was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveredMessage {
+    /// Its number.
+    pub sequence_number: SequenceNumber,
+    /// Its number where it was sent first.
+    pub first_sequence_number: SequenceNumber,
+    /// Its lock, if it stays.
+    pub lock: Option<Token>,
+    /// Until when the lock holds.
+    pub locked_until: Timestamp,
+    /// When it came into the queue.
+    pub enqueued_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// Deliveries that failed before.
+    pub delivery_count: u32,
+    /// Whether it was ready or deferred.
+    pub state: BusMessageState,
+    /// Why it is a dead letter, if it is one.
+    pub cause: Option<DeadLetterCause>,
+    /// Its bytes.
+    pub body: BodyLocation,
+    /// Changes to its properties, oldest first.
+    pub overlays: Vec<BodyLocation>,
+}
+
+/// A message as a peek shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeekedBusMessage {
+    /// Its number.
+    pub sequence_number: SequenceNumber,
+    /// Its number where it was sent first.
+    pub first_sequence_number: SequenceNumber,
+    /// When it came into the queue.
+    pub enqueued_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// When its lock ends or it becomes ready, if it is locked or scheduled.
+    pub due_at: Timestamp,
+    /// Deliveries that failed.
+    pub delivery_count: u32,
+    /// What can be done with it.
+    pub state: BusMessageState,
+    /// Why it is a dead letter, if it is one.
+    pub cause: Option<DeadLetterCause>,
+    /// Its bytes.
+    pub body: BodyLocation,
+    /// Changes to its properties, oldest first.
+    pub overlays: Vec<BodyLocation>,
+}
+
+/// A session that is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionLock {
+    /// Its id.
+    pub session: Box<str>,
+    /// The lock.
+    pub lock: Token,
+    /// Until when it holds.
+    pub locked_until: Timestamp,
+}
+
+/// What became of a lock that was to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It ended as it was to.
+    Settled,
+    /// It had ended before, or never was.
+    LockLost,
+    /// The lock of the message's session had ended.
+    SessionLockLost,
+    /// A dead letter cannot be made a dead letter.
+    NotAllowed,
+    /// Too many changes to the message's properties.
+    TooManyChanges,
+}
+
+/// Why a request was not carried out. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BusRefusal {
+    /// There is no such queue.
+    #[error("the messaging entity '{queue}' could not be found")]
+    QueueNotFound {
+        /// The name asked for.
+        queue: Box<str>,
+    },
+    /// There is a queue of that name.
+    #[error("the messaging entity '{queue}' exists already")]
+    QueueAlreadyExists {
+        /// The name asked for.
+        queue: Box<str>,
+    },
+    /// A setting is outside its range.
+    #[error(transparent)]
+    InvalidOption(#[from] InvalidOption),
+    /// A setting that is made once was to change.
+    #[error("{option} cannot be changed once the queue is there")]
+    UnchangeableOption {
+        /// The setting.
+        option: &'static str,
+    },
+    /// The queue does not send or does not receive.
+    #[error("the messaging entity '{queue}' is disabled for this operation")]
+    Disabled {
+        /// The queue.
+        queue: Box<str>,
+    },
+    /// The queue has no room for so much.
+    #[error("the messaging entity is full: {size_bytes} of {limit_bytes} bytes are used")]
+    QuotaExceeded {
+        /// What its messages take.
+        size_bytes: u64,
+        /// What they may take.
+        limit_bytes: u64,
+    },
+    /// A message is larger than the queue takes.
+    #[error("message of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
+    MessageTooLarge {
+        /// Its size.
+        size_bytes: u64,
+        /// The largest allowed.
+        limit_bytes: u64,
+    },
+    /// Nothing can be sent to a sub-queue.
+    #[error("messages cannot be sent to the sub-queue '{queue}'")]
+    NotSendable {
+        /// The sub-queue.
+        queue: Box<str>,
+    },
+    /// Messages of a queue that forwards them cannot be received.
+    #[error(
+        "the messaging entity '{queue}' forwards its messages: they cannot be received from it"
+    )]
+    Forwards {
+        /// The queue.
+        queue: Box<str>,
+    },
+    /// The queue that messages are to be forwarded to is not there, is the queue itself, or has
+    /// sub-queues' names.
+    #[error("the forwarding destination '{queue}' could not be found")]
+    DestinationNotFound {
+        /// The destination.
+        queue: Box<str>,
+    },
+    /// The queue's messages belong to sessions.
+    #[error("the entity requires sessions: a session is missing")]
+    SessionRequired,
+    /// The queue has no sessions.
+    #[error("the entity does not support sessions")]
+    SessionsNotSupported,
+    /// Somebody has locked the session.
+    #[error(
+        "the requested session '{session}' cannot be accepted: it is locked by another receiver"
+    )]
+    SessionCannotBeLocked {
+        /// The session.
+        session: Box<str>,
+    },
+    /// No session is free that has messages.
+    #[error("no session is available")]
+    NoSessionAvailable,
+    /// A message's lock has ended.
+    #[error("the lock supplied is invalid: it expired, or the message was settled")]
+    LockLost,
+    /// A session's lock has ended.
+    #[error("the session lock was lost")]
+    SessionLockLost,
+    /// There is no such message in the state that was asked for.
+    #[error("the message with sequence number {sequence_number} could not be found")]
+    MessageNotFound {
+        /// The number asked for.
+        sequence_number: u64,
+    },
+    /// One command brings or names more than it may.
+    #[error("{count} messages at once are above the maximum of {limit}")]
+    TooMany {
+        /// How many.
+        count: u64,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// The id of a session is too long.
+    #[error("session id of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
+    SessionIdTooLong {
+        /// Its size.
+        size_bytes: u64,
+        /// The longest allowed.
+        limit_bytes: u64,
+    },
+    /// A session's state is larger than a message may be.
+    #[error("session state of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
+    SessionStateTooLarge {
+        /// Its size.
+        size_bytes: u64,
+        /// The largest allowed.
+        limit_bytes: u64,
+    },
+}

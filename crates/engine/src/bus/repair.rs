@@ -1,0 +1,241 @@
+//! What the repair of a damaged log needs of bus queues.
+//!
+//! A gap may hide that a queue was created. What is known of it then is the incarnation of one entity,
+//! and not whether that is the queue or one of its sub-queues: it stands in alone at first, and is made
+//! part of a whole queue when everything was read.
+
+use super::BusMessageState;
+use super::backlog::Backlog;
+use super::queue::{BusQueue, Role, sub_queue_names};
+use crate::repair::StoredMessage;
+use crate::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, State, Timestamp,
+};
+
+/// How many sessions of a queue a gap may have hidden.
+const SESSIONS_SKIPPED: u32 = 1 << 20;
+
+/// The state of a session as a state holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSessionState {
+    /// The incarnation of its queue.
+    pub queue: Incarnation,
+    /// The name of its queue.
+    pub queue_name: EntityName,
+    /// The session's id.
+    pub session: Box<str>,
+    /// Where its bytes lie.
+    pub body: BodyLocation,
+}
+
+impl State {
+    /// Whether there is a bus queue or sub-queue of that incarnation.
+    pub fn is_bus_queue(&self, queue: Incarnation) -> bool {
+        self.bus.contains_key(&queue)
+    }
+
+    /// Every message of every bus queue.
+    pub(crate) fn bus_messages(&self) -> impl Iterator<Item = StoredMessage<'_>> {
+        self.bus.iter().flat_map(|(queue, entity)| {
+            let messages = entity.backlog.messages();
+            messages.map(|(sequence_number, message)| StoredMessage {
+                queue: *queue,
+                queue_name: &entity.name,
+                sequence_number,
+                inserted_at: message.enqueued_at,
+                body: message.body,
+                overlays: &message.overlays,
+            })
+        })
+    }
+
+    /// The states of all sessions that have one.
+    pub fn session_states(&self) -> impl Iterator<Item = StoredSessionState> + '_ {
+        self.bus.iter().flat_map(|(queue, entity)| {
+            let sessions = entity.backlog.sessions.iter();
+            sessions.filter_map(|(_, session)| {
+                Some(StoredSessionState {
+                    queue: *queue,
+                    queue_name: entity.name.clone(),
+                    session: session.id.clone(),
+                    body: session.state?,
+                })
+            })
+        })
+    }
+
+    /// Puts an empty bus entity in the place of one whose creation cannot be read, for
+    /// [`State::make_bus_queue`] to make a whole queue of later.
+    ///
+    /// Nothing happens if there is an entity of that incarnation, or if the name is taken.
+    pub fn stand_in_bus(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
+        if self.queue_name(queue).is_some() || self.catalogue.contains_key(&name) {
+            return;
+        }
+        self.next_incarnation = self.next_incarnation.max(queue.next());
+        let entity = BusQueue::new(name, Role::Queue, super::BusQueueOptions::default(), at);
+        self.insert_bus(queue, entity);
+    }
+
+    /// Makes a whole queue of that name: what is there of it keeps its messages, and the rest is empty.
+    /// Its settings are those that the first entity has.
+    pub fn make_bus_queue(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
+        let options = self.bus.get(&queue).map(|entity| entity.options.clone());
+        let options = options.unwrap_or_default();
+        let [dead_letters, failed_transfers] = sub_queue_names(&name);
+        let roles = [
+            (name, Role::Queue),
+            (dead_letters, Role::DeadLetters { of: queue }),
+            (failed_transfers, Role::FailedTransfers { of: queue }),
+        ];
+        for (incarnation, (name, role)) in queue.with_sub_queues().into_iter().zip(roles) {
+            let known = self.remove_bus(incarnation);
+            let mut entity = BusQueue::new(name, role, options.clone(), at);
+            if let Some(known) = known {
+                entity.duplicates = known.duplicates;
+                entity.backlog.set_next(known.backlog.next());
+                entity.backlog.absorb(known.backlog);
+            }
+            self.next_incarnation = self.next_incarnation.max(incarnation.next());
+            self.insert_bus(incarnation, entity);
+        }
+    }
+
+    /// Takes out an entity that cannot be made part of a queue; its name, if it was there.
+    pub fn drop_bus_queue(&mut self, queue: Incarnation) -> Option<EntityName> {
+        self.remove_bus(queue).map(|entity| entity.name)
+    }
+
+    /// Gives an entity that stands in the name, part and settings that another reading knows.
+    pub fn adopt_bus_queue(&mut self, queue: Incarnation, other: &Self) {
+        let Some(known) = other.bus.get(&queue) else {
+            return;
+        };
+        if self.catalogue.contains_key(&known.name) {
+            return;
+        }
+        if let Some(own) = self.remove_bus(queue) {
+            let (name, options) = (known.name.clone(), known.options.clone());
+            let mut entity = BusQueue::new(name, known.role, options, known.created_at);
+            entity.updated_at = own.updated_at;
+            entity.used_at = own.used_at;
+            entity.duplicates = own.duplicates;
+            entity.backlog.set_next(own.backlog.next());
+            entity.backlog.absorb(own.backlog);
+            self.insert_bus(queue, entity);
+        }
+    }
+
+    pub(crate) fn insert_bus(&mut self, queue: Incarnation, entity: BusQueue) {
+        self.catalogue.insert(entity.name.clone(), queue);
+        let entity = BusQueue {
+            deadline: None,
+            ..entity
+        };
+        self.bus.insert(queue, entity);
+        self.note_bus_deadline(queue);
+    }
+
+    fn remove_bus(&mut self, queue: Incarnation) -> Option<BusQueue> {
+        let entity = self.bus.remove(&queue)?;
+        if self.catalogue.get(&entity.name) == Some(&queue) {
+            self.catalogue.remove(&entity.name);
+        }
+        if let Some(deadline) = entity.deadline {
+            self.deadlines.remove(&(deadline, queue));
+        }
+        Some(entity)
+    }
+
+    /// Adds what another reading knows of bus queues; gives back those whose name is taken.
+    pub(crate) fn absorb_bus(
+        &mut self,
+        other: impl Iterator<Item = (Incarnation, BusQueue)>,
+    ) -> Vec<EntityName> {
+        let mut refused = Vec::new();
+        for (incarnation, entity) in other {
+            if let Some(own) = self.bus.get_mut(&incarnation) {
+                for (hash, at) in entity.duplicates.iter() {
+                    own.duplicates.note(hash, u64::MAX, at);
+                }
+                own.backlog.absorb(entity.backlog);
+                self.note_bus_deadline(incarnation);
+            } else if self.catalogue.contains_key(&entity.name) {
+                refused.push(entity.name);
+            } else {
+                self.insert_bus(incarnation, entity);
+            }
+        }
+        refused
+    }
+
+    /// See [`State::skip_numbers`]. Every lock ends: no token of one is good any more.
+    pub(crate) fn skip_bus_numbers(&mut self, numbers: u64, generations: u32) {
+        let queues: Vec<_> = self.bus.keys().copied().collect();
+        for queue in queues {
+            if let Some(entity) = self.bus.get_mut(&queue) {
+                entity.backlog.skip(numbers, generations);
+            }
+            self.note_bus_deadline(queue);
+        }
+    }
+}
+
+impl Backlog {
+    /// Adds the messages and the states of sessions that another reading of the same history knows.
+    fn absorb(&mut self, other: Self) {
+        let next = self.next().max(other.next());
+        self.set_next(next);
+        for (_, session) in other.sessions.iter() {
+            if session.state.is_none() {
+                continue;
+            }
+            let number = self.sessions.number(&session.id);
+            self.sessions.change(number, |own| {
+                if own.state.is_none() {
+                    own.state = session.state;
+                    own.state_set_at = session.state_set_at;
+                }
+            });
+        }
+        for (number, message) in other.messages() {
+            if self.get(number).is_none() {
+                let mut message = message.clone();
+                let session = other.sessions.get(message.session);
+                message.session = session.map_or(0, |session| self.sessions.number(&session.id));
+                self.restore(number, message);
+            }
+        }
+    }
+
+    /// Ends all locks, and leaves out numbers and lease generations.
+    fn skip(&mut self, numbers: u64, generations: u32) {
+        let highest = (1 << SequenceNumber::BITS) - 1;
+        let next = (self.next().as_u64() + numbers).min(highest);
+        let after = |generation: LeaseGeneration| generation.as_u32().wrapping_add(generations);
+        let all: Vec<_> = self.messages().map(|(number, _)| number).collect();
+        for number in all {
+            self.change(number, |message| {
+                message.generation = LeaseGeneration::new(after(message.generation));
+                if let BusMessageState::Locked { deferred } = message.state {
+                    message.due_at = Timestamp::NEVER;
+                    message.state = if deferred {
+                        BusMessageState::Deferred
+                    } else {
+                        BusMessageState::Ready
+                    };
+                }
+            });
+        }
+        let all: Vec<_> = self.sessions.iter().map(|(number, _)| number).collect();
+        for number in all {
+            self.sessions.change(number, |session| {
+                session.generation = LeaseGeneration::new(after(session.generation));
+                session.locked_until = Timestamp::ZERO;
+            });
+        }
+        let last = self.sessions.last_number().saturating_add(SESSIONS_SKIPPED);
+        self.sessions.set_last_number(last);
+        self.set_next(SequenceNumber::new(next));
+    }
+}

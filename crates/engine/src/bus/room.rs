@@ -1,0 +1,200 @@
+//! How much one command may ask for, and how many bytes of a batch it takes at most.
+//!
+//! Both belong together: a partition makes room for a whole command before it decides it, so what a
+//! command can write is bounded by what it says, and what it says is bounded here.
+
+use bytes::Bytes;
+
+use super::message::Message;
+use super::{BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, SessionChoice};
+use crate::EntityName;
+
+/// The most messages, locks or numbers in one command.
+pub const ITEMS_MAX: usize = 5000;
+
+/// The most bytes of messages, or of changes to their properties, in one command.
+///
+/// Source: Service Bus quotas: a batch is at most 1 MB, whatever the tier.
+pub const BODIES_SIZE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The most bytes of messages in one answer.
+pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// The longest id of a session, in bytes: 128 characters.
+pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
+
+/// What an event takes at most beside its texts: two varints of 56 bits, two of 36, two times, the
+/// place of a body, a hash, and the batch's own tag and length.
+const EVENT_SIZE_BYTES: u64 = 128;
+/// What one takes that names a message, and a time at most: it is locked, renewed or gone.
+const SMALL_EVENT_SIZE_BYTES: u64 = 48;
+/// What a batch adds to a body.
+const BODY_OVERHEAD_BYTES: u64 = 16;
+
+/// What one thing that is due takes at most: [`Turn::tick`](crate::Turn::tick) counts them.
+pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+
+/// How much one answer shows: at most so many messages, and so many bytes unless the first message alone
+/// has more. Who wants the rest asks again.
+#[derive(Debug)]
+pub(crate) struct AnswerRoom {
+    count: usize,
+    size_bytes: u64,
+    is_empty: bool,
+}
+
+impl AnswerRoom {
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            count: ITEMS_MAX.min(count as usize),
+            size_bytes: ANSWER_SIZE_BYTES_MAX,
+            is_empty: true,
+        }
+    }
+
+    /// Whether there is room for one more.
+    pub(crate) fn takes(&mut self, message: &Message) -> bool {
+        let size_bytes = message.size_bytes();
+        let fits = self.count > 0 && (self.is_empty || size_bytes <= self.size_bytes);
+        if fits {
+            self.count -= 1;
+            self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
+            self.is_empty = false;
+        }
+        fits
+    }
+}
+
+impl BusCommand {
+    /// Why the command is refused whatever the state is: it asks for too much at once.
+    pub(crate) fn check_size(&self) -> Result<(), BusRefusal> {
+        let count = match self {
+            Self::Send { messages, .. } => messages.len(),
+            Self::Settle { settlements, .. } => settlements.len(),
+            Self::RenewLocks { locks, .. } => locks.len(),
+            Self::CancelScheduled { numbers, .. } => numbers.len(),
+            Self::ReceiveDeferred { read } => read.numbers.len(),
+            _ => 0,
+        };
+        if count > ITEMS_MAX {
+            return Err(BusRefusal::TooMany {
+                count: count as u64,
+                limit: ITEMS_MAX as u64,
+            });
+        }
+        let longest_session = match self {
+            Self::Send { messages, .. } => {
+                let sessions = messages.iter().filter_map(|it| it.session.as_deref());
+                sessions.map(str::len).max().unwrap_or(0)
+            }
+            Self::AcceptSession {
+                session: SessionChoice::Named(id),
+                ..
+            } => id.len(),
+            _ => 0,
+        };
+        if longest_session > SESSION_ID_SIZE_BYTES_MAX {
+            return Err(BusRefusal::SessionIdTooLong {
+                size_bytes: longest_session as u64,
+                limit_bytes: SESSION_ID_SIZE_BYTES_MAX as u64,
+            });
+        }
+        let size_bytes = match self {
+            Self::Send { messages, .. } => messages.iter().map(|it| it.body.len() as u64).sum(),
+            Self::Settle { settlements, .. } => settlements
+                .iter()
+                .map(|(_, disposition)| disposition.overlay_size_bytes())
+                .sum(),
+            _ => 0,
+        };
+        if size_bytes > BODIES_SIZE_BYTES_MAX {
+            return Err(BusRefusal::MessageTooLarge {
+                size_bytes,
+                limit_bytes: BODIES_SIZE_BYTES_MAX,
+            });
+        }
+        Ok(())
+    }
+
+    /// How many bytes of a batch the command takes at most, where at most `due_budget` of what is due
+    /// in its queue is done first.
+    pub fn size_bytes_max(&self, due_budget: u32) -> u64 {
+        if self.check_size().is_err() {
+            return 0;
+        }
+        let events = |count: usize| count as u64 * SMALL_EVENT_SIZE_BYTES;
+        let own = match self {
+            Self::CreateQueue { queue, options } | Self::UpdateQueue { queue, options } => {
+                queue_size_bytes(queue, options)
+            }
+            Self::Send { messages, .. } => messages.iter().map(message_size_bytes).sum(),
+            Self::Receive { count, .. } | Self::DeleteBatch { count, .. } => {
+                events(ITEMS_MAX.min(*count as usize))
+            }
+            Self::Settle { settlements, .. } => settlements
+                .iter()
+                .map(|(_, disposition)| disposition.size_bytes_max())
+                .sum(),
+            Self::RenewLocks { locks, .. } => events(locks.len()),
+            Self::CancelScheduled { numbers, .. } => events(numbers.len()),
+            Self::ReceiveDeferred { read } => events(read.numbers.len()),
+            Self::AcceptSession { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. } => DUE_SIZE_BYTES_MAX,
+            Self::SetSessionState { state, .. } => {
+                let size_bytes = state.as_ref().map_or(0, Bytes::len);
+                DUE_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + size_bytes as u64
+            }
+            Self::DeleteQueue { .. } => EVENT_SIZE_BYTES,
+            Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Peek { .. }
+            | Self::ReadSessionState { .. }
+            | Self::ListSessions { .. } => 0,
+        };
+        // That the queue was used takes the place of one more thing that is due.
+        own + u64::from(due_budget + due_budget.min(1)) * DUE_SIZE_BYTES_MAX
+    }
+
+    /// The same request for at most `count` messages, if it is one that takes "at most so many".
+    pub fn limit_count(&mut self, count: u32) {
+        if let Self::Receive { count: asked, .. } | Self::DeleteBatch { count: asked, .. } = self {
+            *asked = count.min(*asked);
+        }
+    }
+}
+
+impl Disposition {
+    fn size_bytes_max(&self) -> u64 {
+        match self {
+            Self::Complete | Self::Release => SMALL_EVENT_SIZE_BYTES,
+            Self::Abandon { .. } | Self::Defer { .. } | Self::DeadLetter { .. } => {
+                EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
+            }
+        }
+    }
+
+    fn overlay_size_bytes(&self) -> u64 {
+        match self {
+            Self::Abandon { overlay } | Self::Defer { overlay } | Self::DeadLetter { overlay } => {
+                overlay.as_ref().map_or(0, Bytes::len) as u64
+            }
+            Self::Complete | Self::Release => 0,
+        }
+    }
+}
+
+fn message_size_bytes(message: &BusMessage) -> u64 {
+    let session = message.session.as_deref().map_or(0, str::len);
+    EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
+}
+
+fn queue_size_bytes(queue: &EntityName, options: &BusQueueOptions) -> u64 {
+    if options.check().is_err() {
+        return 0;
+    }
+    let destinations = [&options.forward_to, &options.forward_dead_letters_to];
+    let destinations = destinations.into_iter().flatten().map(|name| name.len());
+    let texts = queue.account.len() + queue.name.len() + destinations.sum::<usize>();
+    2 * EVENT_SIZE_BYTES + (texts + options.description.len()) as u64
+}

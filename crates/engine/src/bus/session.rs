@@ -1,0 +1,174 @@
+//! Sessions of a bus queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+
+/// A session: its lock, its state, and its messages.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) id: Box<str>,
+    pub(crate) generation: LeaseGeneration,
+    /// When its lock ends; [`Timestamp::ZERO`] if nobody has locked it.
+    pub(crate) locked_until: Timestamp,
+    pub(crate) state: Option<BodyLocation>,
+    pub(crate) state_set_at: Timestamp,
+    /// Its messages that can be received.
+    pub(crate) ready: BTreeSet<SequenceNumber>,
+    /// Its messages that are locked: they are freed when the session is.
+    pub(crate) locked: BTreeSet<SequenceNumber>,
+    /// All of its messages, in any state.
+    pub(crate) message_count: u64,
+}
+
+impl Session {
+    pub(crate) fn is_locked(&self, now: Timestamp) -> bool {
+        !self.locked_until.has_passed(now)
+    }
+
+    fn state_size_bytes(&self) -> u64 {
+        self.state.map_or(0, |state| u64::from(state.length))
+    }
+
+    /// Whether there is nothing to remember it for. A generation that begins again makes no old token
+    /// valid: the number of the session is not used again.
+    fn is_forgettable(&self) -> bool {
+        self.message_count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
+    }
+}
+
+/// The sessions of a queue, by a number that is never used again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sessions {
+    by_number: BTreeMap<u32, Session>,
+    by_id: BTreeMap<Box<str>, u32>,
+    /// The first ready message of each session that nobody has locked, with the session.
+    available: BTreeSet<(SequenceNumber, u32)>,
+    locks: BTreeSet<(Timestamp, u32)>,
+    last_number: u32,
+    /// Bytes of all states.
+    states_size_bytes: u64,
+}
+
+impl Sessions {
+    /// The number of a session, which begins if there is none of that id.
+    pub(crate) fn number(&mut self, id: &str) -> u32 {
+        if let Some(number) = self.by_id.get(id) {
+            return *number;
+        }
+        self.last_number = self.last_number.wrapping_add(1).max(1);
+        let number = self.last_number;
+        self.insert(number, id.into());
+        number
+    }
+
+    fn insert(&mut self, number: u32, id: Box<str>) {
+        self.by_id.insert(id.clone(), number);
+        let session = Session {
+            id,
+            generation: LeaseGeneration::default(),
+            locked_until: Timestamp::ZERO,
+            state: None,
+            state_set_at: Timestamp::ZERO,
+            ready: BTreeSet::new(),
+            locked: BTreeSet::new(),
+            message_count: 0,
+        };
+        self.by_number.insert(number, session);
+    }
+
+    /// Puts back a session of a snapshot. Its messages follow: so it is not forgotten for want of any.
+    pub(crate) fn restore(&mut self, number: u32, id: Box<str>, fill: impl FnOnce(&mut Session)) {
+        self.insert(number, id);
+        if let Some(session) = self.by_number.get_mut(&number) {
+            fill(session);
+            self.states_size_bytes += session.state_size_bytes();
+            if session.locked_until > Timestamp::ZERO {
+                self.locks.insert((session.locked_until, number));
+            }
+        }
+    }
+
+    pub(crate) fn states_size_bytes(&self) -> u64 {
+        self.states_size_bytes
+    }
+
+    pub(crate) fn last_number(&self) -> u32 {
+        self.last_number
+    }
+
+    pub(crate) fn set_last_number(&mut self, number: u32) {
+        self.last_number = number;
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<(u32, &Session)> {
+        let number = *self.by_id.get(id)?;
+        Some((number, self.by_number.get(&number)?))
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&Session> {
+        self.by_number.get(&number)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
+        self.by_number
+            .iter()
+            .map(|(number, session)| (*number, session))
+    }
+
+    /// The sessions in the order of their ids.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Session> {
+        self.by_id
+            .values()
+            .filter_map(|number| self.by_number.get(number))
+    }
+
+    /// Changes a session, keeps the indexes true, and forgets it if nothing is left of it.
+    pub(crate) fn change(&mut self, number: u32, change: impl FnOnce(&mut Session)) {
+        let Some(session) = self.by_number.get_mut(&number) else {
+            return;
+        };
+        if let Some(first) = session.ready.first() {
+            self.available.remove(&(*first, number));
+        }
+        self.locks.remove(&(session.locked_until, number));
+        self.states_size_bytes -= session.state_size_bytes();
+        change(session);
+        self.states_size_bytes += session.state_size_bytes();
+        if session.is_forgettable() {
+            self.by_id.remove(&session.id);
+            self.by_number.remove(&number);
+            return;
+        }
+        if session.locked_until > Timestamp::ZERO {
+            self.locks.insert((session.locked_until, number));
+        } else if let Some(first) = session.ready.first() {
+            self.available.insert((*first, number));
+        }
+    }
+
+    /// Changes the session of that id, if there is one.
+    pub(crate) fn change_named(&mut self, id: &str, change: impl FnOnce(&mut Session)) {
+        if let Some(number) = self.by_id.get(id) {
+            self.change(*number, change);
+        }
+    }
+
+    /// The session that is free and has the oldest message to receive.
+    ///
+    /// Locks that have ended but were not cleared yet do not count: whoever asks clears them first.
+    pub(crate) fn next_available(&self) -> Option<u32> {
+        self.available.first().map(|(_, number)| *number)
+    }
+
+    /// The first lock that has ended.
+    pub(crate) fn ended_lock(&self, now: Timestamp) -> Option<u32> {
+        let (until, number) = self.locks.first()?;
+        until.has_passed(now).then_some(*number)
+    }
+
+    /// When the next lock ends.
+    pub(crate) fn next_lock_end(&self) -> Option<Timestamp> {
+        self.locks.first().map(|(until, _)| *until)
+    }
+}

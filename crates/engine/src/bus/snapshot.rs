@@ -1,0 +1,261 @@
+//! Bus queues as parts of a snapshot: the queue, its sessions, what it remembers of ids, its messages.
+
+use super::BusMessageState;
+use super::event::{
+    cause, location, optional, options, put_cause, put_location, put_optional, put_options,
+};
+use super::message::Message;
+use super::queue::{BusQueue, Role};
+use crate::codec::{DecodeError, Reader, put_str, put_varint};
+use crate::event::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
+
+pub(crate) mod kind {
+    pub(crate) const QUEUE: u8 = 32;
+    pub(crate) const SESSIONS: u8 = 33;
+    pub(crate) const DUPLICATES: u8 = 34;
+    pub(crate) const MESSAGES: u8 = 35;
+}
+
+/// A part is closed once it has this many bytes.
+const PART_SIZE_BYTES: usize = 256 * 1024;
+
+/// Hands out the entries of one kind in parts of bounded size.
+fn parts<T>(
+    head: &[u8],
+    entries: impl Iterator<Item = T>,
+    mut put: impl FnMut(&mut Vec<u8>, T),
+    part: &mut dyn FnMut(&[u8]),
+) {
+    let mut out = head.to_vec();
+    for entry in entries {
+        put(&mut out, entry);
+        if out.len() >= PART_SIZE_BYTES {
+            part(&out);
+            out.truncate(head.len());
+        }
+    }
+    if out.len() > head.len() {
+        part(&out);
+    }
+}
+
+impl State {
+    /// Hands out the parts of every bus queue.
+    pub(crate) fn snapshot_bus(&self, version: u8, part: &mut dyn FnMut(&[u8])) {
+        for (incarnation, queue) in &self.bus {
+            let head = |kind| {
+                let mut head = vec![kind, version];
+                put_varint(&mut head, incarnation.as_u64());
+                head
+            };
+            let mut out = head(kind::QUEUE);
+            put_queue(&mut out, queue);
+            part(&out);
+            let backlog = &queue.backlog;
+            parts(
+                &head(kind::SESSIONS),
+                backlog.sessions.iter(),
+                |out, (number, session)| {
+                    put_varint(out, u64::from(number));
+                    put_str(out, &session.id);
+                    put_varint(out, u64::from(session.generation.as_u32()));
+                    put_time(out, session.locked_until);
+                    put_optional(out, session.state, put_location);
+                    put_time(out, session.state_set_at);
+                },
+                part,
+            );
+            parts(
+                &head(kind::DUPLICATES),
+                queue.duplicates.iter(),
+                |out, (hash, at)| {
+                    out.extend(hash.to_be_bytes());
+                    put_time(out, at);
+                },
+                part,
+            );
+            parts(
+                &head(kind::MESSAGES),
+                backlog.messages(),
+                |out, (number, message)| put_message(out, number, message),
+                part,
+            );
+        }
+    }
+
+    /// Adds a part to a state that is being restored; false if it is of another kind.
+    pub(crate) fn restore_bus(
+        &mut self,
+        kind: u8,
+        r: &mut Reader<'_>,
+    ) -> Result<bool, DecodeError> {
+        if !(kind::QUEUE..=kind::MESSAGES).contains(&kind) {
+            return Ok(false);
+        }
+        let incarnation = incarnation(r)?;
+        if kind == kind::QUEUE {
+            let queue = queue(r)?;
+            let is_taken = self.queue_name(incarnation).is_some();
+            if is_taken || self.catalogue.contains_key(&queue.name) {
+                return Err(r.error("bus queue that was there before"));
+            }
+            self.catalogue.insert(queue.name.clone(), incarnation);
+            self.bus.insert(incarnation, queue);
+        } else {
+            let Some(queue) = self.bus.get_mut(&incarnation) else {
+                return Err(r.error("part of a bus queue that is not there"));
+            };
+            while !r.is_empty() {
+                match kind {
+                    kind::SESSIONS => restore_session(queue, r)?,
+                    kind::DUPLICATES => {
+                        let hash = u128::from_be_bytes(r.array()?);
+                        queue.duplicates.restore(hash, time(r)?);
+                    }
+                    _ => restore_message(queue, r)?,
+                }
+            }
+        }
+        self.note_bus_deadline(incarnation);
+        Ok(true)
+    }
+}
+
+fn put_queue(out: &mut Vec<u8>, queue: &BusQueue) {
+    put_name(out, &queue.name);
+    let (code, of) = match queue.role {
+        Role::Queue => (1, None),
+        Role::DeadLetters { of } => (2, Some(of)),
+        Role::FailedTransfers { of } => (3, Some(of)),
+    };
+    out.push(code);
+    put_varint(out, of.map_or(0, Incarnation::as_u64));
+    put_options(out, &queue.options);
+    put_time(out, queue.created_at);
+    put_time(out, queue.updated_at);
+    put_time(out, queue.used_at);
+    put_varint(out, queue.backlog.next().as_u64());
+    put_varint(out, u64::from(queue.backlog.sessions.last_number()));
+}
+
+fn queue(r: &mut Reader<'_>) -> Result<BusQueue, DecodeError> {
+    let name = name(r)?;
+    let code = r.u8()?;
+    let of = incarnation(r)?;
+    let role = match code {
+        1 => Role::Queue,
+        2 => Role::DeadLetters { of },
+        3 => Role::FailedTransfers { of },
+        _ => return Err(r.error("role of a bus queue that is not known")),
+    };
+    let options = options(r)?;
+    let mut queue = BusQueue::new(name, role, options, time(r)?);
+    queue.updated_at = time(r)?;
+    queue.used_at = time(r)?;
+    let next = r.varint()?;
+    if next > 1 << SequenceNumber::BITS {
+        return Err(r.error("next sequence number that is out of range"));
+    }
+    queue.backlog.set_next(SequenceNumber::new(next));
+    queue.backlog.sessions.set_last_number(r.varint_u32()?);
+    Ok(queue)
+}
+
+fn restore_session(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    let number = r.varint_u32()?;
+    let sessions = &mut queue.backlog.sessions;
+    if number == 0 || number > sessions.last_number() || sessions.get(number).is_some() {
+        return Err(r.error("session number that is out of range or taken"));
+    }
+    let id = r.str()?;
+    if sessions.find(id).is_some() {
+        return Err(r.error("session that was there before"));
+    }
+    let generation = LeaseGeneration::new(r.varint_u32()?);
+    let locked_until = time(r)?;
+    let state = optional(r, location)?;
+    let state_set_at = time(r)?;
+    sessions.restore(number, id.into(), |session| {
+        session.generation = generation;
+        session.locked_until = locked_until;
+        session.state = state;
+        session.state_set_at = state_set_at;
+    });
+    Ok(())
+}
+
+fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Message) {
+    put_varint(out, sequence_number.as_u64());
+    put_time(out, message.enqueued_at);
+    put_time(out, message.expires_at);
+    put_time(out, message.due_at);
+    put_varint(out, message.first_sequence_number.as_u64());
+    put_varint(out, u64::from(message.generation.as_u32()));
+    put_varint(out, u64::from(message.delivery_count));
+    out.push(match message.state {
+        BusMessageState::Ready => 1,
+        BusMessageState::Locked { deferred: false } => 2,
+        BusMessageState::Locked { deferred: true } => 3,
+        BusMessageState::Scheduled => 4,
+        BusMessageState::Deferred => 5,
+    });
+    put_optional(out, message.cause, put_cause);
+    out.push(message.hops);
+    put_varint(out, u64::from(message.session));
+    put_location(out, message.body);
+    put_varint(out, message.overlays.len() as u64);
+    for overlay in &message.overlays {
+        put_location(out, *overlay);
+    }
+}
+
+fn restore_message(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    let sequence_number = sequence_number(r)?;
+    let message = message(r)?;
+    let backlog = &mut queue.backlog;
+    if message.session != 0 && backlog.sessions.get(message.session).is_none() {
+        return Err(r.error("message of a session that is not there"));
+    }
+    if backlog.restore(sequence_number, message) {
+        Ok(())
+    } else {
+        Err(r.error("message twice, or above its queue's next sequence number"))
+    }
+}
+
+fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
+    let (enqueued_at, expires_at, due_at) = (time(r)?, time(r)?, time(r)?);
+    let first_sequence_number = sequence_number(r)?;
+    let generation = LeaseGeneration::new(r.varint_u32()?);
+    let delivery_count = r.varint_u32()?;
+    let state = match r.u8()? {
+        1 => BusMessageState::Ready,
+        2 => BusMessageState::Locked { deferred: false },
+        3 => BusMessageState::Locked { deferred: true },
+        4 => BusMessageState::Scheduled,
+        5 => BusMessageState::Deferred,
+        _ => return Err(r.error("state of a message that is not known")),
+    };
+    let cause = optional(r, cause)?;
+    let hops = r.u8()?;
+    let session = r.varint_u32()?;
+    let body = location(r)?;
+    let count = r.varint()?;
+    // Collecting through a `Result` takes no capacity from `count`, which is not checked yet.
+    let overlays = (0..count).map(|_| location(r)).collect::<Result<_, _>>()?;
+    Ok(Message {
+        enqueued_at,
+        expires_at,
+        due_at,
+        first_sequence_number,
+        body,
+        generation,
+        delivery_count,
+        state,
+        cause,
+        hops,
+        session,
+        overlays,
+    })
+}
