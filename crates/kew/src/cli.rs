@@ -73,6 +73,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
+    /// Where to serve Service Bus queues over AMQP, a preview; repeatable, and in the environment
+    /// separated by commas; port 0 picks a free one. Clients expect 127.0.0.1:5672
+    /// [env: KEW_BUS_LISTEN] [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) bus_listen: Vec<String>,
+
+    /// Create the Service Bus queues of a configuration file of the emulator (Config.json), or give
+    /// those that are there its settings [env: KEW_IMPORT] [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) import: Option<PathBuf>,
+
     /// Serve the well-known account, whose key is public, on addresses that other machines can
     /// reach [env: KEW_ALLOW_PUBLIC_KEY=true|false]
     #[arg(long)]
@@ -164,7 +175,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) queue_deletion_delay: Option<u64>,
 
-    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
+    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
     /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
     /// keys, audience, role_claim, roles and allow_http

@@ -3,6 +3,7 @@
 mod accept;
 mod account_command;
 mod admin;
+mod bus;
 mod cli;
 mod completions;
 mod disk_test;
