@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use kew_amqp::codec::{Map, Value};
+use kew_amqp::codec::{Map, Raw, Text};
 use kew_engine::EntityName;
 
 use crate::api::Rule;
@@ -73,7 +73,7 @@ impl Grants {
         encode_answer(
             &request.asked,
             &properties,
-            &Value::String(text.as_str().into()),
+            &Raw::of(&Text::from(text.as_str())),
         )
     }
 

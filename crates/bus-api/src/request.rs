@@ -1,7 +1,7 @@
 //! Requests and their answers over a pair of links: of `$cbs` and of `$management`.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{DecodeError, Encode, Map, Text, Value};
+use kew_amqp::codec::{DecodeError, Encode, Map, Raw, Text, Value};
 use kew_amqp::message::{
     BodyKind, Header, Message, MessageId, Properties, write_application_properties, write_head,
     write_value,
@@ -52,7 +52,7 @@ pub(crate) fn text_of(map: &Map, key: &str) -> Option<String> {
 }
 
 /// An answer, encoded: `write_properties` are its application properties.
-pub(crate) fn encode_answer(asked: &Asked, properties: &Map, body: &Value) -> Bytes {
+pub(crate) fn encode_answer(asked: &Asked, properties: &Map, body: &Raw) -> Bytes {
     let mut out = BytesMut::new();
     write_head(
         &mut out,

@@ -19,8 +19,6 @@ pub(crate) const PREFIX: &str = "SharedAccessSignature ";
 pub(crate) enum Right {
     Send,
     Listen,
-    /// Implies both others.
-    Manage,
 }
 
 impl fmt::Display for Right {
@@ -28,7 +26,6 @@ impl fmt::Display for Right {
         f.write_str(match self {
             Self::Send => "Send",
             Self::Listen => "Listen",
-            Self::Manage => "Manage",
         })
     }
 }

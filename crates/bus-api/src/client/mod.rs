@@ -25,6 +25,9 @@ use crate::client::node::{Replies, Requests};
 use crate::client::receiver::{Batch, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
+pub(crate) use receiver::batch_of;
+pub(crate) use settle::overlay_of;
+
 use crate::submit::Submitted;
 
 /// What a link of the client is to us.
