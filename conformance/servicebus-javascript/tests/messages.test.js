@@ -101,7 +101,7 @@ test("dead letters", async () => {
 
 test("a lost lock", async () => {
   await put("lost", "x");
-  const receiver = client.createReceiver("lost");
+  const receiver = client.createReceiver("lost", { maxAutoLockRenewalDurationInMs: 0 });
   const [message] = await take(receiver);
   await new Promise((resolve) => setTimeout(resolve, 5500));
   await assert.rejects(receiver.completeMessage(message), { code: "MessageLockLost" });

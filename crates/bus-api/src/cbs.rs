@@ -41,10 +41,19 @@ impl Grants {
 
     /// Whether something is allowed with an entity now.
     pub(crate) fn allow(&self, entity: &EntityName, _right: Right) -> bool {
+        self.reach(&entity.name)
+    }
+
+    /// Whether requests about an entity are allowed now: some SDKs put a token for these alone.
+    pub(crate) fn allow_management(&self, entity: &EntityName) -> bool {
+        self.reach(&format!("{}/$management", entity.name))
+    }
+
+    fn reach(&self, path: &str) -> bool {
         let now_s = now_s();
         self.grants
             .iter()
-            .any(|(_, grant)| grant.expires_at_s > now_s && grant.covers(&entity.name))
+            .any(|(_, grant)| grant.expires_at_s > now_s && grant.covers(path))
     }
 
     /// When the next one expires, in seconds since 1970.

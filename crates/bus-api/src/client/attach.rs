@@ -57,7 +57,7 @@ impl Client {
             Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
             Ok(Node::Management(entity)) => {
                 let node = Node::Management(entity.clone());
-                if self.may_attach(&attach, &entity) {
+                if self.grants.allow_management(&entity) {
                     // The entity is looked for when a request comes.
                     self.accept_node(link, &attach, node);
                 } else {

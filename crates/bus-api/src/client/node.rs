@@ -98,10 +98,9 @@ impl Client {
     }
 
     fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
-        let is_allowed = |right| self.grants.allow(&entity, right);
         let context = management::Context {
             broker: self.shared.broker.clone(),
-            is_allowed: management::right_of(&request.operation).is_none_or(is_allowed),
+            is_allowed: self.grants.allow_management(&entity),
             session: self.session_named(&entity, &request),
             entity,
         };

@@ -13,7 +13,6 @@ use kew_engine::{EntityName, Token};
 
 use crate::refusal::{bus_condition, error_of};
 use crate::request::{Request, encode_answer};
-use crate::sas::Right;
 use crate::submit::Submitted;
 
 /// What a request is answered with.
@@ -52,14 +51,6 @@ impl Answered {
 fn unexpected() -> Error {
     let text = "The server was unable to process the request.";
     Error::new(condition::INTERNAL_ERROR, text)
-}
-
-/// The right that an operation needs, if it needs one.
-pub(crate) fn right_of(operation: &str) -> Option<Right> {
-    match operation.strip_prefix("com.microsoft:")? {
-        "schedule-message" | "cancel-scheduled-message" => Some(Right::Send),
-        _ => Some(Right::Listen),
-    }
 }
 
 /// Carries out a request, and answers it encoded.
