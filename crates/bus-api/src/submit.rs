@@ -9,7 +9,7 @@ use kew_engine::bus::BusCommand;
 
 /// A command that the broker has. Its answer is still to come.
 pub(crate) enum Submitted {
-    Answered(Result<Answer, Rejection>),
+    Answered(Box<Result<Answer, Rejection>>),
     UnderWay(Pin<Box<dyn Future<Output = Result<Answer, Rejection>> + Send>>),
 }
 
@@ -21,14 +21,14 @@ impl Submitted {
         let mut answer = Box::pin(async move { broker.submit(Command::Bus(command)).await });
         let mut context = Context::from_waker(Waker::noop());
         match answer.as_mut().poll(&mut context) {
-            Poll::Ready(answer) => Self::Answered(answer),
+            Poll::Ready(answer) => Self::Answered(Box::new(answer)),
             Poll::Pending => Self::UnderWay(answer),
         }
     }
 
     pub(crate) async fn answer(self) -> Result<Answer, Rejection> {
         match self {
-            Self::Answered(answer) => answer,
+            Self::Answered(answer) => *answer,
             Self::UnderWay(answer) => answer.await,
         }
     }
