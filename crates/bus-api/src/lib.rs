@@ -15,6 +15,10 @@
 //! the service does).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    expect(clippy::unwrap_used, reason = "a test fails by panicking")
+)]
 
 mod address;
 mod api;

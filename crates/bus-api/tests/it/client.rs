@@ -6,7 +6,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Map, Symbol, Text};
+use kew_amqp::codec::{Encode, Map, Symbol, Text};
 use kew_amqp::error::Error;
 use kew_amqp::message::{Message, write_application_properties, write_data, write_value};
 use kew_amqp::performative::{
@@ -85,13 +85,14 @@ impl Client {
     /// The next event.
     pub(crate) async fn event(&mut self) -> Event {
         loop {
+            if let Some(event) = self.connection.poll_event() {
+                return event;
+            }
+            // Reading may have written something.
             let output = self.connection.take_output(Millis(0));
             if !output.is_empty() {
                 self.stream.write_all(&output).await.unwrap();
                 continue;
-            }
-            if let Some(event) = self.connection.poll_event() {
-                return event;
             }
             let read = self.stream.read_buf(self.connection.input());
             let read = tokio::time::timeout(Duration::from_secs(600), read).await;
@@ -241,7 +242,7 @@ impl Client {
     }
 
     /// Asks a node something, and returns the application properties of the answer.
-    pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &Text) -> Map {
+    pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -278,7 +279,7 @@ impl Client {
             map.entry("type", "jwt");
             map.entry("name", audience);
         });
-        let answer = self.ask("$cbs", &properties, &token.into()).await;
+        let answer = self.ask("$cbs", &properties, &Text::from(token)).await;
         answer
             .get("status-code")
             .unwrap()
