@@ -69,6 +69,18 @@ impl Connection {
         result
     }
 
+    /// The bytes of a request, signed now. For those who send them in another way.
+    pub fn to_bytes(
+        &mut self,
+        verb: &str,
+        path: &str,
+        query: &[(&str, &str)],
+        body: &[u8],
+    ) -> Vec<u8> {
+        self.encode(verb, path, query, &[], body);
+        self.output.clone()
+    }
+
     /// The body of the last answer.
     #[must_use]
     pub fn body(&self) -> &[u8] {

@@ -11,10 +11,12 @@
 mod answer;
 mod client;
 mod connection;
+mod dribble;
 mod endpoint;
 mod error;
 
 pub use client::{Client, Message, PutOptions, Queue, QueuePage, QueueProperties, Receipt, Sent};
 pub use connection::Connection;
+pub use dribble::{Dribblers, Tally as DribbleTally};
 pub use endpoint::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint};
 pub use error::Error;

@@ -8,15 +8,24 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
-from kew import NO_RETRIES, Server
+from doors import DOORS, Door, resolve_localhost
+from issuer import Issuer
+from kew import Server
 
+resolve_localhost()
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def issuer(tmp_path_factory):
+    """Whose tokens that server takes."""
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, issuer):
     """The server that most scenarios share."""
-    server = Server(tmp_path_factory.mktemp("data")).start()
+    server = Server(tmp_path_factory.mktemp("data"), options=issuer.options).start()
     yield server
     server.close()
 
@@ -29,10 +38,16 @@ def restartable(tmp_path):
     server.close()
 
 
+@pytest.fixture(params=DOORS.values(), ids=DOORS.keys())
+def door(request, server):
+    """One way to that server, and then the others."""
+    return Door(server, *request.param)
+
+
 @pytest.fixture
-def service(server):
-    text = server.connection_string
-    with QueueServiceClient.from_connection_string(text, **NO_RETRIES) as service:
+def service(door):
+    text = door.connection_string
+    with QueueServiceClient.from_connection_string(text, **door.options) as service:
         yield service
 
 
@@ -44,10 +59,10 @@ def name(request):
 
 
 @pytest.fixture
-def absent(server, name):
+def absent(door, name):
     """A client of a queue that does not exist."""
-    text = server.connection_string
-    with QueueClient.from_connection_string(text, name, **NO_RETRIES) as queue:
+    text = door.connection_string
+    with QueueClient.from_connection_string(text, name, **door.options) as queue:
         yield queue
 
 

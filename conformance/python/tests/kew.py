@@ -1,12 +1,15 @@
 """Runs kew as a process on a free port."""
 
 import os
+import pathlib
 import selectors
 import signal
 import subprocess
 import tempfile
 import time
 
+# The folder that `kew tls init` made.
+TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
 BINARY = os.environ.get("KEW_BINARY", "kew")
 PATIENCE_SECONDS = 30
 
@@ -18,8 +21,9 @@ NO_RETRIES = {"retry_total": 0}
 class Server:
     """A server over one data directory, which can be stopped, killed and started again."""
 
-    def __init__(self, data_dir, listen="127.0.0.1:0"):
+    def __init__(self, data_dir, listen="127.0.0.1:0", options=()):
         self.data_dir = data_dir
+        self.options = options
         self.listen = listen
         self.process = None
         self.facts = {}
@@ -29,6 +33,9 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KEW_")}
         command = [BINARY, "serve", "--data-dir", str(self.data_dir)]
         command += ["--queue-listen", self.listen]
+        command += ["--tls-cert", str(TLS / "server.pem")]
+        command += ["--tls-key", str(TLS / "server.key")]
+        command += self.options
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -65,6 +72,10 @@ class Server:
     @property
     def connection_string(self):
         return self.facts["KEW_QUEUE_CONNECTION_STRING"]
+
+    @property
+    def port(self):
+        return int(self.facts["KEW_QUEUE_LISTEN"].rpartition(":")[2])
 
     def stop(self):
         """Asks it to stop, as an operator would; it must end cleanly."""

@@ -248,7 +248,7 @@ def test_a_bad_marker(raw):
     service = raw.queue.primary_endpoint.rpartition("/")[0]
     request = HttpRequest(
         "GET",
-        f"{service}?comp=list&marker=%2F%2F%3F%2F",
+        f"{service}/?comp=list&marker=%2F%2F%3F%2F",
         headers={"x-ms-version": "2026-10-06"},
     )
     response = raw.queue._client.send_request(request)

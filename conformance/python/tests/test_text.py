@@ -9,8 +9,6 @@ from azure.storage.queue import (
     TextBase64EncodePolicy,
 )
 
-from kew import NO_RETRIES
-
 LIMIT = 65536
 
 TEXTS = {
@@ -83,26 +81,26 @@ def test_characters_that_xml_forbids(queue, refused, character):
     assert queue.get_queue_properties().approximate_message_count == 0
 
 
-def test_bytes_as_base64(server, queue):
+def test_bytes_as_base64(door, queue):
     with QueueClient.from_connection_string(
-        server.connection_string,
+        door.connection_string,
         queue.queue_name,
         message_encode_policy=BinaryBase64EncodePolicy(),
         message_decode_policy=BinaryBase64DecodePolicy(),
-        **NO_RETRIES,
+        **door.options,
     ) as binary:
         everything = bytes(range(256)) * 191
         binary.send_message(everything)
         assert binary.receive_message().content == everything
 
 
-def test_text_as_base64(server, queue):
+def test_text_as_base64(door, queue):
     with QueueClient.from_connection_string(
-        server.connection_string,
+        door.connection_string,
         queue.queue_name,
         message_encode_policy=TextBase64EncodePolicy(),
         message_decode_policy=TextBase64DecodePolicy(),
-        **NO_RETRIES,
+        **door.options,
     ) as encoded:
         for text in ["\x00 anything \x1f", "🐦", ""]:
             encoded.send_message(text)

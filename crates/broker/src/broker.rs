@@ -148,7 +148,8 @@ impl Broker {
 
     /// Whether a put would succeed now.
     pub fn is_ready(&self) -> bool {
-        self.shared.is_ready()
+        // A failure is told before the runner has come to its end.
+        self.failure.borrow().is_none() && self.shared.is_ready()
     }
 
     /// Waits until the broker has stopped by itself, and tells why. Never returns otherwise.

@@ -2,6 +2,8 @@
 //!
 //! Reading it changes nothing that a command could tell, emits no event and costs a bounded number of
 //! steps: a reader goes on where the last slice ended, and others are served in between.
+//!
+//! Bus queues are not among them: what each holds is counted as it changes, and read with the queue.
 
 use crate::{EntityName, Incarnation, State, Timestamp};
 

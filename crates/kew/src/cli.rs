@@ -27,7 +27,7 @@ pub(crate) enum Command {
     ///
     /// Once every listener is open, standard output has one NAME=value line a fact, in the form
     /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Add, list, change and remove accounts.
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.

@@ -82,6 +82,8 @@ pub(crate) enum QueueCommand {
     Stats(StatsArgs),
     /// Watch counts and rates until Ctrl-C
     Watch(WatchArgs),
+    /// Print a URL with a shared access signature, made from the account key: nobody is asked
+    Sas(SasArgs),
 }
 
 #[derive(Debug, Args)]
@@ -246,6 +248,25 @@ pub(crate) struct StatsArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SasArgs {
+    /// The queue that the URL opens [default: the whole service]
+    #[arg(value_parser = queue_name)]
+    pub(crate) name: Option<String>,
+    /// What it permits [default: all]
+    ///
+    /// Of a queue: r (peek, properties, metadata), a (put), u (update), p (get, delete). Of the
+    /// service: r (read), w (write), d (delete), l (list), a (add), c (create), u (update), p (process).
+    #[arg(long, value_name = "LETTERS")]
+    pub(crate) permissions: Option<String>,
+    /// How long it is good
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    pub(crate) expiry: Duration,
+    /// Good over TLS alone
+    #[arg(long)]
+    pub(crate) https_only: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod output;
 mod progress;
 mod put;
 mod queues;
+mod sas;
 mod stats;
 mod watch;
 
@@ -52,6 +53,7 @@ fn dispatch(args: &QueueArgs, output: &mut Output) -> Result<(), Failure> {
         QueueCommand::Clear(args) => queues::clear(client, args, common, output),
         QueueCommand::Stats(args) => stats::stats(client, args, common, output),
         QueueCommand::Watch(args) => watch::watch(client, args, output),
+        QueueCommand::Sas(args) => sas::sas(&account(common)?, args, output),
     }
 }
 

@@ -65,10 +65,24 @@ pub enum Bug {
     SizeNotGivenBack,
     /// An account that is removed is still there.
     AccountNotForgotten,
+    /// A snapshot forgets which messages of bus queues are locked.
+    BusLocksForgotten,
+    /// A lock of a bus queue that ends does not count as a failed delivery.
+    BusFailureNotCounted,
+    /// A snapshot forgets the ids by which duplicates are known.
+    BusDuplicatesForgotten,
+    /// A dead letter stays in its queue, too.
+    BusMovedTwice,
+    /// A snapshot forgets the states of sessions.
+    BusSessionStateForgotten,
+    /// A message of a bus queue is completed, and that is not logged.
+    BusRemovalNotLogged,
+    /// A session is locked although somebody has its lock.
+    BusSessionShared,
 }
 
 impl Bug {
-    /// Every bug.
+    /// Every bug but those of bus queues.
     pub const ALL: [Self; 29] = [
         Self::CommitNotSynced,
         Self::SyncTriedAgain,
@@ -99,6 +113,17 @@ impl Bug {
         Self::PoliciesForgotten,
         Self::SizeNotGivenBack,
         Self::AccountNotForgotten,
+    ];
+
+    /// Every bug of bus queues alone.
+    pub const OF_BUS: [Self; 7] = [
+        Self::BusLocksForgotten,
+        Self::BusFailureNotCounted,
+        Self::BusDuplicatesForgotten,
+        Self::BusMovedTwice,
+        Self::BusSessionStateForgotten,
+        Self::BusRemovalNotLogged,
+        Self::BusSessionShared,
     ];
 }
 

@@ -163,6 +163,7 @@ impl QueueApi {
             broker,
             accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
+            bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),
             deletions: Deletions::new(queue_deletion_delay),
@@ -174,7 +175,6 @@ impl QueueApi {
             operator,
             instruments: Instruments::new(),
             busy_log: BusyLog::default(),
-            bounds: operator::Bounds::default(),
         }))
     }
 
@@ -245,7 +245,7 @@ impl Shared {
         // Asked at the same time, so that a page waits no longer than others do.
         let (sealed, shared) = tokio::join!(
             self.carry_out(origin, head, body, &heard),
-            sharing::rules(self, head)
+            sharing::rules(self, origin, head)
         );
         let Sealed {
             mut reply,
@@ -283,8 +283,9 @@ impl Shared {
                     is_authentic,
                 }) => (Err(error), is_authentic),
             };
+        let changed;
         let (result, connection, seen) = match request {
-            Ok(request) => {
+            Ok(mut request) => {
                 let read = if is_authentic {
                     body::read(body, &head.headers, &self.limits, &self.budget).await
                 } else {
@@ -295,7 +296,19 @@ impl Shared {
                     asked: Asked::Operation(request.operation),
                     body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
                 };
-                let result = operation::run(&request, read.result).await;
+                // A body may take its time. Whoever lost the account or the key in the meantime may no
+                // more: a queue that were made now would be that of the next account of the name.
+                changed = self.accounts.snapshot();
+                let admitted = if Arc::ptr_eq(&changed, &accounts) {
+                    Ok(())
+                } else {
+                    let again = Request::admit(self, &changed, origin, head, heard).await;
+                    again.map(|again| request = again)
+                };
+                let result = match admitted {
+                    Ok(()) => operation::run(&request, read.result).await,
+                    Err(refused) => Err(refused.error),
+                };
                 (result, read.connection, seen)
             }
             Err(error) => {

@@ -29,6 +29,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::api::{Answered, QueueApi, Shared};
 use crate::body::Connection;
+use crate::budget::Share;
+use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::metrics::Overdue;
@@ -38,10 +40,9 @@ use crate::spelling::Spellings;
 /// The smallest buffer for a head that hyper takes.
 const HEAD_SIZE_BYTES_MIN: usize = 8 * 1024;
 
-/// How long a client has to read the last answer of a connection on which it is still sending, and
-/// how many bytes it may send meanwhile. To close before it has stopped would destroy the answer.
-const FAREWELL: Duration = Duration::from_secs(2);
-const FAREWELL_SIZE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What the heads of one connection may take that is not counted against the budget of all. Nearly every
+/// head is shorter by far, and for those there is nothing to count.
+const HEAD_SIZE_BYTES_FREE: usize = 8 * 1024;
 
 /// How many bytes that nobody wants are read at once.
 const SINK_SIZE_BYTES: usize = 4 * 1024;
@@ -79,7 +80,7 @@ impl QueueApi {
         tracing::debug!(peer = %origin.peer, "connection turned away: too many are open");
         self.0.instruments.turned_away.increment();
         let answer = self.0.busy();
-        say_farewell(io, answer.to_bytes(self.0.now())).await;
+        say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
     }
 
     /// Tells a client that it has to use HTTPS, whatever it asks, and ends its connection.
@@ -89,7 +90,7 @@ impl QueueApi {
     {
         tracing::debug!(peer = %origin.peer, "connection refused: it is not encrypted");
         let answer = self.0.requires_https();
-        say_farewell(io, answer.to_bytes(self.0.now())).await;
+        say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
     }
 
     /// Serves a connection that was admitted, as [`QueueApi::serve_connection`] does.
@@ -129,7 +130,7 @@ impl QueueApi {
             .max_headers(limits.header_count_max)
             .max_header_size(limits.head_size_bytes_max.max(HEAD_SIZE_BYTES_MIN))
             .max_buf_size(limits.head_size_bytes_max.max(HEAD_SIZE_BYTES_MIN));
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+        let mut connection = builder.serve_connection(TokioIo::new(io), service);
         let mut shutdown = pin!(shutdown);
         let mut is_shutting_down = false;
         let mut deadline = pin!(sleep_until(activity.deadline(limits)));
@@ -141,11 +142,11 @@ impl QueueApi {
                         shared.instruments.broken.increment();
                         tracing::debug!(%peer, %error, "connection failed");
                     }
-                    return;
+                    break;
                 }
                 () = &mut shutdown, if !is_shutting_down => {
                     is_shutting_down = true;
-                    connection.as_mut().graceful_shutdown();
+                    Pin::new(&mut connection).graceful_shutdown();
                 }
                 () = &mut deadline => {
                     let (next, now) = (activity.deadline(limits), Instant::now());
@@ -158,6 +159,10 @@ impl QueueApi {
                     deadline.as_mut().reset(next.min(now + limits.head_timeout));
                 }
             }
+        }
+        if activity.is_crowded.load(Ordering::Relaxed) {
+            let io = connection.into_parts().io.into_inner().io;
+            say_farewell(io, shared.busy().to_bytes(shared.now()), limits).await;
         }
     }
 }
@@ -173,7 +178,7 @@ impl Drop for ConnectionPermit {
 }
 
 /// Gives a client its only answer, and time to read it.
-async fn say_farewell<IO>(mut io: IO, answer: Vec<u8>)
+async fn say_farewell<IO>(mut io: IO, answer: Vec<u8>, limits: &Limits)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -185,7 +190,7 @@ where
         Ok::<_, io::Error>(())
     };
     // Whether it got there is nobody's business any more.
-    let _ = timeout(FAREWELL, farewell).await;
+    let _ = timeout(limits.farewell_timeout, farewell).await;
 }
 
 /// What a connection is doing.
@@ -211,6 +216,8 @@ struct Activity {
     is_proven: AtomicBool,
     /// Whether the client may still be sending when the connection ends.
     is_cut: AtomicBool,
+    /// Whether a head found no room, and its client is to be told so.
+    is_crowded: AtomicBool,
     heads: Heads,
     restores: Restores,
 }
@@ -223,6 +230,7 @@ impl Activity {
             is_writing: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
+            is_crowded: AtomicBool::new(false),
             heads: Heads::default(),
             restores: Restores::default(),
         }
@@ -302,6 +310,11 @@ impl Heads {
         }
     }
 
+    /// Whether every head that was heard has been handed over.
+    fn are_all_taken(&self) -> bool {
+        self.heard_count.load(Ordering::Relaxed) <= self.taken_count.load(Ordering::Relaxed)
+    }
+
     /// The names that the next request's head spells, or nothing if the head was not heard.
     fn take(&self) -> Option<Spellings> {
         let index = self.taken_count.fetch_add(1, Ordering::Relaxed);
@@ -357,9 +370,35 @@ struct Watched<IO> {
     activity: Arc<Activity>,
     shared: Arc<Shared>,
     listener: Listener,
+    load: HeadLoad,
     /// Bytes that were taken to be changed, and are not all written yet. Usually empty.
     changed: BytesMut,
     farewell: Option<Farewell>,
+}
+
+/// What the heads of a connection take, until their requests are answered.
+struct HeadLoad {
+    size_bytes: usize,
+    share: Share,
+}
+
+impl HeadLoad {
+    /// Takes so many bytes more, or refuses with `ServerBusy`.
+    fn grow(&mut self, size_bytes: usize, limits: &Limits) -> Result<(), Error> {
+        // What hyper has read ahead, and the head of the request that is being answered.
+        let size_bytes_max = limits.head_size_bytes_max.saturating_mul(2);
+        let before = self.size_bytes.saturating_sub(HEAD_SIZE_BYTES_FREE);
+        let all = self
+            .size_bytes
+            .saturating_add(size_bytes)
+            .min(size_bytes_max);
+        let after = all.saturating_sub(HEAD_SIZE_BYTES_FREE);
+        if after > before {
+            self.share.grow(after - before)?;
+        }
+        self.size_bytes = all;
+        Ok(())
+    }
 }
 
 /// What is left of the patience with a client that was given its last answer.
@@ -372,11 +411,48 @@ impl<IO> Watched<IO> {
     fn new(io: IO, activity: Arc<Activity>, shared: Arc<Shared>) -> Self {
         Self {
             io,
+            load: HeadLoad {
+                size_bytes: 0,
+                share: shared.budget.share(),
+            },
             activity,
             shared,
             listener: Listener::default(),
             changed: BytesMut::new(),
             farewell: None,
+        }
+    }
+
+    /// Counts what was heard of heads. Where there is no room for them the connection is not read any
+    /// more; its client can be told so unless another answer is on its way.
+    fn weigh_heads(&mut self) -> io::Result<()> {
+        let size_bytes = self.listener.take_size_bytes();
+        let grown = self.load.grow(size_bytes, &self.shared.limits);
+        grown.map_err(|_| {
+            let activity = &self.activity;
+            let is_heard =
+                activity.phase() == Phase::Head && !activity.is_writing.load(Ordering::Relaxed);
+            activity.is_crowded.store(is_heard, Ordering::Relaxed);
+            io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "no room for the head of a request",
+            )
+        })
+    }
+
+    /// Gives back what the heads took whose requests are answered.
+    fn settle_heads(&mut self) {
+        let is_settled =
+            self.activity.phase() != Phase::Answering && self.activity.heads.are_all_taken();
+        if self.load.size_bytes == 0 || !is_settled {
+            return;
+        }
+        let left = self.listener.unfinished_size_bytes();
+        if left < self.load.size_bytes {
+            self.load.share = self.shared.budget.share();
+            self.load.size_bytes = 0;
+            // If others took the room meanwhile, the next byte finds none.
+            let _ = self.load.grow(left, &self.shared.limits);
         }
     }
 }
@@ -399,6 +475,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         }
         let heads = &this.activity.heads;
         this.listener.listen(new, |spellings| heads.add(spellings));
+        this.weigh_heads()?;
         result
     }
 }
@@ -407,8 +484,8 @@ impl<IO: AsyncRead + Unpin> Watched<IO> {
     /// Reads what the client still sends, until it stops or patience ends.
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let farewell = self.farewell.get_or_insert_with(|| Farewell {
-            end: Box::pin(sleep(FAREWELL)),
-            left_bytes: FAREWELL_SIZE_BYTES_MAX,
+            end: Box::pin(sleep(self.shared.limits.farewell_timeout)),
+            left_bytes: self.shared.limits.farewell_size_bytes_max,
         });
         while farewell.left_bytes > 0 && farewell.end.as_mut().poll(cx).is_pending() {
             let mut sink = [0; SINK_SIZE_BYTES];
@@ -487,6 +564,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
         // hyper flushes only when it has handed over all that it has.
         self.activity.is_writing.store(false, Ordering::Relaxed);
+        self.settle_heads();
         Poll::Ready(Ok(()))
     }
 

@@ -10,8 +10,9 @@ pub(crate) const TEXT_SIZE_BYTES_MAX: usize = 65_536;
 pub struct Limits {
     /// Open connections. One more is answered `ServerBusy` and closed. Default 10,000.
     pub connections_max: usize,
-    /// Bodies of requests that are being read and carried out, and of answers that are being
-    /// written, in bytes, all connections together. What finds no room is answered `ServerBusy`.
+    /// Bodies of requests that are being read and carried out, of answers that are being written, and
+    /// what heads have above 8 KiB a connection, in bytes, all connections together. What finds no
+    /// room is answered `ServerBusy`.
     /// Keep it at 16 MiB or more: one answer may have eleven. Default 256 MiB.
     pub in_flight_size_bytes_max: usize,
     /// Size of a request's head, in bytes; at least 8,192. Default 65,536.
@@ -39,6 +40,15 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// The same as long as no request on the connection was authentic. Default 30 s.
     pub unproven_keep_alive: Duration,
+    /// How long a client has to read the last answer of a connection on which it is still sending.
+    /// To close before it has stopped would destroy the answer. Default 2 s.
+    pub farewell_timeout: Duration,
+    /// How many bytes it may send meanwhile. Default 8 MiB.
+    pub farewell_size_bytes_max: usize,
+    /// Open connections of listeners for operators. One more is closed. Default 32.
+    pub operator_connections_max: usize,
+    /// How long each of those may take. Default 30 s.
+    pub operator_timeout: Duration,
     /// How far a request's date may be from the server's, either way. Default 15 minutes.
     pub clock_skew_max: Duration,
 }
@@ -58,6 +68,10 @@ impl Default for Limits {
             refused_body_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(180),
             unproven_keep_alive: Duration::from_secs(30),
+            farewell_timeout: Duration::from_secs(2),
+            farewell_size_bytes_max: 8 * 1024 * 1024,
+            operator_connections_max: 32,
+            operator_timeout: Duration::from_secs(30),
             clock_skew_max: Duration::from_secs(15 * 60),
         }
     }

@@ -30,6 +30,10 @@ pub(crate) struct Listener {
     partial: Vec<u8>,
     /// Whether the last byte was a carriage return.
     after_return: bool,
+    /// How much was heard that is no body, since somebody asked.
+    size_bytes: usize,
+    /// How much of that belongs to a head that has not ended.
+    unfinished_size_bytes: usize,
 }
 
 /// What the next byte belongs to.
@@ -67,7 +71,7 @@ impl Listener {
     pub(crate) fn listen(&mut self, mut bytes: &[u8], mut heard: impl FnMut(Spellings)) {
         while !bytes.is_empty() {
             match self.place {
-                Place::Lost => return,
+                Place::Lost => return self.weigh(bytes.len()),
                 Place::Body {
                     left_bytes,
                     is_chunk,
@@ -88,6 +92,7 @@ impl Listener {
                     let size = memchr(b'\n', bytes).map_or(bytes.len(), |index| index + 1);
                     let (piece, rest) = bytes.split_at_checked(size).unwrap_or((bytes, &[]));
                     bytes = rest;
+                    self.weigh(piece.len());
                     if self.hear_piece(piece, &mut heard).is_err() {
                         self.place = Place::Lost;
                         self.partial = Vec::new();
@@ -95,6 +100,21 @@ impl Listener {
                 }
             }
         }
+    }
+
+    /// How many bytes were heard since this was last asked that are no body: heads, mostly.
+    pub(crate) fn take_size_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.size_bytes)
+    }
+
+    /// How much there is of a head that has not ended.
+    pub(crate) fn unfinished_size_bytes(&self) -> usize {
+        self.unfinished_size_bytes
+    }
+
+    fn weigh(&mut self, size_bytes: usize) {
+        self.size_bytes = self.size_bytes.saturating_add(size_bytes);
+        self.unfinished_size_bytes = self.unfinished_size_bytes.saturating_add(size_bytes);
     }
 
     /// Takes a line or, at the end of what has come, a part of one.
@@ -134,6 +154,7 @@ impl Listener {
             Place::Head if !line.is_empty() => self.head.hear_line(line),
             Place::Head if !self.head.has_line => Ok(()),
             Place::Head => {
+                self.unfinished_size_bytes = 0;
                 let head = std::mem::take(&mut self.head);
                 self.place = head.body();
                 heard(head.spellings);
@@ -295,6 +316,21 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
         assert_eq!(heard(&bytes), expected);
+    }
+
+    #[test]
+    fn heads_are_weighed_and_bodies_are_not() {
+        let head = "PUT / HTTP/1.1\r\nContent-Length: 5\r\n\r\n";
+        let mut listener = Listener::default();
+        let mut hear = |text: &str| {
+            listener.listen(text.as_bytes(), |_| {});
+            (listener.take_size_bytes(), listener.unfinished_size_bytes())
+        };
+        assert_eq!(hear(head), (head.len(), 0));
+        assert_eq!(hear("12345GET"), (3, 3));
+        assert_eq!(hear(" / "), (3, 6));
+        assert_eq!(hear("HTTP/1.1\nlost"), (13, 19));
+        assert_eq!(hear("more"), (4, 23));
     }
 
     #[test]

@@ -194,8 +194,12 @@ fn offered(head: &Parts) -> Offered {
 }
 
 /// Whether the answer says that the credential was not good enough. Before 2019-12-12 one that is
-/// missing is answered with `ResourceNotFound`.
+/// missing is answered with `ResourceNotFound`. A full account is no matter of the credential, nor are
+/// the rules for browsers: a preflight never has one.
 fn is_denied(offered: Offered, status: StatusCode, code: &str) -> bool {
+    if matches!(code, "AccountQuotaExceeded" | "CorsPreflightFailure") {
+        return false;
+    }
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
         || code == "InvalidAuthenticationInfo"
         || (offered == Offered::None && code == "ResourceNotFound")

@@ -4,6 +4,7 @@
 //! to this machine only. A listener of its own, which serves nothing else, shows them to others.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,8 +26,10 @@ use tokio::time::timeout;
 use crate::api::{QueueApi, Shared};
 use crate::body::Connection;
 use crate::health;
+use crate::limits::Limits;
 use crate::origin::Origin;
 use crate::reply::Reply;
+use crate::request::host;
 
 const PATH: &str = "/metrics";
 
@@ -36,12 +39,8 @@ const PARTITION_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a page may wait for those before it: they are made one at a time.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many connections the listener for operators has at once, and how long each may take.
-const CONNECTIONS_MAX: usize = 32;
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Headers with which a proxy says that it passes on somebody else's request.
-const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 
 /// What operators are shown.
 #[derive(Clone, Debug)]
@@ -76,11 +75,12 @@ pub(crate) struct Bounds {
     connections: Semaphore,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
+impl Bounds {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let connections_max = limits.operator_connections_max;
         Self {
             pages: Semaphore::new(1),
-            connections: Semaphore::new(CONNECTIONS_MAX),
+            connections: Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)),
         }
     }
 }
@@ -96,11 +96,26 @@ fn is_read(head: &Parts) -> bool {
 }
 
 /// Whether the client is on this machine, as far as can be told.
+///
+/// A page in a browser here is not: it comes by a name that it made point to this machine.
 fn is_local(origin: &Origin, head: &Parts) -> bool {
-    origin.peer.ip().to_canonical().is_loopback()
-        && !FORWARDED
-            .iter()
-            .any(|name| head.headers.contains_key(*name))
+    let is_forwarded = head.headers.keys().any(|name| {
+        let name = name.as_str();
+        FORWARDED.contains(&name) || name.starts_with("x-forwarded-")
+    });
+    origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_machine(head)
+}
+
+/// Whether the host that is asked is an address or `localhost`, which no stranger can give away.
+fn names_this_machine(head: &Parts) -> bool {
+    let Ok(host) = host(head) else {
+        return false;
+    };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// Answers `GET /metrics` of clients on this machine, and nothing else.
@@ -162,8 +177,8 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
 
 impl QueueApi {
     /// Serves one connection of a listener for operators: `GET /metrics`, `/health/live` and
-    /// `/health/ready`, whoever asks, and nothing else. At most 32 are served at once; each ends after
-    /// one answer, and after 30 s at the latest.
+    /// `/health/ready`, whoever asks, and nothing else. As many as the limits say are served at once;
+    /// each ends after one answer, or when its time is over.
     pub async fn serve_operator_connection<IO, S>(&self, io: IO, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -194,7 +209,7 @@ impl QueueApi {
             }
             connection.await
         };
-        if let Ok(Err(error)) = timeout(CONNECTION_TIMEOUT, serve).await {
+        if let Ok(Err(error)) = timeout(shared.limits.operator_timeout, serve).await {
             tracing::debug!(%error, "connection for metrics failed");
         }
     }

@@ -40,6 +40,10 @@ const CHALLENGE: HeaderValue = HeaderValue::from_static(
      resource_id=https://storage.azure.com",
 );
 
+/// The most that a detail of an error says: it may repeat what the client sent, and whoever sends much
+/// is not to be answered with more.
+const DETAIL_SIZE_BYTES_MAX: usize = 8 * 1024;
+
 /// The longest client request id that is echoed.
 const CLIENT_REQUEST_ID_SIZE_BYTES_MAX: usize = 1024;
 
@@ -250,6 +254,10 @@ impl Envelope {
             shown.clear();
             // Writing to a string cannot fail.
             let _ = write!(shown, "{text}");
+            if shown.len() > DETAIL_SIZE_BYTES_MAX {
+                shown.truncate(shown.floor_char_boundary(DETAIL_SIZE_BYTES_MAX));
+                shown.push('…');
+            }
             put_element(&mut body, name, &shown);
         });
         body.put_slice(b"</Error>");
@@ -327,6 +335,16 @@ mod tests {
              QueryParameterName: popreceipt.</ExceptionMessage><StackTrace />\
              </ExceptionDetails></Error>"
         );
+    }
+
+    #[test]
+    fn long_details_are_cut() {
+        let value = "ä".repeat(DETAIL_SIZE_BYTES_MAX);
+        let error = Error::invalid_query("timeout", value, "");
+        let body = envelope("2019-02-02").error_body(&error, UNIX_EPOCH);
+        let body = std::str::from_utf8(&body).unwrap();
+        assert!(body.contains("äää…</QueryParameterValue>"), "{body}");
+        assert!(body.len() < DETAIL_SIZE_BYTES_MAX + 1000, "{}", body.len());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::address::Address;
 use crate::api::Shared;
 use crate::cors::{self, CorsRule};
+use crate::origin::Origin;
 use crate::parameter;
 use crate::query::Query;
 use crate::reply::Reply;
@@ -32,7 +33,7 @@ impl Sharing {
 
 /// Finds the rules of the account that a request addresses. If they cannot be read in time the answer
 /// goes out without: then the request itself was not carried out either, as a rule.
-pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
+pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sharing {
     // A preflight tells the rules by itself.
     if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
         return Sharing(None);
@@ -40,15 +41,22 @@ pub(crate) async fn rules(shared: &Shared, head: &Parts) -> Sharing {
     let accounts = shared.accounts.snapshot();
     let account = host(head).and_then(|host| {
         let address = Address::parse(head.uri.path(), host, &accounts)?;
-        let query = Query::parse(head.uri.query())?;
-        Ok((address.account, parameter::timeout(&query)?))
+        Ok(address.account)
     });
-    let Ok((account, limit)) = account else {
+    let Ok(account) = account else {
         return Sharing(None);
     };
-    let Some(account) = accounts.find(account) else {
+    // One that is not served here is not there.
+    let Some(account) = accounts
+        .find(account)
+        .filter(|account| origin.may_use_public_key || !account.is_well_known())
+    else {
         return Sharing(None);
     };
+    // A page reads what was wrong with its query, too.
+    let limit = Query::parse(head.uri.query())
+        .and_then(|query| parameter::timeout(&query))
+        .unwrap_or(parameter::TIMEOUT_MAX);
     let read = shared.properties.rules(&shared.broker, account.name());
     match timeout(limit, read).await {
         Ok(Ok(rules)) => Sharing(Some(rules)),

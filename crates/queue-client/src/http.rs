@@ -19,7 +19,7 @@ use crate::xml::Element;
 const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// What is not encoded in paths and queries.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')

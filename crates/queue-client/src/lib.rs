@@ -14,6 +14,7 @@ mod error;
 mod http;
 mod model;
 mod retry;
+mod sas;
 mod shared_key;
 mod xml;
 
@@ -22,6 +23,7 @@ pub use client::{Client, Options, PutOptions, QueuePages};
 pub use connection_string::ConnectionStringError;
 pub use error::{Error, Refusal};
 pub use model::{Message, Queue, QueueProperties, Receipt, Sent, ServiceStats};
+pub use sas::{SasError, SasOptions};
 pub use xml::is_allowed as is_xml_character;
 
 /// The version of the protocol that requests ask for: one that knows all that is used here, and that

@@ -136,7 +136,7 @@ mod tests {
         );
     }
 
-    /// The request of the README's example with curl; the signature is that of `openssl dgst`.
+    /// The signature is that of `openssl dgst`.
     #[test]
     fn a_signature() {
         let headers = owned(&[

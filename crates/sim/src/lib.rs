@@ -8,6 +8,7 @@
 //!
 //! It holds no expectation about how the broker works inside: only about what clients may see.
 
+pub mod bus;
 mod checker;
 pub mod disk;
 mod faults;

@@ -1,4 +1,4 @@
-//! One harness for every parser of bytes from a disk, and for AMQP.
+//! One harness for every parser of bytes from a disk, and of what clients and servers send.
 //!
 //! Each is an ordinary test: it runs its corpus and a bounded number of random inputs. The same
 //! harness runs under a coverage-guided fuzzer: see `docs/reliability.md`. None may panic, and
@@ -6,8 +6,10 @@
 
 mod amqp;
 mod amqp_connection;
+mod client;
 mod configuration;
 mod directory;
+mod door;
 mod engine;
 mod files;
 
@@ -17,6 +19,13 @@ mod files;
     reason = "of the binary's source, only what reads the settings is used"
 )]
 mod cli;
+#[path = "../../../crates/queue-client/src/xml.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "of the client's source, only what reads answers is used"
+)]
+mod client_xml;
 #[path = "../../../crates/kew/src/queue_args.rs"]
 mod queue_args;
 #[path = "../../../crates/kew/src/queue_values.rs"]

@@ -14,7 +14,7 @@ use kew_log::FaultyStorage;
 
 use crate::partition::Driver;
 
-const MIB: usize = BODIES_SIZE_BYTES_MAX as usize;
+const MIB: usize = 1024 * 1024;
 
 fn named(name: &str) -> EntityName {
     EntityName {

@@ -1,5 +1,7 @@
 //! How facts change bus queues. Total: a fact that no longer fits changes nothing.
 
+use kew_planted::{Bug, is_planted};
+
 use super::message::Message;
 use super::queue::{BusQueue, Role, sub_queue_names};
 use super::{BusFact, BusMessageState, BusQueueOptions, DeadLetterCause, Release};
@@ -115,7 +117,12 @@ impl State {
         let session = session.and_then(|message| from.backlog.sessions.get(message.session));
         // Taken before the message goes, and perhaps its session with it.
         let session: Option<Box<str>> = session.map(|session| session.id.clone());
-        let Some(mut message) = from.backlog.remove(sequence_number) else {
+        let known = if is_planted(Bug::BusMovedTwice) {
+            from.backlog.get(sequence_number).cloned()
+        } else {
+            from.backlog.remove(sequence_number)
+        };
+        let Some(mut message) = known else {
             return;
         };
         let Some(entity) = self.bus.get_mut(&to) else {
@@ -324,7 +331,7 @@ impl Message {
             BusMessageState::Ready
         };
         self.due_at = Timestamp::NEVER;
-        if release == Release::Failed {
+        if release == Release::Failed && !is_planted(Bug::BusFailureNotCounted) {
             self.delivery_count = self.delivery_count.saturating_add(1);
         }
         self.overlays.extend(overlay);

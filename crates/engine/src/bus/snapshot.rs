@@ -1,5 +1,7 @@
 //! Bus queues as parts of a snapshot: the queue, its sessions, what it remembers of ids, its messages.
 
+use kew_planted::{Bug, is_planted};
+
 use super::BusMessageState;
 use super::event::{
     cause, location, optional, options, put_cause, put_location, put_optional, put_options,
@@ -61,14 +63,19 @@ impl State {
                     put_str(out, &session.id);
                     put_varint(out, u64::from(session.generation.as_u32()));
                     put_time(out, session.locked_until);
-                    put_optional(out, session.state, put_location);
+                    let state = session.state;
+                    let state = state.filter(|_| !is_planted(Bug::BusSessionStateForgotten));
+                    put_optional(out, state, put_location);
                     put_time(out, session.state_set_at);
                 },
                 part,
             );
             parts(
                 &head(kind::DUPLICATES),
-                queue.duplicates.iter(),
+                queue
+                    .duplicates
+                    .iter()
+                    .filter(|_| !is_planted(Bug::BusDuplicatesForgotten)),
                 |out, (hash, at)| {
                     out.extend(hash.to_be_bytes());
                     put_time(out, at);
@@ -195,6 +202,7 @@ fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Mes
     put_varint(out, u64::from(message.delivery_count));
     out.push(match message.state {
         BusMessageState::Ready => 1,
+        BusMessageState::Locked { .. } if is_planted(Bug::BusLocksForgotten) => 1,
         BusMessageState::Locked { deferred: false } => 2,
         BusMessageState::Locked { deferred: true } => 3,
         BusMessageState::Scheduled => 4,

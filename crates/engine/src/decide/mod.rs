@@ -14,6 +14,7 @@ mod tests;
 
 use kew_planted::{Bug, is_planted};
 
+use crate::bus::BusFact;
 use crate::entity::Entity;
 use crate::token::{Place, TokenCipher, TokenKind};
 use crate::{
@@ -26,6 +27,7 @@ fn is_lost(fact: &Fact) -> bool {
     match fact {
         Fact::MessageDeleted { .. } => is_planted(Bug::DeleteNotLogged),
         Fact::QueueCleared { .. } => is_planted(Bug::ClearNotLogged),
+        Fact::Bus(BusFact::Removed { .. }) => is_planted(Bug::BusRemovalNotLogged),
         _ => false,
     }
 }

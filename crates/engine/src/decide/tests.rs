@@ -256,6 +256,18 @@ fn what_is_missing_is_said_to_be_missing() {
 }
 
 #[test]
+fn deleting_a_large_queue_is_one_event() {
+    let mut p = Partition::with_queue();
+    for _ in 0..20_000 {
+        p.send("x");
+    }
+    let before = p.log.events.len();
+    p.ask(Command::DeleteQueue { queue: jobs() }).unwrap();
+    assert_eq!(p.log.events.len(), before + 1);
+    assert_eq!(p.state.bodies().count(), 0, "every body is dead");
+}
+
+#[test]
 fn a_receipt_outlives_its_timeout_but_not_the_next_receive() {
     let mut p = Partition::with_queue();
     p.send("x");

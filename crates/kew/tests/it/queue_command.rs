@@ -309,3 +309,42 @@ fn nobody_reading_is_no_failure() {
         1_000
     );
 }
+
+#[test]
+fn a_signature_opens_what_it_says_and_no_more() {
+    let (_server, shell) = ephemeral();
+    let line = |arguments: &[&str]| shell.ok(arguments).trim_end().to_owned();
+    let service = line(&["sas"]);
+    let with = |url: &str, arguments: &[&str]| {
+        let mut command = crate::client::command(url);
+        command.arg("queue").args(arguments);
+        crate::client::finish(command, b"")
+    };
+    // What the service's signature makes is used through the queue's.
+    assert_eq!(with(&service, &["create", "jobs"]).code, 0);
+    assert_eq!(with(&service, &["put", "jobs", "x"]).code, 0);
+
+    let reader = line(&["sas", "--permissions", "rl"]);
+    assert_eq!(with(&reader, &["list"]).text(), "NAME\njobs\n");
+    with(&reader, &["create", "other"]).check_error(1, &["AuthorizationPermissionMismatch"]);
+
+    let report = shell.json(&["sas", "jobs", "--permissions", "pr", "--expiry", "2h"]);
+    let url = text(&report, "url");
+    assert!(url.contains("/jobs?") && url.contains("sp=rp"), "{url}");
+    assert!(text(&report, "expires").ends_with('Z'), "{report}");
+    let endpoint = service.split_once('?').expect("a URL").0;
+    let signature = url.split_once('?').expect("a query").1;
+    let queue = format!("QueueEndpoint={endpoint};SharedAccessSignature={signature}");
+    assert_eq!(with(&queue, &["peek", "jobs", "--raw"]).text(), "x\n");
+    with(&queue, &["put", "jobs", "y"]).check_error(1, &["AuthorizationPermissionMismatch"]);
+
+    let https = line(&["sas", "--https-only"]);
+    with(&https, &["list"]).check_error(1, &["AuthorizationProtocolMismatch"]);
+    shell
+        .run(&["sas", "--permissions", "rx"])
+        .check_error(2, &["rwdlacup", "rx"]);
+    shell
+        .run(&["sas", "--expiry", "0"])
+        .check_error(2, &["--expiry"]);
+    with(&service, &["sas"]).check_error(2, &["account key"]);
+}

@@ -3,7 +3,8 @@
 //! Every request of a page needs the rules, so they are read once and replaced when they are set. One
 //! lock for each account orders its changes, and a first read among them, so that what is remembered
 //! is what was stored last; nobody waits for it to see what is remembered. It holds while one process
-//! alone serves the account.
+//! alone serves the account. An account that was changed, or removed and added again, is read anew:
+//! whoever gets a name next must not get the rules of who had it before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,12 @@ use crate::version::Version;
 /// The rules of an account, as they are now.
 type Rules = Arc<[CorsRule]>;
 
+/// Rules, and the account that they were read for: its name as it is served, the same in memory.
+struct Remembered {
+    account: Arc<str>,
+    rules: Rules,
+}
+
 /// What is remembered, and the way to the broker.
 #[derive(Default)]
 pub(crate) struct PropertyStore {
@@ -30,7 +37,7 @@ pub(crate) struct PropertyStore {
 #[derive(Default)]
 struct Entry {
     /// Nothing until it was read, and after a change that may have happened or not.
-    rules: Mutex<Option<Rules>>,
+    remembered: Mutex<Option<Remembered>>,
     /// Held by whoever changes the properties, or reads them to remember.
     turn: Arc<AsyncMutex<()>>,
 }
@@ -59,15 +66,15 @@ impl PropertyStore {
     /// The account's rules for browsers.
     pub(crate) async fn rules(&self, broker: &Broker, account: &Arc<str>) -> Result<Rules, Error> {
         let entry = self.entry(account);
-        if let Some(rules) = entry.known() {
+        if let Some(rules) = entry.known(account) {
             return Ok(rules);
         }
         let _turn = entry.turn.lock().await;
-        if let Some(rules) = entry.known() {
+        if let Some(rules) = entry.known(account) {
             return Ok(rules);
         }
         let properties = Self::read(broker, account).await?;
-        Ok(entry.remember(properties))
+        Ok(entry.remember(account, properties))
     }
 
     /// Changes the account's properties.
@@ -89,13 +96,13 @@ impl PropertyStore {
             properties.apply(change);
             let command = Command::SetServiceProperties {
                 service: Service::QueueStorage,
-                account,
+                account: account.clone(),
                 properties: stored(&properties),
             };
             match broker.submit(command).await {
                 Ok(answer) => match answer.outcome {
                     Outcome::ServicePropertiesSet => {
-                        entry.remember(properties);
+                        entry.remember(&account, properties);
                         Ok(())
                     }
                     _ => Err(Error::InternalError),
@@ -117,18 +124,23 @@ impl PropertyStore {
 }
 
 impl Entry {
-    fn known(&self) -> Option<Rules> {
-        lock(&self.rules).clone()
+    fn known(&self, account: &Arc<str>) -> Option<Rules> {
+        let remembered = lock(&self.remembered);
+        let remembered = remembered.as_ref()?;
+        Arc::ptr_eq(&remembered.account, account).then(|| remembered.rules.clone())
     }
 
-    fn remember(&self, properties: Properties) -> Rules {
+    fn remember(&self, account: &Arc<str>, properties: Properties) -> Rules {
         let rules = Rules::from(properties.cors);
-        *lock(&self.rules) = Some(rules.clone());
+        *lock(&self.remembered) = Some(Remembered {
+            account: account.clone(),
+            rules: rules.clone(),
+        });
         rules
     }
 
     fn forget(&self) {
-        *lock(&self.rules) = None;
+        *lock(&self.remembered) = None;
     }
 }
 

@@ -165,3 +165,85 @@ async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
         .await
         .check_status(200);
 }
+
+#[tokio::test]
+async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let body = format!(
+        "<StorageServiceProperties><Cors>{}</Cors></StorageServiceProperties>",
+        crate::properties::cors("http://page")
+    );
+    let set = as_orders("PUT", "/?restype=service&comp=properties", &key).body(body);
+    door.send(set).await.check_status(202);
+    let ask = |key: &str| as_orders("GET", "/?comp=list", key).header("Origin", "http://page");
+    let shared_with = "access-control-allow-origin";
+    let answer = door.send(ask(&key)).await;
+    assert_eq!(answer.header(shared_with), Some("http://page"));
+    // A new key changes nothing of it.
+    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let answer = door.send(ask(&keys(&rotated)[0])).await;
+    assert_eq!(answer.header(shared_with), Some("http://page"));
+
+    store.remove("orders", true).await.unwrap();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let answer = door.send(ask(&key)).await;
+    answer.check_status(200);
+    assert_eq!(answer.header(shared_with), None);
+}
+
+#[tokio::test]
+async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
+    let (door, store) = door().await;
+    let unlimited = AccountQuota::default();
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    let begin = |target| as_orders("PUT", target, &key).body("late").to_bytes();
+    let cut = |bytes: &[u8]| bytes.len() - 1;
+
+    // Of a key that still works nothing is lost.
+    let wire = &mut door.connect();
+    let bytes = begin("/kept");
+    wire.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.rotate("orders", KeyName::Secondary).await.unwrap();
+    wire.write(&bytes[cut(&bytes)..]).await;
+    wire.answer(false).await.check_status(201);
+
+    let bytes = begin("/late");
+    let (one, other) = (&mut door.connect(), &mut door.connect());
+    one.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.rotate("orders", KeyName::Primary).await.unwrap();
+    one.write(&bytes[cut(&bytes)..]).await;
+    one.answer(false)
+        .await
+        .check_error(403, "AuthenticationFailed");
+
+    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let [key, _] = keys(&rotated);
+    let bytes = as_orders("PUT", "/late", &key).body("late").to_bytes();
+    other.write(&bytes[..cut(&bytes)]).await;
+    let_in().await;
+    store.remove("orders", true).await.unwrap();
+    other.write(&bytes[cut(&bytes)..]).await;
+    other
+        .answer(false)
+        .await
+        .check_error(404, "ResourceNotFound");
+    let added = store.add("orders", unlimited, None).await;
+    let [key, _] = keys(&added.unwrap());
+    door.send(as_orders("GET", "/late?comp=metadata", &key))
+        .await
+        .check_error(404, "QueueNotFound");
+}
+
+/// Lets the server, which runs on the same thread, read what was sent.
+async fn let_in() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}

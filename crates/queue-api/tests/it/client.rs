@@ -82,6 +82,29 @@ impl Door {
         Wire::new(ours.unwrap())
     }
 
+    /// Serves a port of this machine, as long as the test runs.
+    pub(crate) async fn listen(&self) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let api = self.api.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await.unwrap();
+                let api = api.clone();
+                let origin = Origin {
+                    peer,
+                    is_secure: false,
+                    may_use_public_key: true,
+                };
+                tokio::spawn(async move {
+                    api.serve_connection(stream, origin, std::future::pending::<()>())
+                        .await;
+                });
+            }
+        });
+        address
+    }
+
     /// A connection from another address than this machine's own.
     pub(crate) fn connect_from(&self, peer: SocketAddr) -> Wire {
         let (ours, theirs) = tokio::io::duplex(1 << 20);

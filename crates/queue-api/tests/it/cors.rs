@@ -157,6 +157,20 @@ async fn item_86_rules_act_at_once_on_every_connection() {
 }
 
 #[tokio::test]
+async fn item_86_a_page_reads_what_was_wrong_with_its_query() {
+    let door = Door::open();
+    let wire = &mut door.connect();
+    set(wire, &[rule("http://a")]).await;
+    for wrong in ["timeout=soon", "prefix=a&prefix=b"] {
+        let target = format!("/?comp=list&{wrong}");
+        let list = call("GET", "").target(&format!("/devstoreaccount1{target}"));
+        let answer = wire.send(list.header("Origin", "http://a")).await;
+        answer.check_status(400);
+        check_shared(&answer, Some("http://a"));
+    }
+}
+
+#[tokio::test]
 async fn item_86_what_is_remembered_is_what_was_set_last() {
     let door = Door::open();
     let target = "/?restype=service&comp=properties";

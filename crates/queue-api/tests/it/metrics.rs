@@ -146,6 +146,21 @@ async fn denials_are_counted_by_what_was_offered() {
 }
 
 #[tokio::test]
+async fn a_page_that_may_not_ask_has_failed_no_authentication() {
+    let door = Door::open();
+    let preflight = call("OPTIONS", "/orders")
+        .anonymous()
+        .header("Origin", "http://a")
+        .header("Access-Control-Request-Method", "GET");
+    door.send(preflight)
+        .await
+        .check_error(403, "CorsPreflightFailure");
+    let page = scrape(&door).await;
+    check(&page, "kew_requests_total", &[("status", "403")], 1.0);
+    check(&page, "kew_authentication_failures_total", &[], 0.0);
+}
+
+#[tokio::test]
 async fn garbage_does_not_make_the_page_grow() {
     let door = Door::open();
     let garbage = async |from: u32, to: u32| {
@@ -199,11 +214,27 @@ async fn other_machines_are_not_shown_metrics() {
         answer.check_status(200);
     }
     // Nor through a proxy that says what it is.
-    for header in ["Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"] {
+    for header in [
+        "Forwarded",
+        "Via",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "X-Real-IP",
+    ] {
         let answer = door
             .send(scrape_call("GET").header(header, "127.0.0.1"))
             .await;
         assert!(answer.status >= 400, "{header}");
+    }
+    // Nor to a page that made its own name point here.
+    for (host, status) in [
+        ("evil.example", 400),
+        ("127.0.0.1.evil.example:10001", 400),
+        ("LocalHost:10001", 200),
+        ("[::1]:10001", 200),
+    ] {
+        let answer = door.send(scrape_call("GET").header("Host", host)).await;
+        answer.check_status(status);
     }
     // Nor is it anything but a path without a query.
     for target in ["/metrics?", "/metrics/", "/metrics?x=1", "/Metrics"] {

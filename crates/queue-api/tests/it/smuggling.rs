@@ -1,114 +1,13 @@
 //! Requests whose end is in doubt. What follows one of them must never pass for another request.
 
-use crate::client::{Call, Door, call};
+use std::collections::BTreeSet;
+
+use crate::client::{Call, Door, call, put};
+use crate::forms::{FIRST_LINES, FORMS};
 
 const ORDERS: &str = "/orders/messages";
 
-/// A request in doubt: the length that is signed, lines for its head, and what follows the head.
-type Form = (&'static str, &'static str, &'static str);
-
-const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
-
-const FORMS: [Form; 46] = [
-    // Two lengths, or one that is none.
-    ("5", "Content-Length: 5\r\nContent-Length: 6\r\n", "12345"),
-    ("6", "Content-Length: 6\r\nContent-Length: 5\r\n", "12345"),
-    ("5", "Content-Length: 5\r\nContent-Length: 5\r\n", "12345"),
-    ("5", "Content-Length: 5\r\ncontent-length: 0\r\n", "12345"),
-    ("5,5", "Content-Length: 5,5\r\n", "12345"),
-    ("5, 6", "Content-Length: 5, 6\r\n", "12345"),
-    ("+5", "Content-Length: +5\r\n", "12345"),
-    ("-5", "Content-Length: -5\r\n", "12345"),
-    ("0x5", "Content-Length: 0x5\r\n", "12345"),
-    ("5 5", "Content-Length: 5 5\r\n", "12345"),
-    ("5.0", "Content-Length: 5.0\r\n", "12345"),
-    ("\"5\"", "Content-Length: \"5\"\r\n", "12345"),
-    ("", "Content-Length:\r\n", "12345"),
-    (
-        "18446744073709551621",
-        "Content-Length: 18446744073709551621\r\n",
-        "12345",
-    ),
-    ("5", "Content-Length : 5\r\n", "12345"),
-    ("5", "Content-Length\t: 5\r\n", "12345"),
-    ("5", "Content-Length: 5\0\r\n", "12345"),
-    // A length and chunks.
-    (
-        "5",
-        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-        "0\r\n\r\n",
-    ),
-    (
-        "",
-        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-        "0\r\n\r\n",
-    ),
-    (
-        "",
-        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-        "0\r\n\r\n",
-    ),
-    (
-        "",
-        "transfer-encoding:CHUNKED\r\nX: y\r\ncontent-length:5\r\n",
-        "0\r\n\r\n",
-    ),
-    // Encodings that are not just chunks.
-    (
-        "5",
-        "Content-Length: 5\r\nTransfer-Encoding: chunked, identity\r\n",
-        "12345",
-    ),
-    ("", "Transfer-Encoding: identity\r\n", "12345"),
-    ("", "Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding: chunkedx\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding: \"chunked\"\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding: chunked, chunked\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding: , chunked\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding:\x0bchunked\r\n", "0\r\n\r\n"),
-    ("", "Transfer-Encoding : chunked\r\n", "0\r\n\r\n"),
-    (
-        "",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-        "0\r\n\r\n",
-    ),
-    (
-        "",
-        "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
-        "0\r\n\r\n",
-    ),
-    // Lines that are none.
-    ("", " folded: x\r\n", ""),
-    ("", "X: y\r\n Content-Length: 5\r\n", "12345"),
-    ("", "Bad Name: x\r\n", ""),
-    ("", ": x\r\n", ""),
-    ("", "X: a\0b\r\n", ""),
-    ("5", "X: y\nContent-Length: 5\r\n", "12345"),
-    ("5", "X: y\rContent-Length: 5\r\n", "12345"),
-    // Chunks that are none.
-    ("", CHUNKED, "FFFFFFFFFFFFFFFFF\r\n"),
-    ("", CHUNKED, "1\n1\r\n0\r\n\r\n"),
-    ("", CHUNKED, "0x1\r\n1\r\n0\r\n\r\n"),
-    ("", CHUNKED, "1;x=\n1\r\n0\r\n\r\n"),
-    ("", CHUNKED, "1\r\n12\r\n0\r\n\r\n"),
-    ("", CHUNKED, "-1\r\n\r\n"),
-];
-
-/// The request, signed as if it were in order, so that it is let in where it is understood.
-fn request(call: Call, form: Form) -> String {
-    let (length, lines, rest) = form;
-    let signed = match length {
-        "" => call,
-        length => call.header("Content-Length", length),
-    };
-    let head = String::from_utf8(signed.head()).unwrap();
-    let head = head.replacen(&format!("Content-Length: {length}\r\n"), "", 1);
-    let head = head.strip_suffix("\r\n").unwrap();
-    format!("{head}{lines}\r\n{rest}")
-}
-
-async fn check(door: &Door, text: &str) {
+async fn check(door: &Door, name: &str, text: &str) {
     let smuggled = String::from_utf8(call("PUT", "/smuggled").to_bytes()).unwrap();
     // Whole, and in pieces that cut lines.
     for size in [100_000, 61] {
@@ -118,47 +17,274 @@ async fn check(door: &Door, text: &str) {
             tokio::task::yield_now().await;
         }
         let answer = wire.answer(false).await;
-        assert_eq!(answer.status, 400, "{text:?}: {answer:?}");
-        assert!(answer.header("x-ms-error-code").is_some(), "{text:?}");
-        assert!(answer.header("x-ms-request-id").is_some(), "{text:?}");
-        assert!(wire.is_closed().await, "{text:?}");
+        assert_eq!(answer.status, 400, "{name}: {text:?}: {answer:?}");
+        assert!(answer.header("x-ms-error-code").is_some(), "{name}");
+        assert!(answer.header("x-ms-request-id").is_some(), "{name}");
+        assert!(wire.is_closed().await, "{name}: {text:?}: {answer:?}");
     }
 }
 
-#[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
-    let door = Door::open();
-    door.send(call("PUT", "/orders")).await.check_status(201);
-    for form in FORMS {
-        let post = || call("POST", ORDERS);
-        check(&door, &request(post(), form)).await;
-        check(&door, &request(post().lite(), form)).await;
-        check(&door, &request(post().without("x-ms-version"), form)).await;
-        // Not the first request of the connection, and sent before that is answered.
-        let before = String::from_utf8(call("GET", "/?comp=list").to_bytes()).unwrap();
-        let wire = &mut door.connect();
-        let text = request(post(), form);
-        wire.write(format!("{before}{text}{before}").as_bytes())
-            .await;
-        wire.answer(false).await.check_status(200);
-        let answer = wire.answer(false).await;
-        assert_eq!(answer.status, 400, "{text:?}: {answer:?}");
-        assert!(wire.is_closed().await, "{text:?}");
-    }
-    for line in ["POST  ", "POST\t", " POST "] {
-        let text = request(call("POST", ORDERS), FORMS[0]);
-        check(&door, &text.replacen("POST ", line, 1)).await;
-    }
+/// Nothing that followed a form was carried out, and no form was.
+async fn check_untouched(door: &Door) {
     let list = door.send(call("GET", "/?comp=list")).await;
     assert_eq!(list.elements("Name"), ["orders"]);
     let orders = door.send(call("HEAD", "/orders?comp=metadata")).await;
     assert_eq!(orders.header("x-ms-approximate-messages-count"), Some("0"));
 }
 
+async fn open() -> Door {
+    let door = Door::open();
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    door
+}
+
+fn post() -> Call {
+    call("POST", ORDERS)
+}
+
+#[test]
+fn every_form_has_a_name_of_its_own() {
+    let names = FORMS.iter().map(|form| form.name);
+    let names = names.chain(FIRST_LINES.iter().map(|(name, _, _)| *name));
+    let names: BTreeSet<&str> = names.collect();
+    assert_eq!(names.len(), FORMS.len() + FIRST_LINES.len());
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+    let door = open().await;
+    for form in FORMS {
+        check(&door, form.name, &form.of(post())).await;
+    }
+    check_untouched(&door).await;
+}
+
+#[tokio::test]
+async fn nor_does_it_matter_how_it_is_signed() {
+    let door = open().await;
+    for form in FORMS {
+        check(&door, form.name, &form.of(post().lite())).await;
+        check(&door, form.name, &form.of(post().without("x-ms-version"))).await;
+    }
+    check_untouched(&door).await;
+}
+
+#[tokio::test]
+async fn a_request_before_does_not_help() {
+    let door = open().await;
+    for form in FORMS {
+        let before = String::from_utf8(call("GET", "/?comp=list").to_bytes()).unwrap();
+        let wire = &mut door.connect();
+        let text = form.of(post());
+        // Sent before the first one is answered.
+        wire.write(format!("{before}{text}{before}").as_bytes())
+            .await;
+        wire.answer(false).await.check_status(200);
+        let answer = wire.answer(false).await;
+        assert_eq!(answer.status, 400, "{}: {answer:?}", form.name);
+        assert!(wire.is_closed().await, "{}", form.name);
+    }
+    check_untouched(&door).await;
+}
+
+#[tokio::test]
+async fn first_lines_that_are_none_are_refused() {
+    let door = open().await;
+    let good = String::from_utf8(put("orders", "", "x").to_bytes()).unwrap();
+    for (name, part, other) in FIRST_LINES {
+        check(&door, name, &good.replacen(part, other, 1)).await;
+    }
+    check_untouched(&door).await;
+}
+
 #[tokio::test]
 async fn http_10_has_no_chunks() {
-    let door = Door::open();
-    let form = ("", CHUNKED, "0\r\n\r\n");
-    let text = request(call("POST", ORDERS), form);
-    check(&door, &text.replacen("HTTP/1.1", "HTTP/1.0", 1)).await;
+    let door = open().await;
+    let text = put("orders", "", "x").header("Transfer-Encoding", "chunked");
+    let text = text.without("Content-Length");
+    let text = String::from_utf8(text.head()).unwrap() + "0\r\n\r\n";
+    check(
+        &door,
+        "chunks of HTTP 1.0",
+        &text.replacen("HTTP/1.1", "HTTP/1.0", 1),
+    )
+    .await;
+    check_untouched(&door).await;
+}
+
+/// It is no request of this protocol, and what follows is none either.
+#[tokio::test]
+async fn http_2_ends_the_connection() {
+    let door = open().await;
+    let smuggled = String::from_utf8(call("PUT", "/smuggled").to_bytes()).unwrap();
+    for settings in ["", "\0\0\0\x04\0\0\0\0\0"] {
+        let wire = &mut door.connect();
+        let preface = format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{settings}");
+        wire.write(format!("{preface}{smuggled}").as_bytes()).await;
+        assert!(wire.is_closed().await);
+    }
+    check_untouched(&door).await;
+}
+
+/// Where a request ends is certain, and something else about it is odd: it has one answer, and the
+/// next request has the next one.
+#[tokio::test]
+async fn what_is_odd_has_one_answer() {
+    let door = open().await;
+    let get = || call("GET", "/orders?comp=metadata");
+    let text = |call: Call| String::from_utf8(call.to_bytes()).unwrap();
+    let chunked = |rest: &str| {
+        let call = call("POST", ORDERS).header("Transfer-Encoding", "chunked");
+        let body = "<QueueMessage/>";
+        let head = String::from_utf8(call.head()).unwrap();
+        format!("{head}{}", rest.replace('@', body))
+    };
+    let target = |target: &str| {
+        let good = text(get());
+        good.replacen(
+            "/devstoreaccount1/orders?comp=metadata ",
+            &format!("{target} "),
+            1,
+        )
+    };
+    let other = "http://other.example/devstoreaccount1/orders?comp=metadata";
+    for (name, text, status) in [
+        (
+            "two hosts",
+            text(get().and_header("Host", "other.example")),
+            400,
+        ),
+        ("no host", text(get().without("Host")), 400),
+        ("an empty host", text(get().header("Host", "")), 200),
+        (
+            "a host with a user",
+            text(get().header("Host", "a@b/c")),
+            200,
+        ),
+        ("absolute, and another host", target(other), 200),
+        ("an authority alone", target("other.example:80"), 400),
+        ("everything", target("*"), 400),
+        (
+            "an upgrade to HTTP 2",
+            text(
+                get()
+                    .header("Connection", "Upgrade, HTTP2-Settings")
+                    .header("Upgrade", "h2c")
+                    .header("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+            ),
+            200,
+        ),
+        (
+            "an upgrade to a web socket",
+            text(
+                get()
+                    .header("Connection", "Upgrade")
+                    .header("Upgrade", "websocket"),
+            ),
+            200,
+        ),
+        (
+            "a length that is said to be of one hop",
+            text(
+                call("PUT", "/orders?comp=metadata")
+                    .body("12345")
+                    .header("Connection", "keep-alive, Content-Length"),
+            ),
+            204,
+        ),
+        (
+            "another verb in a header",
+            text(get().header("X-HTTP-Method-Override", "DELETE")),
+            200,
+        ),
+        (
+            "a length with zeros before it",
+            text(
+                call("PUT", "/orders?comp=metadata")
+                    .header("Content-Length", "0000000000000000000000005"),
+            ) + "12345",
+            204,
+        ),
+        (
+            "an underscore in place of the hyphen",
+            text(
+                get()
+                    .header("Content_Length", "5")
+                    .header("Transfer_Encoding", "chunked"),
+            ),
+            200,
+        ),
+        (
+            "empty lines before",
+            format!("\r\n\r\n{}", text(get())),
+            200,
+        ),
+        (
+            "an extension",
+            chunked("f;name=\"v;\\\"\"\r\n@\r\n0\r\n\r\n"),
+            400,
+        ),
+        (
+            "a chunk with zeros before it",
+            chunked("000f\r\n@\r\n000\r\n\r\n"),
+            400,
+        ),
+        (
+            "a length in a trailer",
+            chunked("f\r\n@\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400,
+        ),
+    ] {
+        let after = String::from_utf8(call("GET", "/?comp=list").to_bytes()).unwrap();
+        let wire = &mut door.connect();
+        wire.write(format!("{text}{after}").as_bytes()).await;
+        let answer = wire.answer(false).await;
+        assert_eq!(answer.status, status, "{name}: {text:?}: {answer:?}");
+        if answer.header("connection") == Some("close") {
+            assert!(wire.is_closed().await, "{name}");
+            continue;
+        }
+        let list = wire.answer(false).await;
+        assert_eq!(list.elements("Name"), ["orders"], "{name}: {list:?}");
+    }
+    check_untouched(&door).await;
+}
+
+/// The body is asked for, or the connection ends: what follows the head is never the next request.
+#[tokio::test]
+async fn an_expectation_hides_no_request() {
+    let door = open().await;
+    let smuggled = String::from_utf8(call("PUT", "/smuggled").to_bytes()).unwrap();
+    let length = smuggled.len().to_string();
+    for (name, expect) in [
+        ("in order", "100-continue"),
+        ("in other case", "100-CONTINUE"),
+        ("unknown", "tea"),
+        ("a list", "100-continue, 100-continue"),
+    ] {
+        for known in [true, false] {
+            let call = call("POST", ORDERS)
+                .header("Content-Length", &length)
+                .header("Expect", expect);
+            let call = if known { call } else { call.anonymous() };
+            let head = String::from_utf8(call.head()).unwrap();
+            let wire = &mut door.connect();
+            // The client does not wait.
+            wire.write(format!("{head}{smuggled}").as_bytes()).await;
+            let mut answer = wire.answer(false).await;
+            if answer.status == 100 {
+                answer = wire.answer(false).await;
+            }
+            let status = if known { 400 } else { 401 };
+            assert_eq!(answer.status, status, "{name}: {answer:?}");
+            let live = "GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n";
+            if answer.header("connection") == Some("close") {
+                assert!(wire.is_closed().await, "{name}");
+            } else {
+                wire.write(live.as_bytes()).await;
+                assert_eq!(wire.answer(false).await.body, "live\n", "{name}");
+            }
+        }
+    }
+    check_untouched(&door).await;
 }

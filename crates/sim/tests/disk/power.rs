@@ -15,7 +15,8 @@ fn no_power_cut_takes_what_was_acknowledged() {
         again_everywhere_one_in: 64,
     };
     let sequences = sequences();
-    assert_eq!(sequences.len(), 1884);
+    // All of one, two and three steps out of fourteen kinds.
+    assert_eq!(sequences.len(), 14 + 14 * 14 + 14 * 14 * 14);
     let began = Instant::now();
     let mut all = PowerCounts::default();
     for setting in Setting::ALL {
@@ -44,7 +45,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
     if replayed().is_some() {
         return;
     }
-    assert_eq!(all.sequences, 1884 * Setting::ALL.len() as u64);
+    assert_eq!(all.sequences, (sequences.len() * Setting::ALL.len()) as u64);
     if cut.drawn >= 10 {
         assert!(all.disks >= 250_000, "{all:?}");
     }

@@ -2,6 +2,7 @@
 //! `KEW_SIM_OPERATIONS` make it longer or let it begin elsewhere; `kew-sim --seed N --step` replays
 //! one seed step by step.
 
+mod bus;
 mod planted;
 mod regressions;
 mod seeds;

@@ -53,6 +53,26 @@ mod caught {
         println!("planted: {} bugs, all caught", Bug::ALL.len());
     }
 
+    #[test]
+    fn every_planted_bug_of_bus_queues_is_caught() {
+        silence_planted_panics();
+        let missed: Vec<Bug> = Bug::OF_BUS
+            .into_iter()
+            .filter(|bug| {
+                let caught = kew_planted::with(*bug, || {
+                    (0..1000).find(|seed| {
+                        // An assertion of the product catches a bug as well.
+                        let run = || kew_sim::bus::run(*seed, OPERATIONS);
+                        !matches!(panic::catch_unwind(run), Ok(Ok(())))
+                    })
+                });
+                println!("planted: {bug:?} caught by {caught:?}");
+                caught.is_none()
+            })
+            .collect();
+        assert_eq!(missed, []);
+    }
+
     /// The product's assertions catch some of them; their messages would only be noise.
     fn silence_planted_panics() {
         let loud = panic::take_hook();

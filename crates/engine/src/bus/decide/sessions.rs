@@ -1,6 +1,7 @@
 //! Sessions: lock, renew, free, their state, and which there are.
 
 use bytes::Bytes;
+use kew_planted::{Bug, is_planted};
 
 use super::super::{BusFact, BusOutcome, BusRefusal, SessionChoice, SessionLock};
 use super::Answer;
@@ -20,7 +21,9 @@ impl Turn<'_> {
                 // A lock that has ended and was not cleared yet holds messages that another receiver
                 // must not be given: whoever asks again finds it cleared.
                 let found = sessions.find(&id);
-                if found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO) {
+                let is_locked =
+                    found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO);
+                if is_locked && !is_planted(Bug::BusSessionShared) {
                     return Err(BusRefusal::SessionCannotBeLocked { session: id });
                 }
                 id

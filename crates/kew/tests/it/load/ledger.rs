@@ -428,18 +428,22 @@ impl Ledger {
     }
 
     /// Messages that exist, or existed before a delete with unknown outcome, and that `found` does
-    /// not have, with their latest receipts.
+    /// not have, with their latest receipts, as far as one is known.
     pub(crate) fn missing(&self, queue: &'static str, found: &BTreeSet<u64>) -> Vec<Held> {
         let books = self.books();
         let missing = books.messages.iter().filter(|(number, entry)| {
             entry.queue == queue && entry.is_sure && entry.gone.is_none() && !found.contains(number)
         });
+        // One that was only ever peeked at has no known receipt: its put was never answered. If a get of
+        // unknown outcome hides it, it shows when that lease ends.
         missing
-            .map(|(&number, entry)| Held {
-                queue,
-                number,
-                id: entry.id.clone().expect("what is sure has an id"),
-                receipt: entry.receipt.as_ref().expect("and a receipt").value.clone(),
+            .filter_map(|(&number, entry)| {
+                Some(Held {
+                    queue,
+                    number,
+                    id: entry.id.clone()?,
+                    receipt: entry.receipt.as_ref()?.value.clone(),
+                })
             })
             .collect()
     }

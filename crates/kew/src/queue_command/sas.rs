@@ -1,0 +1,42 @@
+//! `kew queue sas`: a URL that carries what it permits.
+
+use std::time::{Duration, SystemTime};
+
+use kew_queue_client::{Account, SasOptions};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::output::{Output, rfc3339};
+use crate::queue_args::SasArgs;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    url: &'a str,
+    expires: &'a str,
+}
+
+pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
+    // The service's own last year has four digits, as the format of times has.
+    let longest = Duration::from_secs(100 * 366 * 86_400);
+    if args.expiry.is_zero() || args.expiry > longest {
+        return Err(Failure::Usage(
+            "--expiry is above 0 and at most 36600d".into(),
+        ));
+    }
+    let expires = rfc3339(SystemTime::now() + args.expiry);
+    let url = account
+        .signed_url(&SasOptions {
+            queue: args.name.as_deref(),
+            permissions: args.permissions.as_deref(),
+            expiry: &expires,
+            https_only: args.https_only,
+        })
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    if output.json {
+        return Ok(output.object(&Report {
+            url: &url,
+            expires: &expires,
+        })?);
+    }
+    Ok(output.line(&url)?)
+}

@@ -1,0 +1,243 @@
+//! Clients that mean harm, and what they must not reach: memory, descriptors, files, and those who work.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue_load::{Client, Dribblers, Endpoint, PutOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::load;
+use crate::server::{Server, show};
+
+const DRIBBLERS: usize = 1000;
+
+/// How long they dribble. A stranger's body is refused after 5 s.
+const DRIBBLE: Duration = Duration::from_secs(8);
+
+/// What dribblers may cost in memory: 64 KiB each, of which the kernel has none.
+const MEMORY_MAX_KIB: u64 = 64 * DRIBBLERS as u64;
+
+/// The value of a metric, added up.
+async fn metric(address: SocketAddr, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = "GET /metrics HTTP/1.1\r\nHost: kew\r\nConnection: close\r\n\r\n";
+    let sent = stream.write_all(request.as_bytes()).await;
+    sent.expect("it reads");
+    let mut answer = String::new();
+    let read = timeout(Duration::from_secs(20), stream.read_to_string(&mut answer));
+    read.await.expect("in time").expect("an answer");
+    let lines = answer.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        if !rest.starts_with(['{', ' ']) {
+            return None;
+        }
+        rest.rsplit(' ').next()?.parse::<f64>().ok()
+    });
+    lines.sum()
+}
+
+#[test]
+fn dribblers_hold_little_and_honest_clients_are_answered() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    load::run(dribbled(place.path()));
+}
+
+async fn dribbled(data_dir: &Path) {
+    let server = Server::start(data_dir);
+    let address = server.addresses()[0];
+    let endpoint = server.endpoint();
+    let mut client = server.client();
+    client.create_queue("dribble", &[]).await.expect("created");
+    for _ in 0..32 {
+        let text = "x".repeat(8000);
+        let put = client.put("dribble", &text, PutOptions::default());
+        put.await.expect("put");
+    }
+    let memory = server.peak_memory_kib();
+    let files = metric(address, "process_open_fds").await;
+    let dribblers = Dribblers::start(&endpoint, "dribble", DRIBBLERS);
+    let mut honest = JoinSet::new();
+    for _ in 0..4 {
+        honest.spawn(work(endpoint.clone()));
+    }
+    let mut answered = 0;
+    while let Some(count) = honest.join_next().await {
+        answered += count.expect("every honest request is answered");
+    }
+    let open = metric(address, "kew_connections_open").await;
+    let files_more = metric(address, "process_open_fds").await - files;
+    let memory_more_kib = server.peak_memory_kib() - memory;
+    let tally = dribblers.tally();
+    show(&format!(
+        "dribblers={DRIBBLERS} {tally} honest_answers={answered} connections_open={open} \
+         memory_kib={memory_more_kib} files={files_more}"
+    ));
+    assert!(open >= 0.7 * DRIBBLERS as f64, "{open} were open");
+    assert!(tally.closed > 0, "no limit of time held: {tally}");
+    assert!(memory_more_kib < MEMORY_MAX_KIB, "{memory_more_kib} KiB");
+    // A descriptor for each connection and no more, and those that are being closed.
+    assert!(files_more < 1.2 * DRIBBLERS as f64, "{files_more} files");
+    drop(dribblers);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while metric(address, "kew_connections_open").await > 10.0 {
+        assert!(Instant::now() < deadline, "connections stay open");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(server.terminate().status.success());
+}
+
+/// Puts, gets and deletes as long as others dribble; returns how many requests were answered.
+async fn work(endpoint: Arc<Endpoint>) -> usize {
+    let mut client = Client::new(endpoint);
+    let end = Instant::now() + DRIBBLE;
+    let patience = Duration::from_secs(10);
+    let mut answered = 0;
+    while Instant::now() < end {
+        let put = client.put("dribble", "honest", PutOptions::default());
+        timeout(patience, put).await.expect("in time").expect("put");
+        let got = timeout(patience, client.get("dribble", 1, 60)).await;
+        for message in got.expect("in time").expect("got") {
+            let receipt = message.receipt.expect("it was received").value;
+            let delete = client.delete("dribble", &message.id, &receipt);
+            timeout(patience, delete)
+                .await
+                .expect("in time")
+                .expect("deleted");
+            answered += 1;
+        }
+        answered += 2;
+    }
+    answered
+}
+
+/// Everything below a directory, with its mode.
+fn everything(directory: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("readable").path();
+        let metadata = fs::symlink_metadata(&path).expect("it is there");
+        found.push((path.clone(), metadata.permissions().mode() & 0o7777));
+        if metadata.is_dir() {
+            found.extend(everything(&path));
+        }
+    }
+    found
+}
+
+#[test]
+fn nobody_else_may_look_into_the_data_directory_whatever_the_mask() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    for round in 0..2 {
+        // Made in the first round, used and made durable again in the second.
+        let server = Server::start_with(|command| {
+            *command = std::process::Command::new("sh");
+            command.args(["-c", "umask 000; exec \"$0\" \"$@\""]);
+            command.arg(env!("CARGO_BIN_EXE_kew"));
+            command.arg("serve").arg("--data-dir").arg(&data_dir);
+            command.args(["--queue-listen", "127.0.0.1:0"]);
+            command.stdin(Stdio::null());
+        });
+        load::run(async {
+            let mut client = server.client();
+            let name = format!("orders-{round}");
+            client.create_queue(&name, &[]).await.expect("created");
+            let put = client.put(&name, "a message", PutOptions::default());
+            put.await.expect("put");
+        });
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode(&data_dir) & 0o7777, 0o700);
+        let found = everything(&data_dir);
+        assert!(found.len() > 3, "{found:?}");
+        for (path, mode) in found {
+            let expected = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode, expected, "{}", path.display());
+        }
+        assert!(server.terminate().status.success());
+    }
+}
+
+#[test]
+fn no_file_is_named_after_what_clients_say() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    let server = Server::start(&data_dir);
+    let names = |directory: &Path| -> BTreeSet<PathBuf> {
+        everything(directory)
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect()
+    };
+    let before = names(place.path());
+    let address = server.addresses()[0];
+    load::run(async {
+        let mut client = server.client();
+        let mut made = Vec::new();
+        for name in [
+            "con",
+            "nul",
+            "lock",
+            "manifest",
+            "partition-0",
+            "etc",
+            "canary",
+        ] {
+            client.create_queue(name, &[]).await.expect("a good name");
+            made.push(name);
+        }
+        for name in [
+            "..",
+            "%2e%2e",
+            "..%2fcanary",
+            "..%2f..%2fcanary",
+            "%2ftmp%2fcanary",
+            "../canary",
+            "canary%00",
+            "..%5ccanary",
+            "Canary",
+            "canary.",
+            "%c0%ae%c0%ae%2fcanary",
+            "canary%2fcanary",
+            &"canary".repeat(50),
+        ] {
+            // Signed, and not: neither may leave a trace.
+            let refused = client.create_queue(name, &[("owner", "..%2fcanary")]).await;
+            assert!(refused.is_err(), "{name}");
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            let request = format!(
+                "PUT /devstoreaccount1/{name} HTTP/1.1\r\nHost: ../canary\r\nConnection: close\r\n\r\n"
+            );
+            let sent = stream.write_all(request.as_bytes()).await;
+            sent.expect("it reads");
+            let mut answer = String::new();
+            let read = stream.read_to_string(&mut answer).await;
+            read.expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 4"), "{name}: {answer}");
+        }
+        let put = client.put("canary", "../canary", PutOptions::default());
+        put.await.expect("put");
+        for name in made {
+            client.delete_queue(name).await.expect("deleted");
+        }
+    });
+    let after = names(place.path());
+    for path in after.difference(&before) {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        // The log may have gone on meanwhile, and it puts room aside in the background.
+        assert!(
+            name == "ballast" || name.starts_with("segment-") || name.starts_with("snapshot-"),
+            "{}",
+            path.display()
+        );
+    }
+    assert!(server.terminate().status.success());
+}

@@ -1,0 +1,85 @@
+//! What the heads of requests may take, all connections together.
+
+use kew_queue_api::Limits;
+
+use crate::client::{Door, Wire, call, put};
+
+/// A head without its end, of so many bytes and some.
+fn begun(size_bytes: usize) -> Vec<u8> {
+    let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(size_bytes));
+    text.into_bytes()
+}
+
+fn open() -> Door {
+    Door::with_limits(Limits {
+        in_flight_size_bytes_max: 100_000,
+        ..Limits::default()
+    })
+}
+
+/// Gives the server time to read what was written.
+async fn read_all() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn check_turned_away(wire: &mut Wire) {
+    let answer = wire.answer(false).await;
+    answer.check_error(503, "ServerBusy");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert!(wire.is_closed().await);
+}
+
+#[tokio::test]
+async fn long_heads_share_the_budget_of_bodies() {
+    let door = open();
+    door.send(call("PUT", "/orders")).await.check_status(201);
+    // One is of a request that is being answered: its body has not come.
+    let slow = put("orders", "", "x").header("X-Long", &"x".repeat(40_000));
+    let first = &mut door.connect();
+    first.write(&slow.head()).await;
+    let second = &mut door.connect();
+    second.write(&begun(40_000)).await;
+    read_all().await;
+    for _ in 0..3 {
+        let third = &mut door.connect();
+        third.write(&begun(60_000)).await;
+        check_turned_away(third).await;
+    }
+    // Short ones are not in the way of each other, nor of what they ask.
+    let wire = &mut door.connect();
+    wire.send(put("orders", "", "x")).await.check_status(201);
+    first.write(crate::client::message("x").as_bytes()).await;
+    first.answer(false).await.check_status(201);
+}
+
+#[tokio::test]
+async fn what_heads_took_comes_back() {
+    let door = open();
+    let wire = &mut door.connect();
+    let long = call("DELETE", "/Orders").header("X-Long", &"x".repeat(60_000));
+    for _ in 0..20 {
+        // Were it kept once only, the second of these would find no room.
+        wire.send(long.clone()).await.check_status(400);
+        door.send(long.clone()).await.check_status(400);
+    }
+    let pipeline: Vec<u8> = (0..50)
+        .flat_map(|_| call("DELETE", "/Orders").to_bytes())
+        .collect();
+    for _ in 0..20 {
+        wire.write(&pipeline).await;
+        for _ in 0..50 {
+            wire.answer(false).await.check_status(400);
+        }
+    }
+    wire.send(long.clone()).await.check_status(400);
+    // A connection that breaks gives back its part, too.
+    for _ in 0..20 {
+        let other = &mut door.connect();
+        other.write(&begun(60_000)).await;
+        other.finish().await;
+        assert!(other.is_closed().await);
+    }
+    wire.send(long).await.check_status(400);
+}
