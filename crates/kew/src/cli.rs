@@ -58,6 +58,10 @@ pub(crate) enum Command {
 /// file. The variables are read where the settings are completed, so that each place can be judged
 /// by itself.
 #[derive(Debug, Default, Args)]
+#[allow(
+    rustdoc::bare_urls,
+    reason = "these texts are shown on a terminal, as they are"
+)]
 pub(crate) struct ServeArgs {
     /// The directory that holds the messages; created if it is not there
     /// [env: KEW_DATA_DIR] [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
