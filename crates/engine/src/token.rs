@@ -64,6 +64,12 @@ impl SequenceNumber {
         Self(number)
     }
 
+    /// The number that a client names. What no message can have becomes the highest number, which
+    /// none has either.
+    pub fn named(number: u64) -> Self {
+        Self(number.min((1 << Self::BITS) - 2))
+    }
+
     /// The number.
     pub fn as_u64(self) -> u64 {
         self.0

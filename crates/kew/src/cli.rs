@@ -27,7 +27,7 @@ pub(crate) enum Command {
     ///
     /// Once every listener is open, standard output has one NAME=value line a fact, in the form
     /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Add, list, change and remove accounts.
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.
@@ -76,6 +76,17 @@ pub(crate) struct ServeArgs {
     /// port 0 picks a free one [env: KEW_QUEUE_LISTEN] [default: 127.0.0.1:10001]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
+
+    /// Where to serve Service Bus queues over AMQP, a preview; repeatable, and in the environment
+    /// separated by commas; port 0 picks a free one. Clients expect 127.0.0.1:5672
+    /// [env: KEW_BUS_LISTEN] [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) bus_listen: Vec<String>,
+
+    /// Create the Service Bus queues of a configuration file of the emulator (Config.json), or give
+    /// those that are there its settings [env: KEW_IMPORT] [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) import: Option<PathBuf>,
 
     /// Serve the well-known account, whose key is public, on addresses that other machines can
     /// reach [env: KEW_ALLOW_PUBLIC_KEY=true|false]
@@ -168,7 +179,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) queue_deletion_delay: Option<u64>,
 
-    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, allow_public_key,
+    /// A TOML file with these settings: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
     /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
     /// keys, audience, role_claim, roles and allow_http

@@ -3,6 +3,7 @@
 mod accept;
 mod account_command;
 mod admin;
+mod bus;
 mod cli;
 mod completions;
 mod disk_test;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         None => serve::run(cli.serve),
-        Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Account(args)) => account_command::run(args),
         Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Acceptor, Role};
 use crate::admin::{self, Endpoint};
+use crate::bus;
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
 use crate::settings::tls::{PlainHttp, TlsSettings};
@@ -76,7 +77,9 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     let keeper = settings.issuer.clone().map(KeyKeeper::start).transpose()?;
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
+    let imported = settings.import.as_deref().map(bus::read).transpose()?;
     let sockets = Sockets {
+        bus: bind(&settings.bus_listen, BUS_LISTEN).map_err(bus::explain)?,
         queue: bind(&settings.queue_listen, QUEUE_LISTEN)?,
         metrics: bind(&settings.observing.metrics_listen, METRICS_LISTEN)?,
     };
@@ -90,6 +93,9 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     let (broker, recovery) =
         started.with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
     log_recovery(&settings.place, &recovery);
+    if let Some(queues) = imported {
+        bus::import(&broker, queues).await?;
+    }
     let issuer = keeper.as_ref().map(|keeper| Arc::clone(&keeper.issuer));
     if let Some(keeper) = keeper {
         tokio::spawn(keeper.run());
@@ -173,6 +179,7 @@ fn log_recovery(place: &Place, recovery: &Recovery) {
 
 /// The flags that name listeners.
 const QUEUE_LISTEN: &str = "--queue-listen";
+const BUS_LISTEN: &str = "--bus-listen";
 const METRICS_LISTEN: &str = "--metrics-listen";
 
 type Bound = Vec<(SocketAddr, TcpSocket)>;
@@ -180,6 +187,7 @@ type Bound = Vec<(SocketAddr, TcpSocket)>;
 /// The ports that were taken.
 struct Sockets {
     queue: Bound,
+    bus: Bound,
     metrics: Bound,
 }
 
@@ -260,7 +268,9 @@ async fn serve_until_stopped(
         .map(admin::door::Door::open);
     let admin = admin.transpose()?;
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
+    let bus_listeners = open(sockets.bus, BUS_LISTEN)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
+    bus::announce(&bus_listeners)?;
     let first = announce(
         &listeners,
         &metrics_listeners,
@@ -293,6 +303,10 @@ async fn serve_until_stopped(
             stopping: stopping.clone(),
         };
         tasks.spawn(acceptor.run());
+    }
+    let bus_api = bus::api(broker);
+    for listener in bus_listeners {
+        tasks.spawn(bus::accept(listener, bus_api.clone(), stopping.clone()));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),
@@ -403,7 +417,7 @@ fn secure_host(tls: &Tls, address: SocketAddr) -> String {
 }
 
 /// An address that a client on this machine can use.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),

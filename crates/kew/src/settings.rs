@@ -58,6 +58,10 @@ impl std::error::Error for SettingsError {}
 pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
+    /// Where Service Bus is served; nowhere by default.
+    pub(crate) bus_listen: Vec<SocketAddr>,
+    /// A configuration file of the emulator, whose queues are to be there.
+    pub(crate) import: Option<PathBuf>,
     pub(crate) tls: TlsSettings,
     pub(crate) observing: Observing,
     pub(crate) issuer: Option<IssuerSettings>,
@@ -104,6 +108,8 @@ struct Layer {
     data_dir: Option<PathBuf>,
     ephemeral: Option<bool>,
     queue_listen: Option<Vec<String>>,
+    bus_listen: Option<Vec<String>>,
+    import: Option<PathBuf>,
     allow_public_key: Option<bool>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -160,6 +166,9 @@ impl Settings {
             Place::Memory => None,
             Place::Directory(path) => Some(path.join(ADMIN_SOCKET)),
         });
+        let bus_listen = bus_listen(&layers, public_key)?;
+        tls.refuse_plain_beyond_loopback(&bus_listen)?;
+        let import = layers.iter().find_map(|layer| layer.import.clone());
         let listen = layers
             .into_iter()
             .find_map(|layer| layer.queue_listen)
@@ -178,6 +187,8 @@ impl Settings {
         Ok(Self {
             place,
             queue_listen,
+            bus_listen,
+            import,
             tls,
             observing,
             issuer,
@@ -195,6 +206,8 @@ impl Layer {
             data_dir: args.data_dir,
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
+            bus_listen: (!args.bus_listen.is_empty()).then_some(args.bus_listen),
+            import: args.import,
             allow_public_key: args.allow_public_key.then_some(true),
             tls_cert: args.tls_cert,
             tls_key: args.tls_key,
@@ -238,6 +251,8 @@ impl Layer {
             data_dir: variable("KEW_DATA_DIR").map(PathBuf::from),
             ephemeral: switch("KEW_EPHEMERAL")?,
             queue_listen: listen,
+            bus_listen: addresses("KEW_BUS_LISTEN", variable)?,
+            import: variable("KEW_IMPORT").map(PathBuf::from),
             allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
             tls_cert: variable("KEW_TLS_CERT").map(PathBuf::from),
             tls_key: variable("KEW_TLS_KEY").map(PathBuf::from),
@@ -278,6 +293,24 @@ fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
         seconds => Err(SettingsError(format!(
             "queue deletion delay {seconds} s is above the maximum of \
              {QUEUE_DELETION_DELAY_SECONDS_MAX} s"
+        ))),
+    }
+}
+
+/// Where Service Bus is served, as the first place says that says anything. Its only key is public.
+fn bus_listen(layers: &[Layer], key: PublicKey) -> Result<Vec<SocketAddr>, SettingsError> {
+    let listen = layers.iter().find_map(|layer| layer.bus_listen.as_ref());
+    let addresses = listen.into_iter().flatten();
+    let addresses = addresses.map(|address| parse_address(address));
+    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    match addresses
+        .iter()
+        .find(|address| !key.is_served_at(**address))
+    {
+        None => Ok(addresses),
+        Some(address) => Err(SettingsError(format!(
+            "Service Bus cannot be served at {address} (--bus-listen): its only key is public, and \
+             is served there only with --allow-public-key"
         ))),
     }
 }
@@ -437,6 +470,33 @@ mod tests {
             ("KEW_ALLOW_PUBLIC_KEY", "true"),
         ];
         assert!(error(listen(&[]), &both).contains("--no-public-key"));
+    }
+
+    #[test]
+    fn service_bus_is_served_where_it_is_asked_for_and_its_public_key_may_be() {
+        let bus = |address: &str| ServeArgs {
+            bus_listen: vec![address.into()],
+            ..listen(&[])
+        };
+        assert_eq!(with(listen(&[]), &[]).unwrap().bus_listen, []);
+        let settings = with(bus("localhost:5672"), &[]).unwrap();
+        assert_eq!(settings.bus_listen, ["127.0.0.1:5672".parse().unwrap()]);
+        let variables = [
+            ("KEW_BUS_LISTEN", "127.0.0.1:1, [::1]:2"),
+            ("KEW_IMPORT", "c.json"),
+        ];
+        let settings = with(listen(&[]), &variables).unwrap();
+        assert_eq!(settings.bus_listen.len(), 2);
+        assert_eq!(settings.import, Some("c.json".into()));
+        assert!(error(bus("0.0.0.0:1"), &[]).contains("--allow-public-key"));
+        let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
+        assert!(error(bus("127.0.0.1:1"), &nowhere).contains("--bus-listen"));
+        let everywhere = [
+            ("KEW_ALLOW_PUBLIC_KEY", "true"),
+            ("KEW_ALLOW_PLAIN_HTTP", "true"),
+        ];
+        assert!(with(bus("0.0.0.0:1"), &everywhere).is_ok());
+        assert!(error(bus("x"), &[]).contains("\"x\""));
     }
 
     #[test]

@@ -277,6 +277,32 @@ impl Array {
         }
     }
 
+    /// An array of longs.
+    pub fn longs(values: impl IntoIterator<Item = i64>) -> Self {
+        Self::fixed(code::LONG, values)
+    }
+
+    /// An array of timestamps.
+    pub fn timestamps(values: impl IntoIterator<Item = Timestamp>) -> Self {
+        Self::fixed(code::TIMESTAMP, values.into_iter().map(|value| value.0))
+    }
+
+    /// Elements of eight bytes.
+    fn fixed(code: u8, values: impl IntoIterator<Item = i64>) -> Self {
+        let mut elements = BytesMut::new();
+        let mut count = 0;
+        for value in values {
+            elements.extend_from_slice(&value.to_be_bytes());
+            count += 1;
+        }
+        Self {
+            descriptor: None,
+            code,
+            count,
+            elements: elements.freeze(),
+        }
+    }
+
     /// How many elements it has.
     pub fn len(&self) -> u32 {
         self.count

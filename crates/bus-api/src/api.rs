@@ -1,0 +1,105 @@
+//! The handle that the server holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kew_broker::Broker;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::Limits;
+use crate::driver::Driver;
+
+/// The one namespace, under the name that the emulator's configuration gives it.
+pub const NAMESPACE: &str = "sbemulatorns";
+/// The rule of the emulator's connection string.
+pub const WELL_KNOWN_RULE: &str = "RootManageSharedAccessKey";
+/// Its key, which is public: it must only be served to this machine.
+pub const WELL_KNOWN_KEY: &str = "SAS_KEY_VALUE";
+
+/// A rule of the namespace: who knows its key may send, listen and manage everywhere in it.
+#[derive(Clone)]
+pub struct Rule {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its key: signatures are made with the bytes of this text.
+    pub key: Box<str>,
+}
+
+impl Rule {
+    /// The emulator's.
+    pub fn well_known() -> Self {
+        Self {
+            name: WELL_KNOWN_RULE.into(),
+            key: WELL_KNOWN_KEY.into(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rule({})", self.name)
+    }
+}
+
+/// Service Bus over AMQP. Clones share it.
+#[derive(Clone, Debug)]
+pub struct BusApi {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) broker: Broker,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) limits: Limits,
+    connections: AtomicUsize,
+}
+
+/// The place that a connection takes, as long as it lives.
+#[derive(Debug)]
+pub struct ConnectionPermit(Arc<Shared>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl BusApi {
+    /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
+    pub fn new(broker: Broker, rules: Vec<Rule>, limits: Limits) -> Self {
+        let shared = Shared {
+            broker,
+            rules,
+            limits,
+            connections: AtomicUsize::new(0),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// A place for one more connection, unless there are as many as there may be.
+    pub fn admit(&self) -> Option<ConnectionPermit> {
+        let permit = ConnectionPermit(Arc::clone(&self.shared));
+        let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        (before < self.shared.limits.connections_max).then_some(permit)
+    }
+
+    /// Serves one connection until it ends. When `shutdown` completes, the client is told to come
+    /// back later.
+    pub async fn serve<S>(
+        &self,
+        stream: S,
+        permit: ConnectionPermit,
+        shutdown: impl Future<Output = ()>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let driver = Driver::new(Arc::clone(&self.shared));
+        if let Err(error) = driver.run(stream, shutdown).await {
+            tracing::debug!(%error, "a Service Bus connection broke");
+        }
+        drop(permit);
+    }
+}

@@ -1,0 +1,186 @@
+//! Nodes that answer requests: `$cbs` and `$management`.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use kew_amqp::codec::Text;
+use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::{Attach, DeliveryState, SenderSettleMode, Tag, Target};
+use kew_amqp::{Delivery, LinkId, Outgoing};
+use kew_engine::{EntityName, Token};
+
+use super::{Client, Done, Link};
+use crate::address::Node;
+use crate::management;
+use crate::request::{Request, text_of};
+
+/// A link over which a client sends requests.
+pub(super) struct Requests {
+    pub(super) node: Node,
+}
+
+impl Requests {
+    /// How many requests may come before more are granted.
+    pub(super) const CREDIT: u32 = 100;
+}
+
+/// A link over which a client receives answers.
+pub(super) struct Replies {
+    node: Node,
+    /// What a request can call it: its name, or where its messages go to.
+    names: [Option<Text>; 2],
+    is_settled: bool,
+    waiting: VecDeque<Bytes>,
+    next_tag: u64,
+}
+
+impl Replies {
+    pub(super) fn new(node: Node, attach: &Attach) -> Self {
+        let target = attach.target.as_ref().and_then(Target::address).cloned();
+        Self {
+            node,
+            names: [Some(attach.name.clone()), target],
+            is_settled: attach.snd_settle_mode != SenderSettleMode::Unsettled,
+            waiting: VecDeque::new(),
+            next_tag: 0,
+        }
+    }
+}
+
+/// An answer to a request.
+pub(crate) struct Reply {
+    reply_to: Option<Text>,
+    answer: Bytes,
+}
+
+impl Client {
+    pub(super) fn on_request(&mut self, delivery: &Delivery) {
+        let Some(Link::Requests(requests)) = self.links.get(&delivery.link) else {
+            return;
+        };
+        let node = requests.node.clone();
+        if self.connection.credit(delivery.link) <= Requests::CREDIT / 2 {
+            self.connection.grant(delivery.link, Requests::CREDIT);
+        }
+        let request = match Request::read(&delivery.payload) {
+            Ok(request) => request,
+            Err(error) => {
+                let state = DeliveryState::rejected(error.into());
+                self.connection.settle(delivery.delivery, Some(state));
+                return;
+            }
+        };
+        if let Some(DeliveryState::Transactional(_)) = delivery.state {
+            let text = "Transactions are not supported.";
+            let error = Error::new(condition::NOT_IMPLEMENTED, text);
+            let state = DeliveryState::rejected(error);
+            self.connection.settle(delivery.delivery, Some(state));
+            return;
+        }
+        self.connection
+            .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
+        match node {
+            Node::Management(entity) => self.manage(delivery.link, entity, request),
+            _ => self.put_token(delivery.link, &request),
+        }
+    }
+
+    fn put_token(&mut self, link: LinkId, request: &Request) {
+        let limits = &self.shared.limits;
+        let answer = self
+            .grants
+            .answer(request, &self.shared.rules, limits.tokens_max);
+        if !self.grants.is_empty() {
+            self.trust();
+        }
+        let reply_to = request.asked.reply_to.clone();
+        self.reply(link, Reply { reply_to, answer });
+    }
+
+    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
+        let context = management::Context {
+            broker: self.shared.broker.clone(),
+            is_allowed: self.grants.allow_management(&entity),
+            session: self.session_named(&entity, &request),
+            entity,
+        };
+        self.requests += 1;
+        self.tasks.spawn(async move {
+            let reply_to = request.asked.reply_to.clone();
+            let answer = management::answer(context, request).await;
+            Done::Answered(link, Reply { reply_to, answer })
+        });
+    }
+
+    /// The lock of the session that a request is about, if this client holds it.
+    fn session_named(&self, entity: &EntityName, request: &Request) -> Option<Token> {
+        let kew_amqp::codec::Value::Map(body) = &request.body else {
+            return None;
+        };
+        let id = text_of(body, "session-id")?;
+        self.links.values().find_map(|link| match link {
+            Link::Receiver(receiver) if receiver.entity == *entity => {
+                let session = receiver.session.as_ref()?;
+                (*session.session == *id).then_some(session.lock)
+            }
+            _ => None,
+        })
+    }
+
+    /// Sends an answer to a request that came over a link: over the link of the same node that the
+    /// request names, or one of the same session, or any. SDKs name links, targets, or nothing.
+    pub(super) fn reply(&mut self, requests: LinkId, reply: Reply) {
+        let Some(Link::Requests(Requests { node })) = self.links.get(&requests) else {
+            return;
+        };
+        let is_named =
+            |replies: &Replies| reply.reply_to.is_some() && replies.names.contains(&reply.reply_to);
+        let best = self
+            .links
+            .iter()
+            .filter_map(|(id, link)| match link {
+                Link::Replies(replies) if replies.node == *node => Some((id, replies)),
+                _ => None,
+            })
+            .max_by_key(|(id, replies)| (id.session() == requests.session(), is_named(replies)))
+            .map(|(id, _)| *id);
+        let Some(id) = best else {
+            tracing::debug!("an answer has no link to go over");
+            return;
+        };
+        let replies_max = self.shared.limits.replies_max;
+        if let Some(Link::Replies(replies)) = self.links.get_mut(&id) {
+            if replies.waiting.len() >= replies_max {
+                let text = format!("{replies_max} answers wait for credit");
+                let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
+                return self.detach(id, error);
+            }
+            replies.waiting.push_back(reply.answer);
+            self.stirred.insert(id);
+        }
+    }
+
+    pub(super) fn pump_replies(&mut self, link: LinkId) {
+        let Some(Link::Replies(replies)) = self.links.get_mut(&link) else {
+            return;
+        };
+        while let Some(answer) = replies.waiting.front() {
+            let mut tag = [0; 16];
+            for (place, byte) in tag.iter_mut().zip(replies.next_tag.to_be_bytes()) {
+                *place = byte;
+            }
+            let outgoing = Outgoing {
+                tag: Tag::from(tag),
+                message_format: 0,
+                is_settled: replies.is_settled,
+                state: None,
+            };
+            let parts = [answer.clone(), Bytes::new()];
+            if self.connection.send(link, outgoing, parts).is_err() {
+                return;
+            }
+            replies.next_tag += 1;
+            replies.waiting.pop_front();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Messages that a client sends.
+
+use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::DeliveryState;
+use kew_amqp::{Delivery, DeliveryId};
+use kew_broker::Rejection;
+use kew_engine::EntityName;
+use kew_engine::bus::BusCommand;
+
+use super::{Client, Done, Link};
+use crate::inbound::messages_of;
+use crate::refusal::error_of;
+use crate::submit::Submitted;
+
+/// A link over which a client sends.
+pub(super) struct Sender {
+    pub(super) entity: EntityName,
+}
+
+impl Sender {
+    /// How many messages may come before more are granted. What bounds them is that no more is read.
+    pub(super) const CREDIT: u32 = 1_000;
+}
+
+impl Client {
+    pub(super) fn on_message(&mut self, delivery: &Delivery) {
+        let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
+            return;
+        };
+        let queue = sender.entity.clone();
+        if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
+            self.connection.grant(delivery.link, Sender::CREDIT);
+        }
+        if let Some(DeliveryState::Transactional(_)) = delivery.state {
+            let text = "Transactions are not supported.";
+            let error = Error::new(condition::NOT_IMPLEMENTED, text);
+            return self.reject(delivery.delivery, error);
+        }
+        let messages = match messages_of(&delivery.payload, delivery.message_format) {
+            Ok(messages) => messages,
+            Err(error) => return self.reject(delivery.delivery, error),
+        };
+        let size_bytes = messages.iter().map(|message| message.body.len()).sum();
+        let send = BusCommand::Send { queue, messages };
+        let submitted = Submitted::new(&self.shared.broker, send);
+        let delivery = delivery.delivery;
+        self.sending_size_bytes += size_bytes;
+        self.requests += 1;
+        self.tasks.spawn(async move {
+            let result = submitted.answer().await.map(drop);
+            Done::Sent {
+                delivery,
+                size_bytes,
+                result,
+            }
+        });
+    }
+
+    fn reject(&mut self, delivery: DeliveryId, error: Error) {
+        let state = DeliveryState::rejected(error);
+        self.connection.settle(delivery, Some(state));
+    }
+
+    /// The messages are safe, or were refused. Who sent them settled gets no answer.
+    pub(super) fn on_sent(
+        &mut self,
+        delivery: DeliveryId,
+        size_bytes: usize,
+        result: Result<(), Rejection>,
+    ) {
+        self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
+        self.requests = self.requests.saturating_sub(1);
+        match result {
+            Ok(()) => {
+                self.connection
+                    .settle(delivery, Some(DeliveryState::ACCEPTED));
+            }
+            Err(rejection) => self.reject(delivery, error_of(&rejection)),
+        }
+    }
+}

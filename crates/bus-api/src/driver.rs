@@ -1,0 +1,101 @@
+//! One connection: what is read and written when.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kew_amqp::Millis;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::api::Shared;
+use crate::client::Client;
+
+/// How long a client may take to read what it was sent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(crate) struct Driver {
+    client: Client,
+    began: Instant,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            client: Client::new(shared, Millis(0)),
+            began: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Millis {
+        let ms = self.began.elapsed().as_millis();
+        Millis(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) async fn run<S>(
+        mut self,
+        mut stream: S,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let result = self.serve(&mut stream, shutdown).await;
+        self.client.leave().await;
+        result
+    }
+
+    async fn serve<S>(
+        &mut self,
+        stream: &mut S,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut is_stopping = false;
+        loop {
+            self.client.turn(self.now());
+            let output = self.client.connection.take_output(self.now());
+            if !output.is_empty() {
+                let writing = async {
+                    stream.write_all(&output).await?;
+                    stream.flush().await
+                };
+                tokio::time::timeout(WRITE_TIMEOUT, writing)
+                    .await
+                    .map_err(|_| io::ErrorKind::TimedOut)??;
+                continue;
+            }
+            if self.client.connection.is_closed() {
+                return Ok(());
+            }
+            let wake_at = self.client.next_timeout(self.now());
+            let wait = wake_at.map_or(Duration::from_hours(1), |at| {
+                Duration::from_millis(at.0.saturating_sub(self.now().0))
+            });
+            let wants_input = self.client.wants_input();
+            tokio::select! {
+                read = stream.read_buf(self.client.connection.input()), if wants_input => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    let now = self.now();
+                    self.client.connection.fed(now);
+                }
+                Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
+                    self.client.on_done(done);
+                }
+                () = &mut shutdown, if !is_stopping => {
+                    is_stopping = true;
+                    self.client.stop();
+                }
+                () = tokio::time::sleep(wait) => {
+                    let now = self.now();
+                    self.client.on_time(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What bounds a client.
+
+use std::time::Duration;
+
+/// What bounds the memory and the time that clients can take. Sessions, frames, partial messages
+/// and output are bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first
+/// token was taken, the values here and the defaults there from then on.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; one more is closed as soon as it is accepted. Default 5,000, the
+    /// service's quota.
+    pub connections_max: usize,
+    /// Links of a connection. One more is refused. Default 8,192.
+    pub links_max: usize,
+    /// Deliveries of a session that are not settled, in each direction. Default 65,536.
+    pub unsettled_max: usize,
+    /// Messages of a connection whose send is under way, in bytes: from there on nothing more is
+    /// read from it. Default 8 MiB.
+    pub sending_size_bytes_max: usize,
+    /// Requests of a connection to the broker that are under way: from there on nothing more is
+    /// read from it. Default 1,024. Receives that wait for messages do not count: there is one for
+    /// each link at most.
+    pub requests_max: usize,
+    /// Tokens of a connection, each for another audience. One more is refused. Default 1,024.
+    pub tokens_max: usize,
+    /// Answers of one link that wait for credit. One more detaches the link. Default 64.
+    pub replies_max: usize,
+    /// From the beginning to the first token. Default 20 s, the service's.
+    pub token_timeout: Duration,
+    /// How long a client that wants the next session waits for one at most, whatever it asks for.
+    /// Default 10 min.
+    pub session_wait_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 5_000,
+            links_max: 8_192,
+            unsettled_max: 65_536,
+            sending_size_bytes_max: 8 << 20,
+            requests_max: 1_024,
+            tokens_max: 1_024,
+            replies_max: 64,
+            token_timeout: Duration::from_secs(20),
+            session_wait_max: Duration::from_mins(10),
+        }
+    }
+}

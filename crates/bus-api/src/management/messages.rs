@@ -1,0 +1,215 @@
+//! Operations on messages.
+
+use bytes::Bytes;
+use kew_amqp::codec::{Array, Map, Value, write_list, write_map};
+use kew_amqp::error::{Error, condition};
+use kew_engine::bus::{
+    BusCommand, BusOutcome, DeferredRead, Disposition, PeekedBusMessage, ReceiveMode,
+};
+use kew_engine::{Outcome, SequenceNumber};
+
+use super::fields::{self, wrong};
+use super::{Answered, Context, unexpected};
+use crate::client::{batch_of, overlay_of};
+use crate::inbound::message_of;
+use crate::outbound::{
+    DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, overlaid, uuid, wire_timestamp,
+};
+use crate::refusal::error_of_verdict;
+
+pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let renew = BusCommand::RenewLocks {
+        queue: context.entity.clone(),
+        locks: fields::tokens(body, "lock-tokens")?,
+    };
+    match context.submit(renew).await?.outcome {
+        Outcome::Bus(BusOutcome::LocksRenewed(until)) => {
+            let until = Array::timestamps(until.into_iter().map(wire_timestamp));
+            Answered::map(|map| map.entry("expirations", &Value::Array(until)))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+pub(super) async fn peek(context: &Context, body: &Map) -> Result<Answered, Error> {
+    if fields::value(body, "omit-message-body") == Some(Value::Boolean(true)) {
+        let text = "Peeking at messages without their bodies is not supported.";
+        return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+    }
+    // A client begins at 0 or, as some do, below.
+    let from = fields::value(body, "from-sequence-number").and_then(|value| value.as_integer());
+    let from = from.ok_or_else(|| wrong("from-sequence-number", "a whole number"))?;
+    let peek = BusCommand::Peek {
+        queue: context.entity.clone(),
+        from: SequenceNumber::named(u64::try_from(from).unwrap_or_default()),
+        count: fields::count(body, "message-count")?,
+        session: fields::text(body, "session-id")?,
+    };
+    let answer = context.submit(peek).await?;
+    let Outcome::Bus(BusOutcome::Peeked(messages)) = answer.outcome else {
+        return Err(unexpected());
+    };
+    let mut bodies = answer.bodies.into_iter();
+    let encoded = messages.iter().filter_map(|message: &PeekedBusMessage| {
+        let body = bodies.next()?;
+        let overlays: Vec<Bytes> = bodies.by_ref().take(message.overlays.len()).collect();
+        Some((None, encode(&Facts::from(message), body, &overlays)?))
+    });
+    answered_messages(encoded.collect())
+}
+
+type Encoded = (Option<kew_amqp::codec::Uuid>, [Bytes; 2]);
+
+fn answered_messages(messages: Vec<Encoded>) -> Result<Answered, Error> {
+    if messages.is_empty() {
+        return Ok(Answered::Nothing);
+    }
+    Answered::map(|map| {
+        map.entry_with("messages", |out| {
+            write_list(out, |list| {
+                for (lock, [head, rest]) in &messages {
+                    list.with(|out| {
+                        write_map(out, |map| {
+                            if let Some(lock) = lock {
+                                map.entry("lock-token", lock);
+                            }
+                            let message = [head.as_ref(), rest.as_ref()].concat();
+                            map.entry("message", &Bytes::from(message));
+                        });
+                    });
+                }
+            });
+        });
+    })
+}
+
+pub(super) async fn schedule(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let messages = fields::elements(body, "messages")?
+        .into_iter()
+        .map(|entry| {
+            let Value::Map(entry) = entry else {
+                return Err(wrong("messages", "a list of maps"));
+            };
+            let message = fields::value(&entry, "message").unwrap_or(Value::Null);
+            message_of(&fields::binary(message, "message")?)
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    let send = BusCommand::Send {
+        queue: context.entity.clone(),
+        messages,
+    };
+    match context.submit(send).await?.outcome {
+        Outcome::Bus(BusOutcome::Sent(numbers)) => {
+            // A duplicate was dropped, and has no number.
+            let number = |number: Option<SequenceNumber>| {
+                number.map_or(0, |it| i64::try_from(it.as_u64()).unwrap_or(i64::MAX))
+            };
+            let numbers = Value::Array(Array::longs(numbers.into_iter().map(number)));
+            Answered::map(|map| map.entry("sequence-numbers", &numbers))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+pub(super) async fn cancel(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let cancel = BusCommand::CancelScheduled {
+        queue: context.entity.clone(),
+        numbers: fields::sequence_numbers(body, "sequence-numbers")?,
+    };
+    context.submit(cancel).await?;
+    Answered::map(|_| {})
+}
+
+pub(super) async fn receive_deferred(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let mode = match fields::number(body, "receiver-settle-mode")? {
+        0 => ReceiveMode::ReceiveAndDelete,
+        1 => ReceiveMode::PeekLock,
+        _ => return Err(wrong("receiver-settle-mode", "0 or 1")),
+    };
+    let read = DeferredRead {
+        queue: context.entity.clone(),
+        numbers: fields::sequence_numbers(body, "sequence-numbers")?,
+        mode,
+        session: context.session,
+    };
+    let answer = context.submit(BusCommand::ReceiveDeferred { read }).await?;
+    let encoded = batch_of(answer)
+        .into_iter()
+        .filter_map(|(message, mut bytes)| {
+            if bytes.is_empty() {
+                return None;
+            }
+            let overlays = bytes.split_off(1);
+            let parts = encode(&Facts::from(&message), bytes.pop()?, &overlays)?;
+            // Also without a lock there is a token, which no lock has.
+            let lock = message.lock.map_or(kew_amqp::codec::Uuid([0; 16]), uuid);
+            Some((Some(lock), parts))
+        });
+    answered_messages(encoded.collect())
+}
+
+pub(super) async fn update(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let changes = match fields::value(body, "properties-to-modify") {
+        None => Map::default(),
+        Some(Value::Map(changes)) => changes,
+        Some(_) => return Err(wrong("properties-to-modify", "a map")),
+    };
+    let status = fields::text(body, "disposition-status")?;
+    let disposition = match status.as_deref() {
+        Some("completed") => Disposition::Complete,
+        Some("abandoned") => Disposition::Abandon {
+            overlay: overlay_of(&changes),
+        },
+        Some("defered") => Disposition::Defer {
+            overlay: overlay_of(&changes),
+        },
+        Some("suspended") => {
+            let reason = fields::text(body, "deadletter-reason")?;
+            let description = fields::text(body, "deadletter-description")?;
+            let why = Map::build(|map| {
+                if let Some(reason) = &reason {
+                    map.entry(DEAD_LETTER_REASON, &**reason);
+                }
+                if let Some(description) = &description {
+                    map.entry(DEAD_LETTER_DESCRIPTION, &**description);
+                }
+            });
+            Disposition::DeadLetter {
+                overlay: overlay_of(&overlaid(&changes, &why)),
+            }
+        }
+        _ => {
+            let allowed = "'completed', 'abandoned', 'defered' or 'suspended'";
+            return Err(wrong("disposition-status", allowed));
+        }
+    };
+    let locks = fields::tokens(body, "lock-tokens")?.into_iter();
+    let settle = BusCommand::Settle {
+        queue: context.entity.clone(),
+        settlements: locks.map(|lock| (lock, disposition.clone())).collect(),
+    };
+    match context.submit(settle).await?.outcome {
+        Outcome::Bus(BusOutcome::Settled(verdicts)) => {
+            let mut errors = verdicts.into_iter().filter_map(error_of_verdict);
+            errors.next().map_or_else(|| Answered::map(|_| {}), Err)
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let delete = BusCommand::DeleteBatch {
+        queue: context.entity.clone(),
+        before: fields::time(body, "enqueued-time-utc")?,
+        count: fields::count(body, "message-count")?,
+        session: fields::text(body, "session-id")?,
+    };
+    match context.submit(delete).await?.outcome {
+        Outcome::Bus(BusOutcome::BatchDeleted(0)) => Ok(Answered::Nothing),
+        Outcome::Bus(BusOutcome::BatchDeleted(count)) => {
+            let count = i32::try_from(count).unwrap_or(i32::MAX);
+            Answered::map(|map| map.entry("message-count", &count))
+        }
+        _ => Err(unexpected()),
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests to an entity's node `$management`.
+
+mod fields;
+mod messages;
+mod sessions;
+
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Map, MapWriter, Raw, Symbol, Value, write_map};
+use kew_amqp::error::{Error, condition};
+use kew_broker::{Answer, Broker};
+use kew_engine::bus::BusCommand;
+use kew_engine::{EntityName, Token};
+
+use crate::refusal::{bus_condition, error_of};
+use crate::request::{Request, encode_answer};
+use crate::submit::Submitted;
+
+/// What a request is answered with.
+pub(crate) struct Context {
+    pub(crate) broker: Broker,
+    pub(crate) entity: EntityName,
+    pub(crate) is_allowed: bool,
+    /// The lock of the session that the request names, if the client holds it.
+    pub(crate) session: Option<Token>,
+}
+
+impl Context {
+    async fn submit(&self, command: BusCommand) -> Result<Answer, Error> {
+        let answer = Submitted::new(&self.broker, command).answer().await;
+        answer.map_err(|rejection| error_of(&rejection))
+    }
+}
+
+/// What is answered if nothing is wrong.
+enum Answered {
+    /// 200, with this map.
+    Body(Raw),
+    /// 204: there is nothing.
+    Nothing,
+}
+
+impl Answered {
+    fn map(write: impl FnOnce(&mut MapWriter<'_>)) -> Result<Self, Error> {
+        let mut out = BytesMut::new();
+        write_map(&mut out, write);
+        Ok(Self::Body(Raw::new(out.freeze())?))
+    }
+}
+
+/// The broker has answered something else than it was asked, which is a bug.
+fn unexpected() -> Error {
+    let text = "The server was unable to process the request.";
+    Error::new(condition::INTERNAL_ERROR, text)
+}
+
+/// Carries out a request, and answers it encoded.
+pub(crate) async fn answer(context: Context, request: Request) -> Bytes {
+    let empty = || Raw::of(&Map::default());
+    let (code, text, error_condition, body) = match carry_out(&context, &request).await {
+        Ok(Answered::Body(body)) => (200, "OK".to_owned(), None, body),
+        Ok(Answered::Nothing) => (204, "No Content".to_owned(), None, empty()),
+        Err(error) => {
+            tracing::debug!(%error, operation = request.operation, "a request was refused");
+            let text = error.description.as_ref().map_or("", |text| text.as_str());
+            let code = status_of(error.condition.as_str());
+            (code, text.to_owned(), Some(error.condition), empty())
+        }
+    };
+    let properties = Map::build(|map| {
+        map.entry("statusCode", &code);
+        map.entry("statusDescription", text.as_str());
+        if let Some(condition) = &error_condition {
+            map.entry("errorCondition", condition as &Symbol);
+        }
+    });
+    encode_answer(&request.asked, &properties, &body)
+}
+
+/// The status that goes with a condition.
+fn status_of(error_condition: &str) -> i32 {
+    match error_condition {
+        condition::UNAUTHORIZED_ACCESS => 401,
+        condition::RESOURCE_LIMIT_EXCEEDED | condition::MESSAGE_SIZE_EXCEEDED => 403,
+        condition::NOT_FOUND | bus_condition::MESSAGE_NOT_FOUND => 404,
+        bus_condition::TIMEOUT => 408,
+        bus_condition::LOCK_LOST
+        | bus_condition::SESSION_LOCK_LOST
+        | bus_condition::SESSION_CANNOT_BE_LOCKED => 410,
+        condition::INTERNAL_ERROR => 500,
+        condition::NOT_IMPLEMENTED => 501,
+        bus_condition::SERVER_BUSY => 503,
+        _ => 400,
+    }
+}
+
+async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
+    if !context.is_allowed {
+        let text = format!("Unauthorized access. Resource: '{}'.", context.entity.name);
+        return Err(Error::new(condition::UNAUTHORIZED_ACCESS, text));
+    }
+    let Value::Map(body) = &request.body else {
+        let text = "the body of the request is not a map";
+        return Err(Error::new(bus_condition::ARGUMENT_ERROR, text));
+    };
+    let operation = request.operation.strip_prefix("com.microsoft:");
+    match operation.unwrap_or_default() {
+        "renew-lock" => messages::renew_locks(context, body).await,
+        "peek-message" => messages::peek(context, body).await,
+        "schedule-message" => messages::schedule(context, body).await,
+        "cancel-scheduled-message" => messages::cancel(context, body).await,
+        "receive-by-sequence-number" => messages::receive_deferred(context, body).await,
+        "update-disposition" => messages::update(context, body).await,
+        "batch-delete-messages" => messages::delete(context, body).await,
+        "renew-session-lock" => sessions::renew(context).await,
+        "get-session-state" => sessions::read_state(context).await,
+        "set-session-state" => sessions::set_state(context, body).await,
+        "get-message-sessions" => sessions::list(context, body).await,
+        _ => {
+            let text = format!("The operation '{}' is not supported.", request.operation);
+            Err(Error::new(condition::NOT_IMPLEMENTED, text))
+        }
+    }
+}

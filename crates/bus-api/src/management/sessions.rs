@@ -1,0 +1,101 @@
+//! Operations on sessions. The lock of a session is that of the client's link.
+
+use kew_amqp::codec::{Map, Value, write_list};
+use kew_amqp::error::Error;
+use kew_engine::bus::{BusCommand, BusOutcome, Verdict};
+use kew_engine::{Outcome, Token};
+
+use super::fields::{self, wrong};
+use super::{Answered, Context, unexpected};
+use crate::outbound::wire_time;
+use crate::refusal::error_of_verdict;
+
+/// The latest time that counts as one: above it a client asks for sessions with messages.
+const YEAR_9999_MS: u64 = 253_370_764_800_000;
+
+/// The lock of the session that the request names.
+fn lock(context: &Context) -> Result<Token, Error> {
+    context
+        .session
+        .ok_or_else(|| error_of_verdict(Verdict::SessionLockLost).unwrap_or_else(unexpected))
+}
+
+pub(super) async fn renew(context: &Context) -> Result<Answered, Error> {
+    let renew = BusCommand::RenewSession {
+        queue: context.entity.clone(),
+        session: lock(context)?,
+    };
+    match context.submit(renew).await?.outcome {
+        Outcome::Bus(BusOutcome::SessionRenewed(until)) => {
+            Answered::map(|map| map.entry("expiration", &wire_time(until)))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+pub(super) async fn read_state(context: &Context) -> Result<Answered, Error> {
+    let read = BusCommand::ReadSessionState {
+        queue: context.entity.clone(),
+        session: lock(context)?,
+    };
+    let answer = context.submit(read).await?;
+    match answer.outcome {
+        Outcome::Bus(BusOutcome::SessionState(state)) => {
+            let bytes = answer.bodies.into_iter().next();
+            if state.is_some() && bytes.is_none() {
+                // It is damaged on the disk.
+                return Err(unexpected());
+            }
+            let state = bytes.map_or(Value::Null, Value::Binary);
+            Answered::map(|map| map.entry("session-state", &state))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+pub(super) async fn set_state(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let state = match fields::value(body, "session-state") {
+        None => None,
+        Some(value) => Some(fields::binary(value, "session-state")?),
+    };
+    let set = BusCommand::SetSessionState {
+        queue: context.entity.clone(),
+        session: lock(context)?,
+        state,
+    };
+    context.submit(set).await?;
+    Answered::map(|_| {})
+}
+
+pub(super) async fn list(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let set_after = fields::time(body, "last-updated-time")?;
+    let skip = fields::count(body, "skip")?;
+    let top = fields::count(body, "top")?;
+    if top == 0 {
+        return Err(wrong("top", "at least 1"));
+    }
+    let list = BusCommand::ListSessions {
+        queue: context.entity.clone(),
+        state_set_after: (set_after.as_ms() < YEAR_9999_MS).then_some(set_after),
+        skip,
+        limit: top,
+    };
+    match context.submit(list).await?.outcome {
+        Outcome::Bus(BusOutcome::Sessions(ids)) if ids.is_empty() => Ok(Answered::Nothing),
+        Outcome::Bus(BusOutcome::Sessions(ids)) => {
+            let next = u64::from(skip).saturating_add(ids.len() as u64);
+            let next = i32::try_from(next).unwrap_or(i32::MAX);
+            Answered::map(|map| {
+                map.entry("skip", &next);
+                map.entry_with("sessions-ids", |out| {
+                    write_list(out, |list| {
+                        for id in &ids {
+                            list.field(&**id);
+                        }
+                    });
+                });
+            })
+        }
+        _ => Err(unexpected()),
+    }
+}

@@ -1,0 +1,99 @@
+//! What a client is told when something is refused.
+
+use kew_amqp::error::{Error, condition};
+use kew_broker::Rejection;
+use kew_engine::Refusal;
+use kew_engine::bus::{BusRefusal, Verdict};
+
+/// The service's own conditions.
+pub(crate) mod bus_condition {
+    pub(crate) const SERVER_BUSY: &str = "com.microsoft:server-busy";
+    pub(crate) const TIMEOUT: &str = "com.microsoft:timeout";
+    pub(crate) const LOCK_LOST: &str = "com.microsoft:message-lock-lost";
+    pub(crate) const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
+    pub(crate) const SESSION_CANNOT_BE_LOCKED: &str = "com.microsoft:session-cannot-be-locked";
+    pub(crate) const MESSAGE_NOT_FOUND: &str = "com.microsoft:message-not-found";
+    pub(crate) const ENTITY_DISABLED: &str = "com.microsoft:entity-disabled";
+    pub(crate) const ENTITY_ALREADY_EXISTS: &str = "com.microsoft:entity-already-exists";
+    pub(crate) const ARGUMENT_ERROR: &str = "com.microsoft:argument-error";
+    pub(crate) const ARGUMENT_OUT_OF_RANGE: &str = "com.microsoft:argument-out-of-range";
+}
+
+use bus_condition as bus;
+
+/// There is no such entity. The JavaScript SDK knows the error by this text.
+pub(crate) fn not_found(address: &str) -> Error {
+    let text = format!("The messaging entity '{address}' could not be found.");
+    Error::new(condition::NOT_FOUND, text)
+}
+
+/// The error of a rejection.
+pub(crate) fn error_of(rejection: &Rejection) -> Error {
+    match rejection {
+        Rejection::Refused(Refusal::Bus(refusal)) => error_of_refusal(refusal),
+        Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
+            Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
+        }
+        Rejection::Refused(refusal) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
+        Rejection::Busy => Error::new(
+            bus::SERVER_BUSY,
+            "The server is busy, or its disk is full. Please wait and try again.",
+        ),
+        Rejection::Stopped => Error::new(
+            bus::SERVER_BUSY,
+            "The server is stopping. Please wait and try again.",
+        ),
+    }
+}
+
+fn error_of_refusal(refusal: &BusRefusal) -> Error {
+    let condition = match refusal {
+        BusRefusal::QueueNotFound { queue } => return not_found(queue),
+        BusRefusal::DestinationNotFound { .. } => condition::NOT_FOUND,
+        BusRefusal::QueueAlreadyExists { .. } => bus::ENTITY_ALREADY_EXISTS,
+        BusRefusal::InvalidOption(_)
+        | BusRefusal::TooMany { .. }
+        | BusRefusal::SessionIdTooLong { .. } => bus::ARGUMENT_OUT_OF_RANGE,
+        BusRefusal::UnchangeableOption { .. } => bus::ARGUMENT_ERROR,
+        BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
+        BusRefusal::QuotaExceeded { .. } => condition::RESOURCE_LIMIT_EXCEEDED,
+        BusRefusal::MessageTooLarge { .. } | BusRefusal::SessionStateTooLarge { .. } => {
+            condition::MESSAGE_SIZE_EXCEEDED
+        }
+        BusRefusal::NotSendable { .. }
+        | BusRefusal::Forwards { .. }
+        | BusRefusal::SessionRequired
+        | BusRefusal::SessionsNotSupported => condition::NOT_ALLOWED,
+        BusRefusal::SessionCannotBeLocked { .. } => bus::SESSION_CANNOT_BE_LOCKED,
+        BusRefusal::NoSessionAvailable => bus::TIMEOUT,
+        BusRefusal::LockLost => bus::LOCK_LOST,
+        BusRefusal::SessionLockLost => bus::SESSION_LOCK_LOST,
+        BusRefusal::MessageNotFound { .. } => bus::MESSAGE_NOT_FOUND,
+    };
+    Error::new(condition, refusal.to_string())
+}
+
+/// Why a settlement had no effect, if it had none.
+pub(crate) fn error_of_verdict(verdict: Verdict) -> Option<Error> {
+    let (condition, text) = match verdict {
+        Verdict::Settled => return None,
+        Verdict::LockLost => (
+            bus::LOCK_LOST,
+            "The lock supplied is invalid. Either the lock expired, or the message has already \
+             been removed from the queue.",
+        ),
+        Verdict::SessionLockLost => (
+            bus::SESSION_LOCK_LOST,
+            "The session lock has expired on the session. Accept a new session.",
+        ),
+        Verdict::NotAllowed => (
+            condition::NOT_ALLOWED,
+            "A message of a dead-letter queue cannot be dead-lettered.",
+        ),
+        Verdict::TooManyChanges => (
+            condition::NOT_ALLOWED,
+            "The properties of this message were changed too often: complete or dead-letter it.",
+        ),
+    };
+    Some(Error::new(condition, text))
+}

@@ -1,0 +1,35 @@
+//! Commands in the order in which they were meant.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use kew_broker::{Answer, Broker, Rejection};
+use kew_engine::Command;
+use kew_engine::bus::BusCommand;
+
+/// A command that the broker has. Its answer is still to come.
+pub(crate) enum Submitted {
+    Answered(Box<Result<Answer, Rejection>>),
+    UnderWay(Pin<Box<dyn Future<Output = Result<Answer, Rejection>> + Send>>),
+}
+
+impl Submitted {
+    /// Hands a command over now, so that it is carried out before those that follow. A future alone
+    /// would do so when it is first polled, and tasks are polled in any order.
+    pub(crate) fn new(broker: &Broker, command: BusCommand) -> Self {
+        let broker = broker.clone();
+        let mut answer = Box::pin(async move { broker.submit(Command::Bus(command)).await });
+        let mut context = Context::from_waker(Waker::noop());
+        match answer.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Self::Answered(Box::new(answer)),
+            Poll::Pending => Self::UnderWay(answer),
+        }
+    }
+
+    pub(crate) async fn answer(self) -> Result<Answer, Rejection> {
+        match self {
+            Self::Answered(answer) => *answer,
+            Self::UnderWay(answer) => answer.await,
+        }
+    }
+}

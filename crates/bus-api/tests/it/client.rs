@@ -1,0 +1,312 @@
+//! A client, and a server with the queues `jobs` and, for sessions, `steps`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Encode, Map, Symbol, Text};
+use kew_amqp::error::Error;
+use kew_amqp::message::{Message, write_application_properties, write_data, write_value};
+use kew_amqp::performative::{
+    Attach, DeliveryState, ReceiverSettleMode, Role, SenderSettleMode, Source, Tag, Target,
+};
+use kew_amqp::{
+    Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
+    SessionId,
+};
+use kew_broker::Broker;
+use kew_bus_api::{BusApi, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
+    {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
+    {"Name": "steps", "Properties": {"RequiresSession": true}}
+]}]}}"#;
+
+pub(crate) struct Server {
+    broker: Broker,
+    api: BusApi,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        let broker = Broker::start_in_memory().unwrap();
+        import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
+        let api = BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default());
+        Self { broker, api }
+    }
+
+    /// A client that says this first.
+    pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let api = self.api.clone();
+        let permit = api.admit().unwrap();
+        tokio::spawn(async move { api.serve(theirs, permit, std::future::pending()).await });
+        let config = Config {
+            sasl: Sasl::Client {
+                mechanism: Symbol::from_static(mechanism),
+                initial_response: response.map(|text| Bytes::copy_from_slice(text.as_bytes())),
+            },
+            ..Config::default()
+        };
+        let mut connection = Connection::client(config, WireLimits::default(), Millis(0));
+        let session = connection.begin();
+        Client {
+            connection,
+            stream: ours,
+            session,
+        }
+    }
+
+    /// A client that may do everything.
+    pub(crate) async fn trusted(&self) -> Client {
+        let response = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
+        let mut client = self.connect("PLAIN", Some(&response));
+        client.begun().await;
+        client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.broker.stop();
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
+    stream: DuplexStream,
+    session: Option<SessionId>,
+}
+
+impl Client {
+    /// The next event.
+    pub(crate) async fn event(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.connection.poll_event() {
+                return event;
+            }
+            // Reading may have written something.
+            let output = self.connection.take_output(Millis(0));
+            if !output.is_empty() {
+                self.stream.write_all(&output).await.unwrap();
+                continue;
+            }
+            let read = self.stream.read_buf(self.connection.input());
+            let read = tokio::time::timeout(Duration::from_secs(600), read).await;
+            assert!(read.expect("an answer").unwrap() > 0, "the server hung up");
+            self.connection.fed(Millis(0));
+        }
+    }
+
+    /// The next event of which the function makes something.
+    pub(crate) async fn until<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        loop {
+            let event = self.event().await;
+            if let Some(found) = pick(&event) {
+                return found;
+            }
+        }
+    }
+
+    /// Waits until a session is there.
+    pub(crate) async fn begun(&mut self) {
+        if self.session.is_none() {
+            self.until(|event| matches!(event, Event::Opened(_)).then_some(()))
+                .await;
+            self.session = self.connection.begin();
+        }
+        self.until(|event| matches!(event, Event::Begun { .. }).then_some(()))
+            .await;
+    }
+
+    /// Attaches a link: a refusal comes as its error.
+    pub(crate) async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Attach), Error> {
+        let link = self
+            .connection
+            .attach(self.session.unwrap(), attach)
+            .unwrap();
+        let mut answer = None;
+        loop {
+            match self.event().await {
+                Event::Attached { link: id, attach } if id == link => {
+                    let is_refusal = match attach.role {
+                        Role::Sender => attach.source.is_none(),
+                        Role::Receiver => attach.target.is_none(),
+                    };
+                    if !is_refusal {
+                        return Ok((link, *attach));
+                    }
+                    answer = Some(attach);
+                }
+                Event::Detached {
+                    link: id, error, ..
+                } if id == link => {
+                    assert!(answer.is_some(), "a refusal begins with an attach");
+                    return Err(error.unwrap());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
+        let mut attach = Attach::new(format!("to {address}").into(), Role::Sender);
+        attach.source = Some(Source::new("here".into()));
+        attach.target = Some(Target::new(address.into()));
+        self.attach(attach).await.map(|(link, answer)| {
+            assert_eq!(answer.target, Some(Target::new(address.into())));
+            link
+        })
+    }
+
+    pub(crate) async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
+        let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
+        attach.source = Some(Source::new(address.into()));
+        attach.target = Some(Target::new("here".into()));
+        attach.snd_settle_mode = SenderSettleMode::Unsettled;
+        attach.rcv_settle_mode = ReceiverSettleMode::Second;
+        self.attach(attach).await.map(|(link, answer)| {
+            assert_eq!(answer.source, Some(Source::new(address.into())));
+            link
+        })
+    }
+
+    /// Sends, once there is credit, and waits for the verdict.
+    pub(crate) async fn send(
+        &mut self,
+        link: LinkId,
+        format: u32,
+        payload: Bytes,
+    ) -> DeliveryState {
+        self.send_in(link, format, payload, None).await
+    }
+
+    pub(crate) async fn send_in(
+        &mut self,
+        link: LinkId,
+        message_format: u32,
+        payload: Bytes,
+        state: Option<DeliveryState>,
+    ) -> DeliveryState {
+        while !self.connection.can_send(link) {
+            self.event().await;
+        }
+        let outgoing = Outgoing {
+            tag: Tag::from([7; 16]),
+            message_format,
+            is_settled: false,
+            state,
+        };
+        let sent = self
+            .connection
+            .send(link, outgoing, [payload, Bytes::new()]);
+        let sent = sent.unwrap();
+        self.until(|event| match event {
+            Event::Disposition {
+                delivery, state, ..
+            } if *delivery == sent => state.clone(),
+            _ => None,
+        })
+        .await
+    }
+
+    pub(crate) async fn delivery(&mut self) -> Delivery {
+        self.until(|event| match event {
+            Event::Delivery(delivery) => Some(delivery.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Tells an outcome without settling, and waits for the answer.
+    pub(crate) async fn tell(
+        &mut self,
+        delivery: &Delivery,
+        state: DeliveryState,
+    ) -> DeliveryState {
+        self.connection.update(delivery.delivery, state);
+        let own = delivery.delivery;
+        self.until(|event| match event {
+            Event::Disposition {
+                delivery,
+                is_settled: true,
+                state,
+                ..
+            } if *delivery == own => state.clone(),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Asks a node something, and returns the application properties of the answer.
+    pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
+        let mut payload = BytesMut::new();
+        write_application_properties(&mut payload, properties);
+        write_value(&mut payload, body);
+        let requests = self.sender(node).await.unwrap();
+        let answers = self.receiver(node).await.unwrap();
+        self.connection.grant(answers, 1);
+        // The verdict and the answer come in any order.
+        while !self.connection.can_send(requests) {
+            self.event().await;
+        }
+        let outgoing = Outgoing {
+            tag: Tag::from([8; 16]),
+            message_format: 0,
+            is_settled: true,
+            state: None,
+        };
+        let parts = [payload.freeze(), Bytes::new()];
+        self.connection.send(requests, outgoing, parts).unwrap();
+        let answer = self.delivery().await;
+        self.connection
+            .settle(answer.delivery, Some(DeliveryState::ACCEPTED));
+        for link in [requests, answers] {
+            self.connection.detach(link, true, None);
+        }
+        Message::scan(answer.payload)
+            .unwrap()
+            .application_properties()
+    }
+
+    /// Puts a token, and returns the status.
+    pub(crate) async fn put_token(&mut self, audience: &str, token: &str) -> i64 {
+        let properties = Map::build(|map| {
+            map.entry("operation", "put-token");
+            map.entry("type", "jwt");
+            map.entry("name", audience);
+        });
+        let answer = self.ask("$cbs", &properties, &Text::from(token)).await;
+        answer
+            .get("status-code")
+            .unwrap()
+            .value()
+            .as_integer()
+            .unwrap()
+    }
+}
+
+/// A token that is good for so many seconds.
+pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let expiry = now.checked_add_signed(seconds).unwrap();
+    let resource = resource.replace(':', "%3a").replace('/', "%2f");
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+    let signature = hmac::sign(&key, format!("{resource}\n{expiry}").as_bytes());
+    let signature = STANDARD.encode(signature).replace('+', "%2B");
+    let signature = signature.replace('/', "%2F").replace('=', "%3D");
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={WELL_KNOWN_RULE}")
+}
+
+/// A message of these bytes.
+pub(crate) fn message(body: &str) -> Bytes {
+    let mut out = BytesMut::new();
+    write_data(&mut out, body.as_bytes());
+    out.freeze()
+}

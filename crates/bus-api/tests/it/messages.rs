@@ -1,0 +1,123 @@
+//! Messages that are sent, received and settled.
+
+use bytes::{Bytes, BytesMut};
+use kew_amqp::error::Error;
+use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
+use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, TransactionalState};
+
+use crate::client::{Server, message};
+
+fn condition_of(state: &DeliveryState) -> String {
+    match state.outcome() {
+        Some(Outcome::Rejected(Rejected { error: Some(error) })) => error.condition.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_has_the_outcome_that_was_told() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("/JOBS").await.unwrap();
+    let receiver = client.receiver("sb://localhost/jobs").await.unwrap();
+    let sent = client.send(sender, 0, message("one")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let modified = |is_here| {
+        DeliveryState::from(Outcome::Modified(Modified {
+            delivery_failed: Some(true),
+            undeliverable_here: Some(is_here),
+            message_annotations: None,
+        }))
+    };
+    let released = DeliveryState::from(Outcome::Released);
+    for (told, count) in [
+        (modified(false), 0),
+        (released, 1),
+        (DeliveryState::ACCEPTED, 1),
+    ] {
+        client.connection.grant(receiver, 1);
+        let delivery = client.delivery().await;
+        assert_eq!(delivery.tag.as_bytes().len(), 16);
+        let found = Message::scan(delivery.payload.clone()).unwrap();
+        assert_eq!(found.header().unwrap().delivery_count, count);
+        assert_eq!(found.body(), message("one"));
+        assert_eq!(client.tell(&delivery, told.clone()).await, told);
+    }
+    client.send(sender, 0, message("two")).await;
+    client.connection.grant(receiver, 1);
+    let delivery = client.delivery().await;
+    let told = DeliveryState::rejected(Error::new("com.microsoft:dead-letter", "no good"));
+    let answer = client.tell(&delivery, told).await;
+    let plain = Outcome::Rejected(Rejected { error: None });
+    assert_eq!(answer, DeliveryState::from(plain));
+    let letters = client.receiver("jobs/$deadletterqueue").await.unwrap();
+    client.connection.grant(letters, 1);
+    let letter = client.delivery().await;
+    let again = DeliveryState::rejected(Error::new("com.microsoft:dead-letter", "no good"));
+    let answer = client.tell(&letter, again).await;
+    assert_eq!(condition_of(&answer), "amqp:not-allowed");
+}
+
+#[tokio::test]
+async fn a_batch_is_taken_whole_or_not_at_all() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let batch = |messages: &[Bytes]| {
+        let mut out = BytesMut::new();
+        write_batch(&mut out, messages);
+        out.freeze()
+    };
+    let broken = batch(&[message("a"), Bytes::from_static(b"no message")]);
+    let refused = client.send(sender, BATCH_FORMAT, broken).await;
+    assert_eq!(condition_of(&refused), "amqp:decode-error");
+    let good = batch(&[message("b"), message("c")]);
+    let sent = client.send(sender, BATCH_FORMAT, good).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.connection.grant(receiver, 2);
+    for body in ["b", "c"] {
+        let found = Message::scan(client.delivery().await.payload).unwrap();
+        assert_eq!(found.body(), message(body));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let unknown = client.send(sender, 5, message("x")).await;
+    assert_eq!(condition_of(&unknown), "amqp:not-implemented");
+    let in_transaction = DeliveryState::Transactional(TransactionalState {
+        txn_id: Bytes::from_static(b"t"),
+        outcome: None,
+    });
+    let payload = message("x");
+    let refused = client
+        .send_in(sender, 0, payload, Some(in_transaction))
+        .await;
+    assert_eq!(condition_of(&refused), "amqp:not-implemented");
+    let garbage = client.send(sender, 0, Bytes::from_static(b"\x00")).await;
+    assert_eq!(condition_of(&garbage), "amqp:decode-error");
+    let steps = client.sender("steps").await.unwrap();
+    let without_session = client.send(steps, 0, message("x")).await;
+    assert_eq!(condition_of(&without_session), "amqp:not-allowed");
+    let sent = client.send(sender, 0, message("x")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+}
+
+#[tokio::test]
+async fn links_that_cannot_be_are_refused() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let absent = client.receiver("absent").await.unwrap_err();
+    assert_eq!(absent.condition, "amqp:not-found");
+    let text = absent.description.unwrap();
+    let expected = "The messaging entity 'absent' could not be found";
+    assert!(text.as_str().starts_with(expected), "{text}");
+    let to_letters = client.sender("jobs/$deadletterqueue").await.unwrap_err();
+    assert_eq!(to_letters.condition, "amqp:not-allowed");
+    let without_session = client.receiver("steps").await.unwrap_err();
+    assert_eq!(without_session.condition, "amqp:not-allowed");
+}
