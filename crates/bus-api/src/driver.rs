@@ -56,7 +56,7 @@ impl Driver {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut is_stopping = false;
         loop {
-            self.client.turn(self.now());
+            self.client.turn();
             let output = self.client.connection.take_output(self.now());
             if !output.is_empty() {
                 let writing = async {
