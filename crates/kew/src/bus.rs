@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use kew_bus_api::{
+    AuthorizationRule, BusApi, ImportedQueue, Limits, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -68,7 +70,11 @@ pub(crate) fn announce(listeners: &[TcpListener]) -> Result<()> {
 /// The front end, with the rule of the emulator's connection string. The settings see to it that it
 /// listens only where that may be served.
 pub(crate) fn api(broker: &Broker) -> BusApi {
-    BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default())
+    BusApi::new(
+        broker.clone(),
+        vec![AuthorizationRule::well_known()],
+        Limits::default(),
+    )
 }
 
 /// Accepts connections until the server stops, and waits for them to end.

@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
 use crate::refusal::{bus_condition, error_of, not_found};
-use crate::sas::Right;
+use crate::rights::Right;
 use crate::submit::Submitted;
 
 /// The filter that asks for a session.

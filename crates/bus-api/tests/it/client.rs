@@ -17,7 +17,9 @@ use kew_amqp::{
     SessionId,
 };
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config};
+use kew_bus_api::{
+    AuthorizationRule, BusApi, Limits, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
@@ -34,7 +36,11 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default());
+        let api = BusApi::new(
+            broker.clone(),
+            vec![AuthorizationRule::well_known()],
+            Limits::default(),
+        );
         Self { broker, api }
     }
 
