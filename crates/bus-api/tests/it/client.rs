@@ -265,6 +265,18 @@ impl Client {
 
     /// Asks a node something, and returns the application properties of the answer.
     pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
+        self.ask_for(node, properties, body)
+            .await
+            .application_properties()
+    }
+
+    /// Asks a node something, and returns the whole answer.
+    pub(crate) async fn ask_for(
+        &mut self,
+        node: &str,
+        properties: &Map,
+        body: &impl Encode,
+    ) -> Message {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -289,9 +301,7 @@ impl Client {
         for link in [requests, answers] {
             self.connection.detach(link, true, None);
         }
-        Message::scan(answer.payload)
-            .unwrap()
-            .application_properties()
+        Message::scan(answer.payload).unwrap()
     }
 
     /// Puts a token, and returns the status.
