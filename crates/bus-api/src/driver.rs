@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::client::Client;
+use crate::origin::Origin;
 
 /// How long a client may take to read what it was sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,9 +21,9 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin) -> Self {
         Self {
-            client: Client::new(shared, Millis(0)),
+            client: Client::new(shared, origin, Millis(0)),
             began: Instant::now(),
         }
     }
@@ -87,6 +88,7 @@ impl Driver {
                 Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
                 }
+                Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();

@@ -18,7 +18,7 @@ use kew_amqp::{
 };
 use kew_broker::Broker;
 use kew_bus_api::{
-    AuthorizationRule, BusApi, Limits, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -36,11 +36,9 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::new(
-            broker.clone(),
-            vec![AuthorizationRule::well_known()],
-            Limits::default(),
-        );
+        let api = BusApi::open(broker.clone(), BusApiOptions::default())
+            .await
+            .unwrap();
         Self { broker, api }
     }
 
@@ -49,7 +47,15 @@ impl Server {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
         let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, permit, std::future::pending()).await });
+        let origin = Origin {
+            peer: ([127, 0, 0, 1], 1).into(),
+            is_secure: false,
+            may_use_public_key: true,
+        };
+        tokio::spawn(async move {
+            api.serve(theirs, origin, permit, std::future::pending())
+                .await;
+        });
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
