@@ -8,7 +8,7 @@ use kew_engine::EntityName;
 
 use crate::api::Rule;
 use crate::request::{Request, encode_answer, text_of};
-use crate::sas::{self, Grant, Right};
+use crate::sas::{self, Grant};
 
 /// What the tokens of a connection allow. Every rule has all rights today, so a grant says only
 /// where and until when.
@@ -40,7 +40,7 @@ impl Grants {
     }
 
     /// Whether something is allowed with an entity now.
-    pub(crate) fn allow(&self, entity: &EntityName, _right: Right) -> bool {
+    pub(crate) fn allow(&self, entity: &EntityName) -> bool {
         self.reach(&entity.name)
     }
 

@@ -19,6 +19,7 @@ pub(crate) const PREFIX: &str = "SharedAccessSignature ";
 pub(crate) enum Right {
     Send,
     Listen,
+    Manage,
 }
 
 impl fmt::Display for Right {
@@ -26,6 +27,7 @@ impl fmt::Display for Right {
         f.write_str(match self {
             Self::Send => "Send",
             Self::Listen => "Listen",
+            Self::Manage => "Manage",
         })
     }
 }
@@ -40,6 +42,11 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
+    /// Whether it allows something there now. Every rule has all rights today.
+    pub(crate) fn allows(&self, _right: Right, path: &str) -> bool {
+        self.covers(path)
+    }
+
     /// Whether it reaches an entity: its path is the beginning of the other, segment by segment.
     pub(crate) fn covers(&self, path: &str) -> bool {
         match path.strip_prefix(self.path.as_str()) {

@@ -1,16 +1,14 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
-use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use kew_bus_api::{BusApi, ImportedQueue, Limits, Origin, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
+use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
 
@@ -67,51 +65,32 @@ pub(crate) fn announce(listeners: &[TcpListener]) -> Result<()> {
 
 /// The front end, with the rule of the emulator's connection string. The settings see to it that it
 /// listens only where that may be served.
-pub(crate) fn api(broker: &Broker) -> BusApi {
-    BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default())
+pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
+    let limits = Limits {
+        connections_max,
+        ..Limits::default()
+    };
+    BusApi::new(broker.clone(), vec![Rule::well_known()], limits)
 }
 
-/// Accepts connections until the server stops, and waits for them to end.
-pub(crate) async fn accept(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
-    let mut serving = JoinSet::new();
-    let mut stopped = stopping.clone();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stopping| *stopping) => break,
-            Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                if ended.is_err() {
-                    tracing::error!("serving a Service Bus connection panicked; it was closed");
-                }
-                continue;
-            }
+/// Serves connections until the server stops, and waits for them to end.
+pub(crate) async fn serve(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
+    let until = stopping.clone();
+    accept(listener, until, |serving, stream, peer| {
+        let origin = Origin {
+            peer,
+            is_secure: false,
+            // The settings see to it.
+            may_use_public_key: true,
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                let Some(permit) = api.admit() else {
-                    tracing::warn!(%peer, "too many Service Bus connections: one was closed");
-                    continue;
-                };
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-                }
-                let (api, mut stopping) = (api.clone(), stopping.clone());
-                serving.spawn(async move {
-                    let shutdown = async move {
-                        // An error means that the sender is gone, and the server with it.
-                        let _ = stopping.wait_for(|stopping| *stopping).await;
-                    };
-                    Box::pin(api.serve(stream, permit, shutdown)).await;
-                });
-            }
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                // Out of memory or file descriptors: others must end first.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-    drop(listener);
-    while serving.join_next().await.is_some() {}
+        let Some(permit) = api.admit() else {
+            tracing::warn!(%peer, "too many Service Bus connections: one was closed");
+            return;
+        };
+        let (api, mut stopping) = (api.clone(), stopping.clone());
+        serving.spawn(async move {
+            Box::pin(api.serve(stream, origin, permit, stopped(&mut stopping))).await;
+        });
+    })
+    .await;
 }

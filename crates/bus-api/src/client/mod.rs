@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// Does all that can be done now.
-    pub(crate) fn turn(&mut self, _now: Millis) {
+    pub(crate) fn turn(&mut self) {
         while self.has_room()
             && let Some(event) = self.connection.poll_event()
         {
@@ -305,8 +305,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, crate::sas::Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, crate::sas::Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.entity),
+                Link::Receiver(it) => !self.grants.allow(&it.entity),
                 _ => false,
             })
             .map(|(id, _)| *id)

@@ -1,5 +1,6 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -17,8 +18,16 @@ use kew_amqp::{
     SessionId,
 };
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config};
+use kew_bus_api::{
+    BusApi, Limits, Origin, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+const LOCAL: Origin = Origin {
+    peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
+    is_secure: false,
+    may_use_public_key: true,
+};
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
@@ -38,12 +47,21 @@ impl Server {
         Self { broker, api }
     }
 
-    /// A client that says this first.
-    pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+    /// A connection on which nothing was said yet.
+    pub(crate) fn stream(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
         let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, permit, std::future::pending()).await });
+        tokio::spawn(async move {
+            api.serve(theirs, LOCAL, permit, std::future::pending())
+                .await
+        });
+        ours
+    }
+
+    /// A client that says this first.
+    pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+        let ours = self.stream();
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),

@@ -1,6 +1,7 @@
 //! Messages that are sent, received and settled.
 
 use bytes::{Bytes, BytesMut};
+use kew_amqp::Event;
 use kew_amqp::error::Error;
 use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, TransactionalState};
@@ -120,4 +121,43 @@ async fn links_that_cannot_be_are_refused() {
     assert_eq!(to_letters.condition, "amqp:not-allowed");
     let without_session = client.receiver("steps").await.unwrap_err();
     assert_eq!(without_session.condition, "amqp:not-allowed");
+}
+
+/// One disposition can be of more deliveries than a command of the broker takes.
+#[tokio::test]
+async fn thousands_are_settled_by_one_disposition() {
+    const ROUNDS: usize = 2;
+    const BATCH: usize = 2_600;
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    let one = message("x");
+    for _ in 0..ROUNDS {
+        let mut batch = BytesMut::new();
+        write_batch(&mut batch, std::iter::repeat_n(&one, BATCH));
+        let sent = client.send(sender, BATCH_FORMAT, batch.freeze()).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    client.connection.grant(receiver, 10_000);
+    let mut deliveries = Vec::new();
+    for _ in 0..ROUNDS * BATCH {
+        deliveries.push(client.delivery().await.delivery);
+    }
+    for delivery in &deliveries {
+        client.connection.update(*delivery, DeliveryState::ACCEPTED);
+    }
+    for _ in &deliveries {
+        let state = client
+            .until(|event| match event {
+                Event::Disposition {
+                    is_settled: true,
+                    state,
+                    ..
+                } => Some(state.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(state, Some(DeliveryState::ACCEPTED));
+    }
 }
