@@ -239,7 +239,9 @@ impl Client {
             SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
             _ => ReceiveMode::PeekLock,
         };
-        let receiver = Receiver::new(entity, opened.view.incarnation, mode, opened.session);
+        let name = attach.name.clone();
+        let incarnation = opened.view.incarnation;
+        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
         if !self.connection.accept(link, answer) {
             self.forget(link);

@@ -100,16 +100,22 @@ impl Client {
         });
     }
 
-    /// The lock of the session that a request is about, if this client holds it.
+    /// The lock of the session that a request is about, if this client holds it: the session that it
+    /// names or, as the Go SDK asks, that of the link which it names.
     fn session_named(&self, entity: &EntityName, request: &Request) -> Option<Token> {
         let kew_amqp::codec::Value::Map(body) = &request.body else {
             return None;
         };
-        let id = text_of(body, "session-id")?;
+        let id = text_of(body, "session-id");
+        let link_name = text_of(&request.properties, "associated-link-name");
         self.links.values().find_map(|link| match link {
             Link::Receiver(receiver) if receiver.entity == *entity => {
                 let session = receiver.session.as_ref()?;
-                (*session.session == *id).then_some(session.lock)
+                let is_meant = match &id {
+                    Some(id) => *session.session == **id,
+                    None => link_name.as_deref() == Some(receiver.name.as_str()),
+                };
+                is_meant.then_some(session.lock)
             }
             _ => None,
         })
