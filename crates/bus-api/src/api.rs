@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
+use crate::rights::AuthorizationRule;
 use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
@@ -16,31 +17,6 @@ pub const NAMESPACE: &str = "sbemulatorns";
 pub const WELL_KNOWN_RULE: &str = "RootManageSharedAccessKey";
 /// Its key, which is public: it must only be served to this machine.
 pub const WELL_KNOWN_KEY: &str = "SAS_KEY_VALUE";
-
-/// A rule of the namespace: who knows its key may send, listen and manage everywhere in it.
-#[derive(Clone)]
-pub struct Rule {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its key: signatures are made with the bytes of this text.
-    pub key: Box<str>,
-}
-
-impl Rule {
-    /// The emulator's.
-    pub fn well_known() -> Self {
-        Self {
-            name: WELL_KNOWN_RULE.into(),
-            key: WELL_KNOWN_KEY.into(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Rule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rule({})", self.name)
-    }
-}
 
 /// Service Bus over AMQP. Clones share it.
 #[derive(Clone, Debug)]
@@ -51,7 +27,7 @@ pub struct BusApi {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<AuthorizationRule>,
     pub(crate) limits: Limits,
     connections: AtomicUsize,
 }
@@ -68,7 +44,7 @@ impl Drop for ConnectionPermit {
 
 impl BusApi {
     /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
-    pub fn new(broker: Broker, rules: Vec<Rule>, limits: Limits) -> Self {
+    pub fn new(broker: Broker, rules: Vec<AuthorizationRule>, limits: Limits) -> Self {
         let shared = Shared {
             broker,
             rules,

@@ -26,6 +26,7 @@ mod api;
 mod authorize;
 mod cbs;
 mod client;
+mod description;
 mod driver;
 mod first;
 #[cfg_attr(
@@ -41,10 +42,12 @@ mod origin;
 mod outbound;
 mod refusal;
 mod request;
+mod rights;
 mod sas;
 mod submit;
 
-pub use api::{BusApi, ConnectionPermit, NAMESPACE, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+pub use api::{BusApi, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 pub use import::{ImportError, ImportedQueue, import, read_config};
 pub use limits::Limits;
 pub use origin::Origin;
+pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};

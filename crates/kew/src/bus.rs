@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Origin, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use kew_bus_api::{
+    AuthorizationRule, BusApi, ImportedQueue, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -70,7 +72,11 @@ pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
         connections_max,
         ..Limits::default()
     };
-    BusApi::new(broker.clone(), vec![Rule::well_known()], limits)
+    BusApi::new(
+        broker.clone(),
+        vec![AuthorizationRule::well_known()],
+        limits,
+    )
 }
 
 /// Serves connections until the server stops, and waits for them to end.
