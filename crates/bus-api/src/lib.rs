@@ -1,6 +1,6 @@
 //! Azure Service Bus over AMQP 1.0: queues, as unmodified SDKs use them.
 //!
-//! [`BusApi::serve`] drives one connection, a task for each. [`kew_amqp::Connection`] knows the
+//! [`BusApi::serve`] drives one connection, a task for each, and `turn_away` those that are not served. [`kew_amqp::Connection`] knows the
 //! protocol, the broker knows the queues; what is here is what the service says between the two:
 //!
 //! - `sas`, `cbs`: who may do what, by signatures that a client puts to the node `$cbs`;
@@ -43,8 +43,10 @@ mod refusal;
 mod request;
 mod sas;
 mod submit;
+mod turn_away;
 
 pub use api::{BusApi, ConnectionPermit, NAMESPACE, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 pub use import::{ImportError, ImportedQueue, import, read_config};
 pub use limits::Limits;
 pub use origin::Origin;
+pub use turn_away::TurnedAway;

@@ -1,16 +1,22 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Origin, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
-use tokio::net::TcpListener;
+use kew_bus_api::{
+    BusApi, ConnectionPermit, ImportedQueue, Limits, Origin, Rule, TurnedAway, WELL_KNOWN_KEY,
+    WELL_KNOWN_RULE,
+};
+use kew_listen::{Door, Opened};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
+use crate::settings::tls::PlainHttp;
 
 /// Reads the queues of a configuration file of the emulator.
 pub(crate) fn read(path: &Path) -> Result<Vec<ImportedQueue>> {
@@ -73,24 +79,87 @@ pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
     BusApi::new(broker.clone(), vec![Rule::well_known()], limits)
 }
 
-/// Serves connections until the server stops, and waits for them to end.
-pub(crate) async fn serve(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
-    let until = stopping.clone();
-    accept(listener, until, |serving, stream, peer| {
-        let origin = Origin {
-            peer,
-            is_secure: false,
-            // The settings see to it.
-            may_use_public_key: true,
+/// Serves what comes to one listener.
+pub(crate) struct BusAcceptor {
+    /// Whether the rule whose key is public is served here.
+    pub(crate) may_use_public_key: bool,
+    pub(crate) api: BusApi,
+    pub(crate) door: Door,
+    pub(crate) plain: PlainHttp,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl BusAcceptor {
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let stopping = self.stopping.clone();
+        accept(listener, stopping, |serving, stream, peer| {
+            let connection = BusConnection {
+                api: self.api.clone(),
+                door: self.door.clone(),
+                plain: self.plain,
+                may_use_public_key: self.may_use_public_key,
+                peer,
+                stopping: self.stopping.clone(),
+            };
+            // It counts from now on, whatever it is going to say.
+            match self.api.admit() {
+                Some(permit) => serving.spawn(connection.serve(stream, permit)),
+                None => serving.spawn(connection.turn_away(stream)),
+            };
+        })
+        .await;
+    }
+}
+
+/// A connection that was accepted.
+struct BusConnection {
+    api: BusApi,
+    door: Door,
+    plain: PlainHttp,
+    may_use_public_key: bool,
+    peer: SocketAddr,
+    stopping: watch::Receiver<bool>,
+}
+
+impl BusConnection {
+    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+        let mut stopping = self.stopping.clone();
+        let opened = tokio::select! {
+            biased;
+            opened = self.door.open(stream) => opened,
+            // Nothing was asked yet.
+            () = stopped(&mut stopping) => return,
         };
-        let Some(permit) = api.admit() else {
-            tracing::warn!(%peer, "too many Service Bus connections: one was closed");
-            return;
-        };
-        let (api, mut stopping) = (api.clone(), stopping.clone());
-        serving.spawn(async move {
-            Box::pin(api.serve(stream, origin, permit, stopped(&mut stopping))).await;
-        });
-    })
-    .await;
+        let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
+        let shutdown = stopped(&mut stopping);
+        // In boxes, so that each connection has the space for its own kind alone.
+        match opened {
+            Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+            }
+            Ok(Opened::Plain(stream)) => {
+                Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)).await;
+            }
+            Ok(Opened::Secure(stream)) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+            }
+            Err(error) => tracing::debug!(peer = %self.peer, %error, "connection not opened"),
+        }
+    }
+
+    async fn turn_away(self, stream: TcpStream) {
+        tracing::warn!(peer = %self.peer, "too many Service Bus connections: one was turned away");
+        if let Some(stream) = self.door.turn_away(stream).await {
+            let origin = self.origin(false);
+            Box::pin(self.api.turn_away(stream, origin, TurnedAway::Crowded)).await;
+        }
+    }
+
+    fn origin(&self, is_secure: bool) -> Origin {
+        Origin {
+            peer: self.peer,
+            is_secure,
+            may_use_public_key: self.may_use_public_key,
+        }
+    }
 }

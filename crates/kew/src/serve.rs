@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Acceptor, Role};
 use crate::admin::{self, Endpoint};
-use crate::bus;
+use crate::bus::{self, BusAcceptor};
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
 use crate::settings::tls::{PlainHttp, TlsSettings};
@@ -128,9 +128,11 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
             certificate: files.cert.clone(),
             key: files.key.clone(),
         },
-        protocols: vec![b"http/1.1".to_vec()],
+        // One list for all listeners: what is spoken is told by the first bytes, not by what a client
+        // asked for here.
+        protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
-    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let tls = Arc::new(Tls::open(options).context("cannot serve TLS")?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let asked = async move || {
         hangup.recv().await;
@@ -320,7 +322,16 @@ async fn serve_until_stopped(
     }
     let bus_api = bus::api(broker, bus_connections_max);
     for listener in bus_listeners {
-        tasks.spawn(bus::serve(listener, bus_api.clone(), stopping.clone()));
+        let acceptor = BusAcceptor {
+            may_use_public_key: listener
+                .local_addr()
+                .is_ok_and(|address| settings.public_key.is_served_at(address)),
+            api: bus_api.clone(),
+            door: door.clone(),
+            plain: settings.tls.plain,
+            stopping: stopping.clone(),
+        };
+        tasks.spawn(acceptor.run(listener));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),
