@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{
-    BusApi, ConnectionPermit, ImportedQueue, Limits, Origin, Rule, TurnedAway, WELL_KNOWN_KEY,
-    WELL_KNOWN_RULE,
+    BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
 use kew_listen::{Door, Opened};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
+use crate::settings::Settings;
 use crate::settings::tls::PlainHttp;
 
 /// Reads the queues of a configuration file of the emulator.
@@ -44,39 +44,55 @@ pub(crate) fn explain(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Says where Service Bus is served, and how clients come there.
-pub(crate) fn announce(listeners: &[TcpListener]) -> Result<()> {
+pub(crate) fn announce(
+    listeners: &[TcpListener],
+    settings: &Settings,
+    has_rules: bool,
+) -> Result<()> {
     let mut first = None;
+    let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         first.get_or_insert(address);
+        if settings.public_key.is_served_at(address) {
+            first_public.get_or_insert(address);
+        } else if !has_rules {
+            tracing::warn!(
+                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+            );
+        }
     }
-    if let Some(address) = first.map(reachable) {
-        // Some SDKs take the emulator's flag only for this name.
-        let host = if address.is_ipv4() && address.ip().is_loopback() {
-            format!("localhost:{}", address.port())
-        } else {
-            address.to_string()
+    if let Some(address) = first_public {
+        let endpoint = endpoint(reachable(address));
+        let flag = match settings.tls.plain {
+            PlainHttp::Nowhere => "",
+            PlainHttp::Loopback | PlainHttp::Anywhere => "UseDevelopmentEmulator=true;",
         };
         print_line(&format!(
-            "KEW_BUS_CONNECTION_STRING='Endpoint=sb://{host};SharedAccessKeyName={WELL_KNOWN_RULE};\
-             SharedAccessKey={WELL_KNOWN_KEY};UseDevelopmentEmulator=true;'"
+            "KEW_BUS_CONNECTION_STRING='Endpoint={endpoint};SharedAccessKeyName={WELL_KNOWN_RULE};\
+             SharedAccessKey={WELL_KNOWN_KEY};{flag}'"
         ));
-        tracing::info!("ready: Service Bus queues (preview) on {address}");
+    }
+    if let Some(address) = first {
+        tracing::info!(
+            "ready: Service Bus queues (preview) on {}",
+            reachable(address)
+        );
     }
     Ok(())
 }
 
-/// The front end, with the rule of the emulator's connection string. The settings see to it that it
-/// listens only where that may be served.
-pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
-    let limits = Limits {
-        connections_max,
-        ..Limits::default()
-    };
-    BusApi::new(broker.clone(), vec![Rule::well_known()], limits)
+/// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
+/// `localhost`.
+pub(crate) fn endpoint(address: SocketAddr) -> String {
+    if address.is_ipv4() && address.ip().is_loopback() {
+        format!("sb://localhost:{}", address.port())
+    } else {
+        format!("sb://{address}")
+    }
 }
 
 /// Serves what comes to one listener.
