@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kew_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::cbs::now_ms;
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
 use crate::rights::AuthorizationRule;
@@ -29,6 +30,10 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Vec<AuthorizationRule>,
     pub(crate) limits: Limits,
+    /// When this server was started, in milliseconds since 1970.
+    pub(crate) started_at_ms: u64,
+    /// Held from reading a queue's settings to writing them, by whoever changes some of them.
+    pub(crate) changing_queues: tokio::sync::Mutex<()>,
     connections: AtomicUsize,
 }
 
@@ -49,6 +54,8 @@ impl BusApi {
             broker,
             rules,
             limits,
+            started_at_ms: now_ms(),
+            changing_queues: tokio::sync::Mutex::default(),
             connections: AtomicUsize::new(0),
         };
         Self {

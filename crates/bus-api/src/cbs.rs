@@ -20,8 +20,13 @@ pub(crate) struct Grants {
 
 /// Now, in seconds since 1970.
 pub(crate) fn now_s() -> u64 {
+    now_ms() / 1000
+}
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl Grants {

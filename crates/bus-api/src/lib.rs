@@ -28,6 +28,7 @@ mod cbs;
 mod client;
 mod description;
 mod driver;
+mod duration;
 mod first;
 #[cfg_attr(
     not(test),

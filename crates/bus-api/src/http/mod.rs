@@ -4,9 +4,11 @@
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
 //! says which part of it a request is for, and the parts answer [`Call`]s:
 //!
-//! - `health`: what the emulator says of itself.
+//! - `health`: what the emulator says of itself;
+//! - `atom`: management of queues, as the SDKs' administration clients ask for it.
 
 mod answer;
+mod atom;
 mod call;
 mod connection;
 mod health;
