@@ -31,15 +31,30 @@ pub(crate) struct Shared {
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     clock: fn() -> SystemTime,
+    /// When this server was started, in milliseconds since 1970.
+    pub(crate) started_at_ms: u64,
+    /// Held from reading a queue's settings to writing them, by whoever changes some of them.
+    pub(crate) changing_queues: tokio::sync::Mutex<()>,
     connections: AtomicUsize,
 }
 
 impl Shared {
     /// Now, in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
-        let now = (self.clock)().duration_since(UNIX_EPOCH);
-        now.map_or(0, |now| now.as_secs())
+        self.now_ms() / 1000
     }
+
+    /// Now, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        ms_since_1970((self.clock)())
+    }
+}
+
+fn ms_since_1970(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// What a front end is given besides a broker.
@@ -78,6 +93,8 @@ impl BusApi {
             rules: Rules::default(),
             limits: options.limits,
             clock: options.clock,
+            started_at_ms: ms_since_1970((options.clock)()),
+            changing_queues: tokio::sync::Mutex::default(),
             connections: AtomicUsize::new(0),
         };
         shared.load_rules().await?;

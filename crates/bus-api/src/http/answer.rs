@@ -9,6 +9,7 @@ use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
+use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
 /// The type of errors.
@@ -79,6 +80,23 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
+    /// With what the service ends its texts with, so that a client's report and the log of the server
+    /// can be brought together.
+    pub(crate) fn tracked(mut self, entity: &str) -> Self {
+        let id = tracking_id();
+        let now = jiff::Timestamp::now();
+        tracing::debug!(
+            tracking_id = id,
+            status = self.status.as_u16(),
+            detail = self.detail
+        );
+        self.detail = format!(
+            "{} TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
+            self.detail
+        );
+        self
+    }
+
     fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -137,6 +155,24 @@ impl From<Rejection> for HttpError {
             Rejection::Stopped => busy("The server is stopping."),
         }
     }
+}
+
+/// A random GUID; without randomness it is zero, which is no reason to leave the error unsaid.
+fn tracking_id() -> String {
+    let mut bytes = [0; 16];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = [0; 16];
+    }
+    let id = u128::from_be_bytes(bytes);
+    let hex = format!("{id:032x}");
+    let mut text = String::with_capacity(36);
+    for (index, digit) in hex.chars().enumerate() {
+        if matches!(index, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn busy(why: &str) -> HttpError {

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
+use super::atom;
 use super::call::{Call, Head};
 use super::health;
 use super::route::Route;
@@ -94,7 +95,8 @@ async fn answer(
     let body = read_body(body).await?;
     let call = Call { head, grant, body };
     match route {
-        Route::Health | Route::WebSocket | Route::Operator | Route::Data | Route::Atom => {
+        Route::Atom => atom::answer(shared, &call).await,
+        Route::Health | Route::WebSocket | Route::Operator | Route::Data => {
             Err(HttpError::not_found(&call.head.path))
         }
     }

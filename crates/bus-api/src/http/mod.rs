@@ -4,14 +4,15 @@
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
 //! says which part of it a request is for, and the parts answer [`Call`]s:
 //!
-//! - `health`: what the emulator says of itself.
+//! - `health`: what the emulator says of itself;
+//! - `atom`: management of queues, as the SDKs' administration clients ask for it.
 
 mod answer;
+mod atom;
 mod call;
 mod connection;
 mod health;
 mod route;
 
-pub(crate) use answer::{Answer, HttpError, answer_of};
-pub(crate) use call::Call;
+pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
