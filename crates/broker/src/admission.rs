@@ -80,6 +80,7 @@ impl Class {
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
             | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
             | BusCommand::ReadSessionState { .. }
             | BusCommand::SetSessionState { .. }
             | BusCommand::ListSessions { .. } => Self::Other,

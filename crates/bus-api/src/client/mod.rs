@@ -22,10 +22,10 @@ use crate::api::Shared;
 use crate::cbs::{Grants, now_s};
 use crate::client::attach::Opened;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::{Batch, Receiver};
+use crate::client::receiver::Receiver;
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
-pub(crate) use receiver::batch_of;
+pub(crate) use receiver::{Batch, batch_of};
 pub(crate) use settle::overlay_of;
 
 use crate::submit::Submitted;

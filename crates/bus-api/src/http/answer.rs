@@ -74,6 +74,13 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
+    pub(crate) fn internal() -> Self {
+        let detail = "The server was unable to process the request.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
     pub(crate) fn into_answer(self) -> Answer {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {

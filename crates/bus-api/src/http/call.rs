@@ -5,6 +5,7 @@ use hyper::header::{AUTHORIZATION, AsHeaderName, HOST, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
+use tokio::sync::watch;
 
 use super::answer::HttpError;
 use crate::origin::Origin;
@@ -25,6 +26,17 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
 }
 
+/// Tells a request that waits that the server stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopped(pub(super) watch::Receiver<bool>);
+
+impl Stopped {
+    pub(crate) async fn stopped(mut self) {
+        // An error means that the connection is gone, and nobody waits for an answer.
+        let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
+    }
+}
+
 /// A request whose token was found to be right.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -32,6 +44,7 @@ pub(crate) struct Call {
     /// What its token allows.
     pub(crate) grant: Grant,
     pub(crate) body: Bytes,
+    pub(crate) stopped: Stopped,
 }
 
 impl Head {

@@ -1,7 +1,7 @@
 //! One connection, by hyper.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
-use super::call::{Call, Head};
-use super::health;
+use super::call::{Call, Head, Stopped};
 use super::route::Route;
+use super::{data, health};
 use crate::api::Shared;
 use crate::authorize::grant_of;
 use crate::origin::Origin;
@@ -43,10 +44,12 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let (stop, stopped) = watch::channel(false);
     let service = service_fn(|request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
+        let stopped = Stopped(stopped.clone());
         async move {
-            let answered = answer(&shared, origin, request).await;
+            let answered = answer(&shared, origin, request, stopped).await;
             Ok::<_, Infallible>(answered.unwrap_or_else(HttpError::into_answer))
         }
     });
@@ -69,7 +72,9 @@ pub(crate) async fn serve<S>(
             }
             () = &mut shutdown, if !is_stopping => {
                 is_stopping = true;
-                Pin::as_mut(&mut connection).graceful_shutdown();
+                // What waits for a message answers that there is none.
+                let _ = stop.send(true);
+                connection.as_mut().graceful_shutdown();
             }
         }
     }
@@ -79,6 +84,7 @@ async fn answer(
     shared: &Arc<Shared>,
     origin: Origin,
     request: Request<Incoming>,
+    stopped: Stopped,
 ) -> Result<Answer, HttpError> {
     let (parts, body) = request.into_parts();
     let head = Head::new(origin, parts)?;
@@ -93,9 +99,15 @@ async fn answer(
     })?;
     let grant = grant_of(shared, authorization, &head.path, origin.may_use_public_key).await?;
     let body = read_body(body).await?;
-    let call = Call { head, grant, body };
+    let call = Call {
+        head,
+        grant,
+        body,
+        stopped,
+    };
     match route {
-        Route::Health | Route::WebSocket | Route::Operator | Route::Data | Route::Atom => {
+        Route::Data => data::answer(shared, &call).await,
+        Route::Health | Route::WebSocket | Route::Operator | Route::Atom => {
             Err(HttpError::not_found(&call.head.path))
         }
     }

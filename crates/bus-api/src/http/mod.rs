@@ -4,13 +4,17 @@
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
 //! says which part of it a request is for, and the parts answer [`Call`]s:
 //!
+//! - `data`: messages;
 //! - `health`: what the emulator says of itself.
 
 mod answer;
 mod call;
 mod connection;
+mod data;
 mod health;
 mod route;
+mod shown;
+mod times;
 
 pub(crate) use answer::{Answer, HttpError, answer_of};
 pub(crate) use call::Call;

@@ -88,6 +88,13 @@ pub enum BusCommand {
         /// Only those of this session.
         session: Option<Box<str>>,
     },
+    /// Shows the message of a lock that holds.
+    ReadLocked {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// The lock.
+        lock: Token,
+    },
     /// Takes scheduled messages back, all or none.
     CancelScheduled {
         /// The queue.

@@ -149,6 +149,7 @@ impl BusCommand {
             Self::ReadQueue { .. }
             | Self::ListQueues { .. }
             | Self::Peek { .. }
+            | Self::ReadLocked { .. }
             | Self::ReadSessionState { .. }
             | Self::ListSessions { .. } => 0,
         };

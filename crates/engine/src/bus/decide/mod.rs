@@ -72,6 +72,9 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.bus_peek(queue, from, count, session.as_deref())
             }),
+            BusCommand::ReadLocked { queue, lock } => {
+                self.with_bus(&queue, |turn, queue| turn.read_locked(queue, lock))
+            }
             BusCommand::CancelScheduled { queue, numbers } => {
                 self.with_bus(&queue, |turn, queue| turn.cancel_scheduled(queue, &numbers))
             }
