@@ -14,7 +14,7 @@ pub(crate) const DEAD_LETTER_REASON: &str = "DeadLetterReason";
 pub(crate) const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 /// Annotations that are the broker's to write, whatever a client wrote there.
-const OWN_ANNOTATIONS: [&str; 5] = [
+pub(crate) const OWN_ANNOTATIONS: [&str; 5] = [
     "x-opt-enqueued-time",
     "x-opt-sequence-number",
     "x-opt-enqueue-sequence-number",

@@ -9,6 +9,8 @@ use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
+use crate::authorize::BadToken;
+
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -81,6 +83,23 @@ impl HttpError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        let answer = with_body(
+            self.status,
+            "application/json; charset=utf-8",
+            body.to_string(),
+        );
+        self.with_headers(answer)
+    }
+
     pub(crate) fn into_answer(self) -> Answer {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -91,7 +110,11 @@ impl HttpError {
             "<Error><Code>{status}</Code><Detail>{sub_code}{}</Detail></Error>",
             partial_escape(&self.detail)
         );
-        let mut answer = with_body(self.status, "application/xml; charset=utf-8", body);
+        let answer = with_body(self.status, "application/xml; charset=utf-8", body);
+        self.with_headers(answer)
+    }
+
+    fn with_headers(&self, mut answer: Answer) -> Answer {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -102,6 +125,15 @@ impl HttpError {
             answer.headers_mut().insert(retry_after, second);
         }
         answer
+    }
+}
+
+impl From<BadToken> for HttpError {
+    fn from(error: BadToken) -> Self {
+        match error.status() {
+            503 => busy(&error.to_string()),
+            _ => Self::unauthorized(error.to_string()),
+        }
     }
 }
 
@@ -146,6 +178,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::NoSessionAvailable
         | BusRefusal::LockLost
         | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
         BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
     };
     HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)

@@ -19,9 +19,8 @@ use tokio::time::timeout;
 use super::answer::{Answer, HttpError};
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
-use super::{data, health};
+use super::{data, health, operator};
 use crate::api::Shared;
-use crate::authorize::grant_of;
 use crate::origin::Origin;
 
 /// How long a client may be silent before a request, and take to send its head.
@@ -48,10 +47,7 @@ pub(crate) async fn serve<S>(
     let service = service_fn(|request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
         let stopped = Stopped(stopped.clone());
-        async move {
-            let answered = answer(&shared, origin, request, stopped).await;
-            Ok::<_, Infallible>(answered.unwrap_or_else(HttpError::into_answer))
-        }
+        async move { Ok::<_, Infallible>(answer(&shared, origin, request, stopped).await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -85,19 +81,37 @@ async fn answer(
     origin: Origin,
     request: Request<Incoming>,
     stopped: Stopped,
-) -> Result<Answer, HttpError> {
+) -> Answer {
     let (parts, body) = request.into_parts();
-    let head = Head::new(origin, parts)?;
+    let head = match Head::new(origin, parts) {
+        Ok(head) => head,
+        Err(error) => return error.into_answer(),
+    };
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
+    let answered = dispatch(shared, route, head, body, stopped).await;
+    answered.unwrap_or_else(|error| match route {
+        Route::Operator => error.into_json_answer(),
+        _ => error.into_answer(),
+    })
+}
+
+async fn dispatch(
+    shared: &Arc<Shared>,
+    route: Route,
+    head: Head,
+    body: Incoming,
+    stopped: Stopped,
+) -> Result<Answer, HttpError> {
     if route == Route::Health {
         return Ok(health::answer(shared));
     }
+    let origin = head.origin;
     // Nothing is read for somebody who has no token.
     let authorization = head.authorization().ok_or_else(|| {
         HttpError::unauthorized("MissingToken: The Authorization header is missing.")
     })?;
-    let grant = grant_of(shared, authorization, &head.path, origin.may_use_public_key).await?;
+    let grant = shared.grant_of(authorization, &head.path, origin).await?;
     let body = read_body(body).await?;
     let call = Call {
         head,
@@ -107,7 +121,8 @@ async fn answer(
     };
     match route {
         Route::Data => data::answer(shared, &call).await,
-        Route::Health | Route::WebSocket | Route::Operator | Route::Atom => {
+        Route::Operator => operator::answer(shared, &call).await,
+        Route::Health | Route::WebSocket | Route::Atom => {
             Err(HttpError::not_found(&call.head.path))
         }
     }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
-use kew_amqp::message::{BodyKind, Message, Properties};
+use kew_amqp::message::{BodyKind, Header, Message, Properties};
 
 use crate::outbound::{Facts, encode};
 
@@ -16,6 +16,7 @@ pub(super) struct Shown {
     pub(super) properties: Properties,
     pub(super) annotations: Map,
     application_properties: Map,
+    sent_header: Header,
     message: Message,
 }
 
@@ -27,7 +28,9 @@ impl Shown {
             return None;
         }
         let overlays = stored.split_off(1);
-        let [head, rest] = encode(&facts, stored.pop()?, &overlays)?;
+        let stored = stored.pop()?;
+        let sent_header = Message::scan(stored.clone()).ok()?.header().ok()?;
+        let [head, rest] = encode(&facts, stored, &overlays)?;
         let mut whole = BytesMut::with_capacity(head.len() + rest.len());
         whole.extend_from_slice(&head);
         whole.extend_from_slice(&rest);
@@ -37,6 +40,7 @@ impl Shown {
             properties: message.properties().ok()?,
             annotations: message.message_annotations(),
             application_properties: message.application_properties(),
+            sent_header,
             message,
         })
     }
@@ -95,6 +99,24 @@ impl Shown {
             return Some(AMQP_ENCODED);
         }
         self.properties.content_type.as_ref().map(|it| it.as_str())
+    }
+
+    /// The body's sections, encoded.
+    pub(super) fn encoded_body(&self) -> Bytes {
+        self.message.body()
+    }
+
+    /// The footer, encoded.
+    pub(super) fn footer(&self) -> Bytes {
+        self.message.footer()
+    }
+
+    /// The header that its sender gave it, as if it had not been delivered yet.
+    pub(super) fn sent_header(&self) -> Header {
+        Header {
+            delivery_count: 0,
+            ..self.sent_header.clone()
+        }
     }
 
     /// An annotation that is text, such as a partition key.

@@ -19,7 +19,7 @@ use kew_amqp::{
 };
 use kew_broker::Broker;
 use kew_bus_api::{
-    BusApi, Limits, Origin, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -43,7 +43,9 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default());
+        let api = BusApi::open(broker.clone(), BusApiOptions::default())
+            .await
+            .unwrap();
         Self { broker, api }
     }
 
@@ -277,6 +279,18 @@ impl Client {
 
     /// Asks a node something, and returns the application properties of the answer.
     pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
+        self.ask_for(node, properties, body)
+            .await
+            .application_properties()
+    }
+
+    /// Asks a node something, and returns the whole answer.
+    pub(crate) async fn ask_for(
+        &mut self,
+        node: &str,
+        properties: &Map,
+        body: &impl Encode,
+    ) -> Message {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -301,9 +315,7 @@ impl Client {
         for link in [requests, answers] {
             self.connection.detach(link, true, None);
         }
-        Message::scan(answer.payload)
-            .unwrap()
-            .application_properties()
+        Message::scan(answer.payload).unwrap()
     }
 
     /// Puts a token, and returns the status.

@@ -13,11 +13,15 @@ use hyper::Method;
 use kew_engine::EntityName;
 use kew_engine::bus::ReceiveMode;
 
+pub(super) use broker_properties::id_text;
+pub(super) use send::property;
+pub(super) use values::{read as read_value, uuid_text};
+
 use super::answer::{Answer, HttpError};
 use super::call::Call;
 use crate::address::entity_named;
 use crate::api::Shared;
-use crate::sas::Right;
+use crate::rights::Right;
 
 /// The header with the properties that are the service's own.
 const PROPERTIES_HEADER: &str = "brokerproperties";
@@ -104,6 +108,7 @@ pub(super) async fn answer(shared: &Shared, call: &Call) -> Result<Answer, HttpE
 
 /// The entity of a path, if the caller may do this with it.
 fn entity(call: &Call, path: &str, right: Right) -> Result<EntityName, HttpError> {
-    call.require(right, path)?;
-    entity_named(&path.to_lowercase()).ok_or_else(|| HttpError::not_found(path))
+    let lower = path.to_lowercase();
+    call.require_of(right, &lower)?;
+    entity_named(&lower).ok_or_else(|| HttpError::not_found(path))
 }

@@ -6,6 +6,7 @@ use bytes::BytesMut;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use kew_amqp::codec::{Encode as _, Map, Symbol, Timestamp as WireTime, Value};
+use kew_amqp::error::condition;
 use kew_amqp::message::{
     Header, MessageId, Properties, write_application_properties, write_data, write_head,
 };
@@ -203,6 +204,9 @@ fn refused(error: kew_amqp::error::Error) -> HttpError {
     let text = error.description.as_ref().map_or("", |text| text.as_str());
     if error.condition == bus_condition::SERVER_BUSY {
         return HttpError::new(StatusCode::SERVICE_UNAVAILABLE, text).with_sub_code(50_004);
+    }
+    if error.condition == condition::MESSAGE_SIZE_EXCEEDED {
+        return HttpError::new(StatusCode::FORBIDDEN, text).with_sub_code(40_300);
     }
     HttpError::bad_request(text)
 }

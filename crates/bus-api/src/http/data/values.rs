@@ -11,7 +11,7 @@ use kew_engine::Timestamp;
 use super::super::times;
 
 /// The value that a header means.
-pub(super) fn read(text: &str) -> Value {
+pub(in super::super) fn read(text: &str) -> Value {
     let text = text.trim();
     if let Ok(text) = serde_json::from_str::<String>(text) {
         return Value::String(text.into());
@@ -39,7 +39,7 @@ fn read_number(text: &str) -> Option<Value> {
 }
 
 /// A number of JSON.
-pub(in super::super) fn of_number(number: &serde_json::Number) -> Option<Value> {
+pub(super) fn of_number(number: &serde_json::Number) -> Option<Value> {
     if let Some(whole) = number.as_i64() {
         return Some(i32::try_from(whole).map_or(Value::Long(whole), Value::Int));
     }
