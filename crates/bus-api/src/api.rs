@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// Work that operators have begun.
+    pub(crate) jobs: http::Jobs,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -92,6 +94,7 @@ impl BusApi {
             broker,
             rules: Rules::default(),
             limits: options.limits,
+            jobs: http::Jobs::default(),
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             changing_queues: tokio::sync::Mutex::default(),

@@ -97,6 +97,30 @@ impl HttpError {
         self
     }
 
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
+    pub(crate) fn internal() -> Self {
+        let detail = "The server was unable to process the request.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        let answer = with_body(
+            self.status,
+            "application/json; charset=utf-8",
+            body.to_string(),
+        );
+        self.with_headers(answer)
+    }
+
     fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -119,8 +143,11 @@ impl HttpError {
     }
 
     pub(crate) fn into_answer(self) -> Answer {
-        let body = self.to_xml();
-        let mut answer = with_body(self.status, XML, body);
+        let answer = with_body(self.status, XML, self.to_xml());
+        self.with_headers(answer)
+    }
+
+    fn with_headers(&self, mut answer: Answer) -> Answer {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -202,6 +229,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::NoSessionAvailable
         | BusRefusal::LockLost
         | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
         BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
     };
     HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)

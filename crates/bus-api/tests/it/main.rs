@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client;
+mod data;
 mod http;
 mod management;
 mod messages;
+mod rest;
 mod sasl;
 mod tokens;
 mod turned_away;
