@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client;
+mod http;
 mod management;
 mod messages;
 mod sasl;
 mod tokens;
+mod turned_away;
