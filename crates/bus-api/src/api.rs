@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kew_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::Limits;
 use crate::driver::Driver;
-use crate::origin::Origin;
+use crate::first::{Begun, First, first_of};
 use crate::rules::{RuleError, Rules};
+use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
 pub const NAMESPACE: &str = "sbemulatorns";
@@ -93,20 +93,44 @@ impl BusApi {
         (before < self.shared.limits.connections_max).then_some(permit)
     }
 
-    /// Serves one connection until it ends. When `shutdown` completes, the client is told to come
-    /// back later.
+    /// Serves one connection until it ends, in the protocol that its first byte tells. When
+    /// `shutdown` completes, the client is told to come back later.
     pub async fn serve<S>(
         &self,
-        stream: S,
+        mut stream: S,
         origin: Origin,
         permit: ConnectionPermit,
         shutdown: impl Future<Output = ()>,
     ) where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let driver = Driver::new(Arc::clone(&self.shared), origin);
-        if let Err(error) = driver.run(stream, shutdown).await {
-            tracing::debug!(%error, "a Service Bus connection broke");
+        let mut shutdown = std::pin::pin!(shutdown);
+        let patience = self.shared.limits.token_timeout;
+        let first = tokio::select! {
+            first = tokio::time::timeout(patience, first_of(&mut stream)) => first,
+            // Nothing was asked yet.
+            () = &mut shutdown => return,
+        };
+        match first {
+            Ok(Ok(First::Amqp(begun))) => {
+                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
+                if let Err(error) = driver.run(stream, shutdown).await {
+                    tracing::debug!(%error, "a Service Bus connection broke");
+                }
+            }
+            Ok(Ok(First::Http(begun))) => {
+                let stream = Begun::new(begun, stream);
+                // Its state must not make AMQP connections larger.
+                Box::pin(http::serve(
+                    Arc::clone(&self.shared),
+                    stream,
+                    origin,
+                    shutdown,
+                ))
+                .await;
+            }
+            Ok(Err(error)) => tracing::debug!(peer = %origin.peer, %error, "nothing was said"),
+            Err(_) => tracing::debug!(peer = %origin.peer, "nothing was said in time"),
         }
         drop(permit);
     }

@@ -93,7 +93,6 @@ impl Shared {
     ///
     /// Refuses a credential that does not hold, or that is not for `path`, the path of the request's
     /// URL in any form. What it allows there is to be asked of the grant.
-    #[expect(dead_code, reason = "for callers over HTTP")]
     pub(crate) async fn grant_of(
         &self,
         authorization: &str,

@@ -21,9 +21,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, origin: Origin) -> Self {
+    /// `begun` was read already.
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, begun: &[u8]) -> Self {
+        let mut client = Client::new(shared, origin, Millis(0));
+        client.connection.input().extend_from_slice(begun);
+        client.connection.fed(Millis(0));
         Self {
-            client: Client::new(shared, origin, Millis(0)),
+            client,
             began: Instant::now(),
         }
     }
@@ -57,7 +61,7 @@ impl Driver {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut is_stopping = false;
         loop {
-            self.client.turn(self.now());
+            self.client.turn();
             let output = self.client.connection.take_output(self.now());
             if !output.is_empty() {
                 let writing = async {

@@ -6,8 +6,6 @@
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
-use std::fmt::Write as _;
-
 use kew_broker::{Answer, Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
 use kew_engine::{EntityName, Outcome, Refusal};
@@ -115,10 +113,6 @@ pub fn read_config(text: &str) -> Result<Vec<ImportedQueue>, ImportError> {
         let read = imported(queue);
         queues.push(read.map_err(|error| ImportError(format!("queue {:?}: {error}", queue.name)))?);
     }
-    // A queue that others forward to must be there before them.
-    queues.sort_by_key(|queue| {
-        queue.options.forward_to.is_some() || queue.options.forward_dead_letters_to.is_some()
-    });
     Ok(queues)
 }
 
@@ -179,40 +173,66 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
 const DUPLICATE_WINDOW_MS: u64 = 600_000;
 
 /// Creates the queues that are not there, and gives the others these settings. Messages stay.
-pub async fn import(broker: &Broker, queues: Vec<ImportedQueue>) -> Result<(), ImportError> {
-    for ImportedQueue {
-        name,
-        entity: queue,
-        options,
-    } in queues
-    {
-        let create = BusCommand::CreateQueue {
-            queue: queue.clone(),
-            options: options.clone(),
-        };
-        let mut done = Submitted::new(broker, create).answer().await;
-        if let Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueAlreadyExists { .. }))) = done {
-            let read = BusCommand::ReadQueue {
-                queue: queue.clone(),
-            };
-            done = Submitted::new(broker, read).answer().await;
-            if let Ok(Answer {
-                outcome: Outcome::Bus(BusOutcome::Queue(view)),
-                ..
-            }) = done
-            {
-                // The file says nothing of its rules, nor of what its owner wrote about it.
-                let options = BusQueueOptions {
-                    description: view.options.description,
-                    ..options
-                };
-                let update = BusCommand::UpdateQueue { queue, options };
-                done = Submitted::new(broker, update).answer().await;
+///
+/// A queue that others forward to must be there before them: so those that miss it are tried again
+/// after the others, as long as that helps.
+pub async fn import(broker: &Broker, mut queues: Vec<ImportedQueue>) -> Result<(), ImportError> {
+    while !queues.is_empty() {
+        let before = queues.len();
+        let mut missed = Vec::new();
+        let mut why = None;
+        for queue in queues {
+            match put(broker, &queue).await {
+                Ok(()) => {}
+                Err(Rejection::Refused(Refusal::Bus(
+                    refusal @ BusRefusal::DestinationNotFound { .. },
+                ))) => {
+                    why = Some(ImportError(format!("queue {:?}: {refusal}", queue.name)));
+                    missed.push(queue);
+                }
+                Err(rejection) => {
+                    return Err(ImportError(format!("queue {:?}: {rejection}", queue.name)));
+                }
             }
         }
-        done.map_err(|rejection| ImportError(format!("queue {name:?}: {rejection}")))?;
+        if let Some(why) = why.filter(|_| missed.len() == before) {
+            return Err(why);
+        }
+        queues = missed;
     }
     Ok(())
+}
+
+async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
+    let (entity, options) = (queue.entity.clone(), queue.options.clone());
+    let create = BusCommand::CreateQueue {
+        queue: entity.clone(),
+        options: options.clone(),
+    };
+    let mut done = Submitted::new(broker, create).answer().await;
+    if let Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueAlreadyExists { .. }))) = done {
+        let read = BusCommand::ReadQueue {
+            queue: entity.clone(),
+        };
+        done = Submitted::new(broker, read).answer().await;
+        if let Ok(Answer {
+            outcome: Outcome::Bus(BusOutcome::Queue(view)),
+            ..
+        }) = done
+        {
+            // The file says nothing of its rules, nor of what its owner wrote about it.
+            let options = BusQueueOptions {
+                description: view.options.description,
+                ..options
+            };
+            let update = BusCommand::UpdateQueue {
+                queue: entity,
+                options,
+            };
+            done = Submitted::new(broker, update).answer().await;
+        }
+    }
+    done.map(drop)
 }
 
 /// The text without `//` and `/* */` comments and commas before a closing bracket, which JSON does
@@ -249,7 +269,7 @@ fn without_comments(text: &str) -> String {
                 if out.get(..kept).is_some_and(|kept| kept.ends_with(',')) {
                     out.replace_range(kept - 1..kept, " ");
                 }
-                let _ = out.write_char(c);
+                out.push(c);
             }
             _ => out.push(c),
         }
@@ -387,6 +407,27 @@ mod tests {
         let topics = "\"sbemulatorns\", \"Topics\": [{ \"Name\": \"t.1\", \"Properties\": {} }]";
         assert!(refused("\"sbemulatorns\"", topics).contains("topic \"t.1\""));
         assert!(refused("\"UserConfig\"", "\"User\"").contains("User"));
+    }
+
+    #[tokio::test]
+    async fn queues_may_forward_to_those_below_them() {
+        let file = |last: &str| {
+            let queue = |name: &str, to: &str| {
+                format!(r#"{{"Name": "{name}", "Properties": {{"ForwardTo": "{to}"}}}}"#)
+            };
+            let queues = [queue("a", "b"), queue("b", "c"), queue("c", last)].join(",");
+            format!(
+                r#"{{"UserConfig": {{"Namespaces": [{{"Name": "sbemulatorns", "Queues": [{queues}]}}]}}}}"#
+            )
+        };
+        let broker = Broker::start_in_memory().unwrap();
+        let missing = import(&broker, read_config(&file("nowhere")).unwrap()).await;
+        assert!(missing.unwrap_err().to_string().contains("nowhere"));
+        for _ in 0..2 {
+            let queues = read_config(&file("")).unwrap();
+            import(&broker, queues).await.unwrap();
+        }
+        broker.stop();
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
 //! - `client`: the links of one connection: sends, receives, settlements;
 //! - `management`: the requests to an entity's node `$management`;
-//! - `import`: queues from the emulator's configuration file.
+//! - `import`: queues from the emulator's configuration file;
+//! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found),
 //! transactions (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
@@ -29,6 +30,13 @@ mod cbs;
 mod client;
 mod description;
 mod driver;
+mod first;
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "the parts that use it are being added"
+)]
+mod http;
 mod import;
 mod inbound;
 mod limits;

@@ -1,9 +1,7 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
@@ -14,8 +12,8 @@ use kew_listen::{Door, Opened};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
+use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
 use crate::settings::Settings;
@@ -98,9 +96,8 @@ pub(crate) fn endpoint(address: SocketAddr) -> String {
     }
 }
 
-/// Accepts connections on one listener until the server stops, and waits for them to end.
+/// Serves what comes to one listener.
 pub(crate) struct BusAcceptor {
-    pub(crate) listener: TcpListener,
     /// Whether the rule whose key is public is served here.
     pub(crate) may_use_public_key: bool,
     pub(crate) api: BusApi,
@@ -110,50 +107,24 @@ pub(crate) struct BusAcceptor {
 }
 
 impl BusAcceptor {
-    pub(crate) async fn run(mut self) {
-        let mut serving = JoinSet::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = self.stopping.wait_for(|stopping| *stopping) => break,
-                Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                    if ended.is_err() {
-                        tracing::error!("serving a Service Bus connection panicked; it was closed");
-                    }
-                    continue;
-                }
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let stopping = self.stopping.clone();
+        accept(listener, stopping, |serving, stream, peer| {
+            let Some(permit) = self.api.admit() else {
+                tracing::warn!(%peer, "too many Service Bus connections: one was closed");
+                return;
             };
-            match accepted {
-                Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    // Out of memory or file descriptors: others must end first.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(self.listener);
-        while serving.join_next().await.is_some() {}
-    }
-
-    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-        let Some(permit) = self.api.admit() else {
-            tracing::warn!(%peer, "too many Service Bus connections: one was closed");
-            return;
-        };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-        }
-        let connection = BusConnection {
-            api: self.api.clone(),
-            door: self.door.clone(),
-            plain: self.plain,
-            may_use_public_key: self.may_use_public_key,
-            peer,
-            stopping: self.stopping.clone(),
-        };
-        serving.spawn(connection.serve(stream, permit));
+            let connection = BusConnection {
+                api: self.api.clone(),
+                door: self.door.clone(),
+                plain: self.plain,
+                may_use_public_key: self.may_use_public_key,
+                peer,
+                stopping: self.stopping.clone(),
+            };
+            serving.spawn(connection.serve(stream, permit));
+        })
+        .await;
     }
 }
 
@@ -204,9 +175,4 @@ async fn refuse_plain(mut stream: TcpStream, peer: SocketAddr) {
     tracing::warn!(%peer, "a Service Bus connection without TLS was refused");
     // Whether it is heard is the client's matter.
     let _ = stream.write_all(&TLS_HEADER).await;
-}
-
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, and the server with it.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }

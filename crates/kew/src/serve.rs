@@ -228,6 +228,26 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
 /// How many connections the kernel keeps that were not accepted yet.
 const BACKLOG: u32 = 1024;
 
+/// Lowers the limit of Queue Storage's connections to what there are open files for, and answers that
+/// of Service Bus, which has a third of them if it is served.
+fn share_open_files(open_files_max: u64, queue_max: &mut usize, has_bus: bool) -> usize {
+    let room = open_files_max
+        .saturating_sub(OWN_FILES_MAX)
+        .max(OWN_FILES_MAX / 2);
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    let for_bus = if has_bus { room / 3 } else { 0 };
+    let bus_max = kew_bus_api::Limits::default().connections_max.min(for_bus);
+    let for_queue = room - for_bus;
+    if for_queue < *queue_max {
+        tracing::warn!(
+            "the limit of {open_files_max} open files leaves room for {for_queue} connections of \
+             Queue Storage and {bus_max} of Service Bus"
+        );
+        *queue_max = for_queue;
+    }
+    bus_max
+}
+
 async fn serve_until_stopped(
     settings: &Settings,
     issuer: Option<Arc<Issuer>>,
@@ -243,16 +263,11 @@ async fn serve_until_stopped(
         queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
-    let for_connections = open_files_max
-        .saturating_sub(OWN_FILES_MAX)
-        .max(OWN_FILES_MAX / 2);
-    let for_connections = usize::try_from(for_connections).unwrap_or(usize::MAX);
-    if for_connections < options.limits.connections_max {
-        tracing::warn!(
-            "the limit of {open_files_max} open files leaves room for {for_connections} connections"
-        );
-        options.limits.connections_max = for_connections;
-    }
+    let bus_connections_max = share_open_files(
+        open_files_max,
+        &mut options.limits.connections_max,
+        !sockets.bus.is_empty(),
+    );
     let api = QueueApi::new(broker.clone(), options);
     let well_known = settings.public_key != PublicKey::Nowhere;
     let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
@@ -263,7 +278,9 @@ async fn serve_until_stopped(
         .await
         .context("cannot read the accounts")?
         .is_empty();
-    let bus_api = BusApi::open(broker.clone(), BusApiOptions::default())
+    let mut bus_options = BusApiOptions::default();
+    bus_options.limits.connections_max = bus_connections_max;
+    let bus_api = BusApi::open(broker.clone(), bus_options)
         .await
         .context("cannot read the rules of Service Bus")?;
     let has_rules = !bus_api.rules(None).await?.is_empty();
@@ -300,27 +317,25 @@ async fn serve_until_stopped(
             may_use_public_key: listener
                 .local_addr()
                 .is_ok_and(|address| settings.public_key.is_served_at(address)),
-            listener,
             role,
             api: api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
             stopping: stopping.clone(),
         };
-        tasks.spawn(acceptor.run());
+        tasks.spawn(acceptor.run(listener));
     }
     for listener in bus_listeners {
         let acceptor = BusAcceptor {
             may_use_public_key: listener
                 .local_addr()
                 .is_ok_and(|address| settings.public_key.is_served_at(address)),
-            listener,
             api: bus_api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
             stopping: stopping.clone(),
         };
-        tasks.spawn(acceptor.run());
+        tasks.spawn(acceptor.run(listener));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),

@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Does all that can be done now.
-    pub(crate) fn turn(&mut self, _now: Millis) {
+    pub(crate) fn turn(&mut self) {
         while self.has_room()
             && let Some(event) = self.connection.poll_event()
         {

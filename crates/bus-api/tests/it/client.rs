@@ -1,5 +1,6 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -22,6 +23,12 @@ use kew_bus_api::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+const LOCAL: Origin = Origin {
+    peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
+    is_secure: false,
+    may_use_public_key: true,
+};
+
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
     {"Name": "steps", "Properties": {"RequiresSession": true}}
@@ -42,20 +49,21 @@ impl Server {
         Self { broker, api }
     }
 
-    /// A client that says this first.
-    pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+    /// A connection on which nothing was said yet.
+    pub(crate) fn stream(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
         let permit = api.admit().unwrap();
-        let origin = Origin {
-            peer: ([127, 0, 0, 1], 1).into(),
-            is_secure: false,
-            may_use_public_key: true,
-        };
         tokio::spawn(async move {
-            api.serve(theirs, origin, permit, std::future::pending())
-                .await;
+            api.serve(theirs, LOCAL, permit, std::future::pending())
+                .await
         });
+        ours
+    }
+
+    /// A client that says this first.
+    pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+        let ours = self.stream();
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
@@ -255,6 +263,18 @@ impl Client {
 
     /// Asks a node something, and returns the application properties of the answer.
     pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
+        self.ask_for(node, properties, body)
+            .await
+            .application_properties()
+    }
+
+    /// Asks a node something, and returns the whole answer.
+    pub(crate) async fn ask_for(
+        &mut self,
+        node: &str,
+        properties: &Map,
+        body: &impl Encode,
+    ) -> Message {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -279,9 +299,7 @@ impl Client {
         for link in [requests, answers] {
             self.connection.detach(link, true, None);
         }
-        Message::scan(answer.payload)
-            .unwrap()
-            .application_properties()
+        Message::scan(answer.payload).unwrap()
     }
 
     /// Puts a token, and returns the status.

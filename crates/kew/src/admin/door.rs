@@ -22,6 +22,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::accept::ACCEPT_PAUSE;
+
 use super::{Act, Answer, Endpoint, Failure, NewAccount, carry_out, socket};
 
 /// How many connections are served at once; others wait.
@@ -104,7 +106,7 @@ impl Door {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection to the administration");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
