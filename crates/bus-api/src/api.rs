@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
+use kew_issuer::Issuer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::Driver;
@@ -30,14 +31,19 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    pub(crate) issuer: Option<Arc<Issuer>>,
     clock: fn() -> SystemTime,
     connections: AtomicUsize,
 }
 
 impl Shared {
+    pub(crate) fn now(&self) -> SystemTime {
+        (self.clock)()
+    }
+
     /// Now, in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
-        let now = (self.clock)().duration_since(UNIX_EPOCH);
+        let now = self.now().duration_since(UNIX_EPOCH);
         now.map_or(0, |now| now.as_secs())
     }
 }
@@ -47,6 +53,8 @@ impl Shared {
 pub struct BusApiOptions {
     /// What bounds clients.
     pub limits: Limits,
+    /// The issuer of the bearer tokens to take; none are taken without it.
+    pub issuer: Option<Arc<Issuer>>,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
 }
@@ -55,6 +63,7 @@ impl Default for BusApiOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            issuer: None,
             clock: SystemTime::now,
         }
     }
@@ -77,6 +86,7 @@ impl BusApi {
             broker,
             rules: Rules::default(),
             limits: options.limits,
+            issuer: options.issuer,
             clock: options.clock,
             connections: AtomicUsize::new(0),
         };
