@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
+use kew_issuer::Issuer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::Driver;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
+    pub(crate) issuer: Option<Arc<Issuer>>,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -41,6 +43,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn now(&self) -> SystemTime {
+        (self.clock)()
+    }
+
     /// Now, in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
         self.now_ms() / 1000
@@ -48,7 +54,7 @@ impl Shared {
 
     /// Now, in milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
-        ms_since_1970((self.clock)())
+        ms_since_1970(self.now())
     }
 }
 
@@ -64,6 +70,8 @@ fn ms_since_1970(at: SystemTime) -> u64 {
 pub struct BusApiOptions {
     /// What bounds clients.
     pub limits: Limits,
+    /// The issuer of the bearer tokens to take; none are taken without it.
+    pub issuer: Option<Arc<Issuer>>,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
 }
@@ -72,6 +80,7 @@ impl Default for BusApiOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            issuer: None,
             clock: SystemTime::now,
         }
     }
@@ -95,6 +104,7 @@ impl BusApi {
             rules: Rules::default(),
             limits: options.limits,
             jobs: http::Jobs::default(),
+            issuer: options.issuer,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             changing_queues: tokio::sync::Mutex::default(),
