@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kew_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::Limits;
 use crate::driver::Driver;
+use crate::first::{Begun, First, first_of};
+use crate::rights::AuthorizationRule;
+use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
 pub const NAMESPACE: &str = "sbemulatorns";
@@ -15,31 +17,6 @@ pub const NAMESPACE: &str = "sbemulatorns";
 pub const WELL_KNOWN_RULE: &str = "RootManageSharedAccessKey";
 /// Its key, which is public: it must only be served to this machine.
 pub const WELL_KNOWN_KEY: &str = "SAS_KEY_VALUE";
-
-/// A rule of the namespace: who knows its key may send, listen and manage everywhere in it.
-#[derive(Clone)]
-pub struct Rule {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its key: signatures are made with the bytes of this text.
-    pub key: Box<str>,
-}
-
-impl Rule {
-    /// The emulator's.
-    pub fn well_known() -> Self {
-        Self {
-            name: WELL_KNOWN_RULE.into(),
-            key: WELL_KNOWN_KEY.into(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Rule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rule({})", self.name)
-    }
-}
 
 /// Service Bus over AMQP. Clones share it.
 #[derive(Clone, Debug)]
@@ -50,7 +27,7 @@ pub struct BusApi {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<AuthorizationRule>,
     pub(crate) limits: Limits,
     connections: AtomicUsize,
 }
@@ -67,7 +44,7 @@ impl Drop for ConnectionPermit {
 
 impl BusApi {
     /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
-    pub fn new(broker: Broker, rules: Vec<Rule>, limits: Limits) -> Self {
+    pub fn new(broker: Broker, rules: Vec<AuthorizationRule>, limits: Limits) -> Self {
         let shared = Shared {
             broker,
             rules,
@@ -86,19 +63,44 @@ impl BusApi {
         (before < self.shared.limits.connections_max).then_some(permit)
     }
 
-    /// Serves one connection until it ends. When `shutdown` completes, the client is told to come
-    /// back later.
+    /// Serves one connection until it ends, in the protocol that its first byte tells. When
+    /// `shutdown` completes, the client is told to come back later.
     pub async fn serve<S>(
         &self,
-        stream: S,
+        mut stream: S,
+        origin: Origin,
         permit: ConnectionPermit,
         shutdown: impl Future<Output = ()>,
     ) where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let driver = Driver::new(Arc::clone(&self.shared));
-        if let Err(error) = driver.run(stream, shutdown).await {
-            tracing::debug!(%error, "a Service Bus connection broke");
+        let mut shutdown = std::pin::pin!(shutdown);
+        let patience = self.shared.limits.token_timeout;
+        let first = tokio::select! {
+            first = tokio::time::timeout(patience, first_of(&mut stream)) => first,
+            // Nothing was asked yet.
+            () = &mut shutdown => return,
+        };
+        match first {
+            Ok(Ok(First::Amqp(begun))) => {
+                let driver = Driver::new(Arc::clone(&self.shared), &begun);
+                if let Err(error) = driver.run(stream, shutdown).await {
+                    tracing::debug!(%error, "a Service Bus connection broke");
+                }
+            }
+            Ok(Ok(First::Http(begun))) => {
+                let stream = Begun::new(begun, stream);
+                // Its state must not make AMQP connections larger.
+                Box::pin(http::serve(
+                    Arc::clone(&self.shared),
+                    stream,
+                    origin,
+                    shutdown,
+                ))
+                .await;
+            }
+            Ok(Err(error)) => tracing::debug!(peer = %origin.peer, %error, "nothing was said"),
+            Err(_) => tracing::debug!(peer = %origin.peer, "nothing was said in time"),
         }
         drop(permit);
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use kew_amqp::codec::{Map, Raw, Text};
 use kew_engine::EntityName;
 
-use crate::api::Rule;
 use crate::request::{Request, encode_answer, text_of};
+use crate::rights::{AuthorizationRule, Right};
 use crate::sas::{self, Grant};
 
 /// What the tokens of a connection allow. Every rule has all rights today, so a grant says only
@@ -40,7 +40,7 @@ impl Grants {
     }
 
     /// Whether something is allowed with an entity now.
-    pub(crate) fn allow(&self, entity: &EntityName) -> bool {
+    pub(crate) fn allow(&self, entity: &EntityName, _right: Right) -> bool {
         self.reach(&entity.name)
     }
 
@@ -70,7 +70,12 @@ impl Grants {
     }
 
     /// Answers a request to `$cbs`.
-    pub(crate) fn answer(&mut self, request: &Request, rules: &[Rule], tokens_max: usize) -> Bytes {
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        rules: &[AuthorizationRule],
+        tokens_max: usize,
+    ) -> Bytes {
         let (code, text) = match self.put_token(request, rules, tokens_max) {
             Ok(()) => (202, "Accepted".to_owned()),
             Err(refused) => refused,
@@ -89,7 +94,7 @@ impl Grants {
     fn put_token(
         &mut self,
         request: &Request,
-        rules: &[Rule],
+        rules: &[AuthorizationRule],
         tokens_max: usize,
     ) -> Result<(), (i32, String)> {
         if request.operation != "put-token" {

@@ -20,9 +20,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    /// `begun` was read already.
+    pub(crate) fn new(shared: Arc<Shared>, begun: &[u8]) -> Self {
+        let mut client = Client::new(shared, Millis(0));
+        client.connection.input().extend_from_slice(begun);
+        client.connection.fed(Millis(0));
         Self {
-            client: Client::new(shared, Millis(0)),
+            client,
             began: Instant::now(),
         }
     }

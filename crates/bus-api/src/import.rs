@@ -6,14 +6,15 @@
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
-use kew_broker::{Broker, Rejection};
-use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal};
-use kew_engine::{EntityName, Refusal};
+use kew_broker::{Answer, Broker, Rejection};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
+use kew_engine::{EntityName, Outcome, Refusal};
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{entity_named, is_queue_name};
 use crate::api::NAMESPACE;
+use crate::description::Description;
 use crate::submit::Submitted;
 
 /// What is wrong with a configuration file, or with an entry in it.
@@ -155,6 +156,7 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
         dead_letters_expired: given.dead_lettering_on_message_expiration,
         forward_to: forward(&given.forward_to),
         forward_dead_letters_to: forward(&given.forward_dead_lettered_messages_to),
+        description: Description::named(&queue.name).encode(),
         ..unset
     };
     options
@@ -209,11 +211,26 @@ async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
     };
     let mut done = Submitted::new(broker, create).answer().await;
     if let Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueAlreadyExists { .. }))) = done {
-        let update = BusCommand::UpdateQueue {
-            queue: entity,
-            options,
+        let read = BusCommand::ReadQueue {
+            queue: entity.clone(),
         };
-        done = Submitted::new(broker, update).answer().await;
+        done = Submitted::new(broker, read).answer().await;
+        if let Ok(Answer {
+            outcome: Outcome::Bus(BusOutcome::Queue(view)),
+            ..
+        }) = done
+        {
+            // The file says nothing of its rules, nor of what its owner wrote about it.
+            let options = BusQueueOptions {
+                description: view.options.description,
+                ..options
+            };
+            let update = BusCommand::UpdateQueue {
+                queue: entity,
+                options,
+            };
+            done = Submitted::new(broker, update).answer().await;
+        }
     }
     done.map(drop)
 }
@@ -307,6 +324,7 @@ const FOR_EVER_MS: f64 = 9.0e14;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rights::{AuthorizationRule, Rights};
 
     const FILE: &str = r#"{
         // What the emulator comes with.
@@ -335,9 +353,42 @@ mod tests {
             default_time_to_live_ms: 3_600_000,
             duplicate_window_ms: Some(20_000),
             max_delivery_count: 3,
+            description: Description::named("Orders.In").encode(),
             ..BusQueueOptions::default()
         };
         assert_eq!(queue.options, expected);
+    }
+
+    #[tokio::test]
+    async fn importing_again_keeps_what_the_file_does_not_say() {
+        let broker = Broker::start_in_memory().unwrap();
+        let [queue] = <[_; 1]>::try_from(read_config(FILE).unwrap()).unwrap();
+        import(&broker, vec![queue.clone()]).await.unwrap();
+        let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
+        let description = Description {
+            rules: vec![rule],
+            ..Description::named(&queue.name)
+        };
+        let update = BusCommand::UpdateQueue {
+            queue: queue.entity.clone(),
+            options: BusQueueOptions {
+                description: description.encode(),
+                max_delivery_count: 9,
+                ..queue.options.clone()
+            },
+        };
+        Submitted::new(&broker, update).answer().await.unwrap();
+        import(&broker, vec![queue.clone()]).await.unwrap();
+        let read = BusCommand::ReadQueue {
+            queue: queue.entity,
+        };
+        let answer = Submitted::new(&broker, read).answer().await.unwrap();
+        let Outcome::Bus(BusOutcome::Queue(view)) = answer.outcome else {
+            panic!("{:?}", answer.outcome)
+        };
+        assert_eq!(Description::decode(&view.options.description), description);
+        assert_eq!(view.options.max_delivery_count, 3);
+        broker.stop();
     }
 
     #[test]

@@ -1,34 +1,15 @@
 //! Shared access signatures: what a rule's key says that its bearer may do, and until when.
 
-use std::fmt;
-
-use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 use crate::address::path_of;
-use crate::api::Rule;
+use crate::rights::{AuthorizationRule, Right};
 
 /// What every token of this kind begins with, whatever type a client says that it is of.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
-
-/// What a rule allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Right {
-    Send,
-    Listen,
-}
-
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "Send",
-            Self::Listen => "Listen",
-        })
-    }
-}
 
 /// What a token that was found to be right allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +21,11 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
+    /// Whether it allows something there now. Every rule has all rights today.
+    pub(crate) fn allows(&self, _right: Right, path: &str) -> bool {
+        self.covers(path)
+    }
+
     /// Whether it reaches an entity: its path is the beginning of the other, segment by segment.
     pub(crate) fn covers(&self, path: &str) -> bool {
         match path.strip_prefix(self.path.as_str()) {
@@ -65,7 +51,11 @@ pub(crate) enum BadToken {
 }
 
 /// Checks a token against the rules, at a time in seconds since 1970.
-pub(crate) fn check(token: &str, rules: &[Rule], now_s: u64) -> Result<Grant, BadToken> {
+pub(crate) fn check(
+    token: &str,
+    rules: &[AuthorizationRule],
+    now_s: u64,
+) -> Result<Grant, BadToken> {
     let fields = token.strip_prefix(PREFIX).ok_or(BadToken::NotASignature)?;
     let field = |name: &'static str| {
         let mut values = fields
@@ -86,10 +76,9 @@ pub(crate) fn check(token: &str, rules: &[Rule], now_s: u64) -> Result<Grant, Ba
     let expires_at_s: u64 = expiry.parse().map_err(|_| BadToken::Expiry)?;
     // What is signed is the resource as it came: SDKs encode it in different ways.
     let signed = format!("{resource}\n{expiry}");
-    let is_right = rules.iter().filter(|own| *own.name == *rule).any(|rule| {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, rule.key.as_bytes());
-        hmac::verify(&key, signed.as_bytes(), &signature).is_ok()
-    });
+    let is_right = rules
+        .iter()
+        .any(|own| own.is_named(&rule) && own.has_signed(signed.as_bytes(), &signature));
     if !is_right {
         return Err(BadToken::Signature);
     }
@@ -106,12 +95,15 @@ pub(crate) fn check(token: &str, rules: &[Rule], now_s: u64) -> Result<Grant, Ba
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
+
     use super::*;
 
-    fn rules() -> Vec<Rule> {
-        vec![Rule {
+    fn rules() -> Vec<AuthorizationRule> {
+        vec![AuthorizationRule {
             name: "r".into(),
-            key: "secret".into(),
+            primary_key: "secret".into(),
+            ..AuthorizationRule::well_known()
         }]
     }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use kew_bus_api::{
+    AuthorizationRule, BusApi, ImportedQueue, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -70,20 +72,30 @@ pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
         connections_max,
         ..Limits::default()
     };
-    BusApi::new(broker.clone(), vec![Rule::well_known()], limits)
+    BusApi::new(
+        broker.clone(),
+        vec![AuthorizationRule::well_known()],
+        limits,
+    )
 }
 
 /// Serves connections until the server stops, and waits for them to end.
 pub(crate) async fn serve(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
     let until = stopping.clone();
     accept(listener, until, |serving, stream, peer| {
+        let origin = Origin {
+            peer,
+            is_secure: false,
+            // The settings see to it.
+            may_use_public_key: true,
+        };
         let Some(permit) = api.admit() else {
             tracing::warn!(%peer, "too many Service Bus connections: one was closed");
             return;
         };
         let (api, mut stopping) = (api.clone(), stopping.clone());
         serving.spawn(async move {
-            Box::pin(api.serve(stream, permit, stopped(&mut stopping))).await;
+            Box::pin(api.serve(stream, origin, permit, stopped(&mut stopping))).await;
         });
     })
     .await;

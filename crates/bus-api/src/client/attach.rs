@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
 use crate::refusal::{bus_condition, error_of, not_found};
-use crate::sas::Right;
+use crate::rights::Right;
 use crate::submit::Submitted;
 
 /// The filter that asks for a session.
@@ -106,7 +106,7 @@ impl Client {
     /// Looks for the entity, and for the session if one is asked for.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
         let right = right_of(&attach);
-        if !self.grants.allow(&entity) {
+        if !self.grants.allow(&entity, right) {
             return self.refuse(link, &attach, unauthorized(&entity, right));
         }
         if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
@@ -144,7 +144,7 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // It may have expired while the entity was looked for.
-        if !self.grants.allow(&entity) {
+        if !self.grants.allow(&entity, right_of(&attach)) {
             let error = unauthorized(&entity, right_of(&attach));
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));

@@ -28,6 +28,7 @@ use crate::client::settle::{Held, Settlement};
 pub(crate) use receiver::batch_of;
 pub(crate) use settle::overlay_of;
 
+use crate::rights::Right;
 use crate::submit::Submitted;
 
 /// What a link of the client is to us.
@@ -239,11 +240,11 @@ impl Client {
         let (Some(name), Some(key), None) = (name, key, parts.next()) else {
             return false;
         };
-        self.shared.rules.iter().any(|rule| {
-            let is_key =
-                aws_lc_rs::constant_time::verify_slices_are_equal(rule.key.as_bytes(), key);
-            rule.name.as_bytes() == name && is_key.is_ok()
-        })
+        let Ok(name) = std::str::from_utf8(name) else {
+            return false;
+        };
+        let mut rules = self.shared.rules.iter();
+        rules.any(|rule| rule.is_named(name) && rule.has_key(key))
     }
 
     /// The client has shown who it is: it may have more.
@@ -305,8 +306,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity),
-                Link::Receiver(it) => !self.grants.allow(&it.entity),
+                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client;
+mod http;
 mod management;
 mod messages;
 mod sasl;

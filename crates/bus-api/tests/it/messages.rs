@@ -2,8 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::Event;
+use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
-use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
+use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, TransactionalState};
 
 use crate::client::{Server, message};
@@ -106,6 +107,33 @@ async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
     assert_eq!(condition_of(&without_session), "amqp:not-allowed");
     let sent = client.send(sender, 0, message("x")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED);
+}
+
+#[tokio::test]
+async fn what_describes_a_message_has_a_limit_of_its_own() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    for (sizes_bytes, is_taken) in [
+        (&[32_000, 32_000][..], true),
+        (&[32_000, 32_000, 2_000], false),
+        (&[33_000], false),
+    ] {
+        let mut payload = BytesMut::new();
+        let properties = Map::build(|map| {
+            for (index, &size_bytes) in sizes_bytes.iter().enumerate() {
+                map.entry(index.to_string().as_str(), "x".repeat(size_bytes).as_str());
+            }
+        });
+        write_application_properties(&mut payload, &properties);
+        payload.extend_from_slice(&message("x"));
+        let state = client.send(sender, 0, payload.freeze()).await;
+        if is_taken {
+            assert_eq!(state, DeliveryState::ACCEPTED);
+        } else {
+            assert_eq!(condition_of(&state), "amqp:link:message-size-exceeded");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,164 @@
+//! Answers, and errors in the form in which the service writes them.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+use kew_broker::Rejection;
+use kew_engine::Refusal;
+use kew_engine::bus::BusRefusal;
+use quick_xml::escape::partial_escape;
+
+/// What is written to a client.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// An answer without a body.
+pub(crate) fn answer_of(status: StatusCode) -> Answer {
+    let mut answer = Answer::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// An answer with a body of a type.
+pub(crate) fn with_body(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    let mut answer = Answer::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// Why a request is refused: `<Error><Code>status</Code><Detail>…</Detail></Error>`, with a sub-code
+/// that some SDKs look for in the text.
+///
+/// Source: Service Bus, *Resource Provider REST API*, error codes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpError {
+    pub(crate) status: StatusCode,
+    /// Five digits: the status and two more. `None`: there is nothing more to say.
+    sub_code: Option<u32>,
+    detail: String,
+}
+
+impl HttpError {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            sub_code: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// With two more digits after the status, `40900` being a conflict of which nothing is special.
+    pub(crate) fn with_sub_code(self, sub_code: u32) -> Self {
+        Self {
+            sub_code: Some(sub_code),
+            ..self
+        }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail).with_sub_code(40_000)
+    }
+
+    pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    pub(crate) fn not_found(entity: &str) -> Self {
+        let detail = format!("The messaging entity '{entity}' could not be found.");
+        Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let status = self.status.as_u16();
+        let sub_code = match self.sub_code {
+            Some(code) => format!("SubCode={code}. "),
+            None => String::new(),
+        };
+        let body = format!(
+            "<Error><Code>{status}</Code><Detail>{sub_code}{}</Detail></Error>",
+            partial_escape(&self.detail)
+        );
+        let mut answer = with_body(self.status, "application/xml; charset=utf-8", body);
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("SharedAccessSignature");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            let retry_after = HeaderName::from_static("retry-after");
+            let second = HeaderValue::from_static("1");
+            answer.headers_mut().insert(retry_after, second);
+        }
+        answer
+    }
+}
+
+impl From<Rejection> for HttpError {
+    fn from(rejection: Rejection) -> Self {
+        match &rejection {
+            Rejection::Refused(Refusal::Bus(refusal)) => of_refusal(refusal),
+            Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
+                Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
+            }
+            Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
+            Rejection::Busy => busy("The server is busy, or its disk is full."),
+            Rejection::Stopped => busy("The server is stopping."),
+        }
+    }
+}
+
+fn busy(why: &str) -> HttpError {
+    let detail = format!("{why} Please wait and try again.");
+    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
+}
+
+fn of_refusal(refusal: &BusRefusal) -> HttpError {
+    let (status, sub_code) = match refusal {
+        BusRefusal::QueueNotFound { queue } => return HttpError::not_found(queue),
+        // What the queue is to be does not exist: the request is wrong, not its path.
+        BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
+        BusRefusal::QueueAlreadyExists { .. } => (StatusCode::CONFLICT, 40_900),
+        BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::MessageTooLarge { .. }
+        | BusRefusal::SessionStateTooLarge { .. } => (StatusCode::FORBIDDEN, 40_300),
+        BusRefusal::Disabled { .. } => (StatusCode::FORBIDDEN, 40_301),
+        BusRefusal::NotSendable { .. }
+        | BusRefusal::Forwards { .. }
+        | BusRefusal::SessionRequired
+        | BusRefusal::SessionsNotSupported
+        | BusRefusal::InvalidOption(_)
+        | BusRefusal::UnchangeableOption { .. }
+        | BusRefusal::TooMany { .. }
+        | BusRefusal::SessionIdTooLong { .. } => (StatusCode::BAD_REQUEST, 40_000),
+        BusRefusal::SessionCannotBeLocked { .. }
+        | BusRefusal::NoSessionAvailable
+        | BusRefusal::LockLost
+        | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
+    };
+    HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_is_xml_and_escapes_what_clients_say() {
+        let answer = HttpError::not_found("a<b&").into_answer();
+        assert_eq!(answer.status(), 404);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(
+            body,
+            "<Error><Code>404</Code><Detail>SubCode=40400. The messaging entity 'a&lt;b&amp;' could not \
+             be found.</Detail></Error>"
+        );
+    }
+}
