@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
-use crate::rights::AuthorizationRule;
+use crate::rules::{RuleError, Rules};
 use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
@@ -27,9 +28,36 @@ pub struct BusApi {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) rules: Vec<AuthorizationRule>,
+    pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    clock: fn() -> SystemTime,
     connections: AtomicUsize,
+}
+
+impl Shared {
+    /// Now, in seconds since 1970.
+    pub(crate) fn now_s(&self) -> u64 {
+        let now = (self.clock)().duration_since(UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs())
+    }
+}
+
+/// What a front end is given besides a broker.
+#[derive(Clone, Debug)]
+pub struct BusApiOptions {
+    /// What bounds clients.
+    pub limits: Limits,
+    /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Default for BusApiOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            clock: SystemTime::now,
+        }
+    }
 }
 
 /// The place that a connection takes, as long as it lives.
@@ -43,17 +71,19 @@ impl Drop for ConnectionPermit {
 }
 
 impl BusApi {
-    /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
-    pub fn new(broker: Broker, rules: Vec<AuthorizationRule>, limits: Limits) -> Self {
+    /// A front end for a broker, with the rules that the log has.
+    pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
         let shared = Shared {
             broker,
-            rules,
-            limits,
+            rules: Rules::default(),
+            limits: options.limits,
+            clock: options.clock,
             connections: AtomicUsize::new(0),
         };
-        Self {
+        shared.load_rules().await?;
+        Ok(Self {
             shared: Arc::new(shared),
-        }
+        })
     }
 
     /// A place for one more connection, unless there are as many as there may be.
@@ -83,7 +113,7 @@ impl BusApi {
         };
         match first {
             Ok(Ok(First::Amqp(begun))) => {
-                let driver = Driver::new(Arc::clone(&self.shared), &begun);
+                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
                 if let Err(error) = driver.run(stream, shutdown).await {
                     tracing::debug!(%error, "a Service Bus connection broke");
                 }

@@ -49,8 +49,8 @@ impl Replies {
 
 /// An answer to a request.
 pub(crate) struct Reply {
-    reply_to: Option<Text>,
-    answer: Bytes,
+    pub(super) reply_to: Option<Text>,
+    pub(super) answer: Bytes,
 }
 
 impl Client {
@@ -81,26 +81,14 @@ impl Client {
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
             Node::Management(entity) => self.manage(delivery.link, entity, request),
-            _ => self.put_token(delivery.link, &request),
+            _ => self.put_token(delivery.link, request),
         }
-    }
-
-    fn put_token(&mut self, link: LinkId, request: &Request) {
-        let limits = &self.shared.limits;
-        let answer = self
-            .grants
-            .answer(request, &self.shared.rules, limits.tokens_max);
-        if !self.grants.is_empty() {
-            self.trust();
-        }
-        let reply_to = request.asked.reply_to.clone();
-        self.reply(link, Reply { reply_to, answer });
     }
 
     fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
         let context = management::Context {
             broker: self.shared.broker.clone(),
-            is_allowed: self.grants.allow_management(&entity),
+            rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,
         };
