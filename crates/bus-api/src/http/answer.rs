@@ -11,6 +11,9 @@ use quick_xml::escape::partial_escape;
 
 use crate::authorize::BadToken;
 
+/// The type of errors.
+const XML: &str = "application/xml; charset=utf-8";
+
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -76,17 +79,30 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
-    pub(crate) fn into_answer(self) -> Answer {
+    fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
             Some(code) => format!("SubCode={code}. "),
             None => String::new(),
         };
-        let body = format!(
-            "<Error><Code>{status}</Code><Detail>{sub_code}{}</Detail></Error>",
-            partial_escape(&self.detail)
-        );
-        let mut answer = with_body(self.status, "application/xml; charset=utf-8", body);
+        let detail = partial_escape(&self.detail);
+        format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
+    }
+
+    /// The bytes of an answer after which the connection ends, for where no request is read.
+    pub(crate) fn into_farewell(self) -> Vec<u8> {
+        let body = self.to_xml();
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.status,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let body = self.to_xml();
+        let mut answer = with_body(self.status, XML, body);
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);

@@ -8,3 +8,4 @@ mod management;
 mod messages;
 mod sasl;
 mod tokens;
+mod turned_away;
