@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::cbs::now_ms;
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
-use crate::rights::AuthorizationRule;
+use crate::rules::{RuleError, Rules};
 use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
@@ -28,13 +28,49 @@ pub struct BusApi {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) rules: Vec<AuthorizationRule>,
+    pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
-    /// Held from reading a queue's settings to writing them, by whoever changes some of them.
-    pub(crate) changing_queues: tokio::sync::Mutex<()>,
+    clock: fn() -> SystemTime,
     connections: AtomicUsize,
+}
+
+impl Shared {
+    /// Now, in seconds since 1970.
+    pub(crate) fn now_s(&self) -> u64 {
+        self.now_ms() / 1000
+    }
+
+    /// Now, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        ms_of((self.clock)())
+    }
+}
+
+fn ms_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// What a front end is given besides a broker.
+#[derive(Clone, Debug)]
+pub struct BusApiOptions {
+    /// What bounds clients.
+    pub limits: Limits,
+    /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Default for BusApiOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            clock: SystemTime::now,
+        }
+    }
 }
 
 /// The place that a connection takes, as long as it lives.
@@ -48,19 +84,20 @@ impl Drop for ConnectionPermit {
 }
 
 impl BusApi {
-    /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
-    pub fn new(broker: Broker, rules: Vec<AuthorizationRule>, limits: Limits) -> Self {
+    /// A front end for a broker, with the rules that the log has.
+    pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
         let shared = Shared {
             broker,
-            rules,
-            limits,
-            started_at_ms: now_ms(),
-            changing_queues: tokio::sync::Mutex::default(),
+            started_at_ms: ms_of((options.clock)()),
+            rules: Rules::default(),
+            limits: options.limits,
+            clock: options.clock,
             connections: AtomicUsize::new(0),
         };
-        Self {
+        shared.load_rules().await?;
+        Ok(Self {
             shared: Arc::new(shared),
-        }
+        })
     }
 
     /// A place for one more connection, unless there are as many as there may be.
@@ -90,7 +127,7 @@ impl BusApi {
         };
         match first {
             Ok(Ok(First::Amqp(begun))) => {
-                let driver = Driver::new(Arc::clone(&self.shared), &begun);
+                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
                 if let Err(error) = driver.run(stream, shutdown).await {
                     tracing::debug!(%error, "a Service Bus connection broke");
                 }

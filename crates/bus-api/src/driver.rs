@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::client::Client;
+use crate::origin::Origin;
 
 /// How long a client may take to read what it was sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,8 +22,8 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// `begun` was read already.
-    pub(crate) fn new(shared: Arc<Shared>, begun: &[u8]) -> Self {
-        let mut client = Client::new(shared, Millis(0));
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, begun: &[u8]) -> Self {
+        let mut client = Client::new(shared, origin, Millis(0));
         client.connection.input().extend_from_slice(begun);
         client.connection.fed(Millis(0));
         Self {
@@ -91,6 +92,7 @@ impl Driver {
                 Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
                 }
+                Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();

@@ -3,7 +3,9 @@
 //! [`BusApi::serve`] drives one connection, a task for each. [`kew_amqp::Connection`] knows the
 //! protocol, the broker knows the queues; what is here is what the service says between the two:
 //!
-//! - `sas`, `cbs`: who may do what, by signatures that a client puts to the node `$cbs`;
+//! - `rights`, `rules`: authorization rules, of the namespace and of queues;
+//! - `authorize`, `sas`: what a credential allows; `cbs`: those that a client puts to the node `$cbs`;
+//! - `description`: what is kept with a queue besides its settings;
 //! - `address`: which entity an address means, in all the forms that SDKs use;
 //! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
 //! - `client`: the links of one connection: sends, receives, settlements;
@@ -30,10 +32,6 @@ mod description;
 mod driver;
 mod duration;
 mod first;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the parts that use it are being added")
-)]
 mod http;
 mod import;
 mod inbound;
@@ -44,11 +42,15 @@ mod outbound;
 mod refusal;
 mod request;
 mod rights;
+mod rules;
 mod sas;
 mod submit;
 
-pub use api::{BusApi, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+pub use api::{
+    BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
 pub use import::{ImportError, ImportedQueue, import, read_config};
 pub use limits::Limits;
 pub use origin::Origin;
 pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
+pub use rules::RuleError;

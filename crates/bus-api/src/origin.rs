@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
-/// What is known of a connection before anything was said on it.
+/// What the listener knows of a connection. Rights can depend on it, so that each listener is judged
+/// by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
     pub peer: SocketAddr,
-    /// Whether it is encrypted.
+    /// Whether the connection is encrypted.
     pub is_secure: bool,
-    /// Whether the emulator's rule, whose key is public, is served here.
+    /// Whether it may use the rule whose key is public.
     pub may_use_public_key: bool,
 }

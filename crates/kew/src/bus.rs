@@ -1,18 +1,24 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{
-    AuthorizationRule, BusApi, ImportedQueue, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+    BusApi, ConnectionPermit, ImportedQueue, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
-use tokio::net::TcpListener;
+use kew_listen::{Door, Opened};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
+use crate::settings::Settings;
+use crate::settings::tls::PlainHttp;
 
 /// Reads the queues of a configuration file of the emulator.
 pub(crate) fn read(path: &Path) -> Result<Vec<ImportedQueue>> {
@@ -40,63 +46,139 @@ pub(crate) fn explain(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Says where Service Bus is served, and how clients come there.
-pub(crate) fn announce(listeners: &[TcpListener]) -> Result<()> {
+pub(crate) fn announce(
+    listeners: &[TcpListener],
+    settings: &Settings,
+    has_rules: bool,
+) -> Result<()> {
     let mut first = None;
+    let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         first.get_or_insert(address);
+        if settings.public_key.is_served_at(address) {
+            first_public.get_or_insert(address);
+        } else if !has_rules {
+            tracing::warn!(
+                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+            );
+        }
     }
-    if let Some(address) = first.map(reachable) {
-        // Some SDKs take the emulator's flag only for this name.
-        let host = if address.is_ipv4() && address.ip().is_loopback() {
-            format!("localhost:{}", address.port())
-        } else {
-            address.to_string()
+    if let Some(address) = first_public {
+        let endpoint = endpoint(reachable(address));
+        let flag = match settings.tls.plain {
+            PlainHttp::Nowhere => "",
+            PlainHttp::Loopback | PlainHttp::Anywhere => "UseDevelopmentEmulator=true;",
         };
         print_line(&format!(
-            "KEW_BUS_CONNECTION_STRING='Endpoint=sb://{host};SharedAccessKeyName={WELL_KNOWN_RULE};\
-             SharedAccessKey={WELL_KNOWN_KEY};UseDevelopmentEmulator=true;'"
+            "KEW_BUS_CONNECTION_STRING='Endpoint={endpoint};SharedAccessKeyName={WELL_KNOWN_RULE};\
+             SharedAccessKey={WELL_KNOWN_KEY};{flag}'"
         ));
-        tracing::info!("ready: Service Bus queues (preview) on {address}");
+    }
+    if let Some(address) = first {
+        tracing::info!(
+            "ready: Service Bus queues (preview) on {}",
+            reachable(address)
+        );
     }
     Ok(())
 }
 
-/// The front end, with the rule of the emulator's connection string. The settings see to it that it
-/// listens only where that may be served.
-pub(crate) fn api(broker: &Broker, connections_max: usize) -> BusApi {
-    let limits = Limits {
-        connections_max,
-        ..Limits::default()
-    };
-    BusApi::new(
-        broker.clone(),
-        vec![AuthorizationRule::well_known()],
-        limits,
-    )
+/// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
+/// `localhost`.
+pub(crate) fn endpoint(address: SocketAddr) -> String {
+    if address.is_ipv4() && address.ip().is_loopback() {
+        format!("sb://localhost:{}", address.port())
+    } else {
+        format!("sb://{address}")
+    }
 }
 
-/// Serves connections until the server stops, and waits for them to end.
-pub(crate) async fn serve(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
-    let until = stopping.clone();
-    accept(listener, until, |serving, stream, peer| {
-        let origin = Origin {
-            peer,
-            is_secure: false,
-            // The settings see to it.
-            may_use_public_key: true,
-        };
-        let Some(permit) = api.admit() else {
+/// What serves the connections of one listener.
+pub(crate) struct BusAcceptor {
+    /// Whether the rule whose key is public is served here.
+    pub(crate) may_use_public_key: bool,
+    pub(crate) api: BusApi,
+    pub(crate) door: Door,
+    pub(crate) plain: PlainHttp,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl BusAcceptor {
+    /// Serves connections until the server stops, and waits for them to end.
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let stopping = self.stopping.clone();
+        accept(listener, stopping, |serving, stream, peer| {
+            self.serve(serving, stream, peer);
+        })
+        .await;
+    }
+
+    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
+        let Some(permit) = self.api.admit() else {
             tracing::warn!(%peer, "too many Service Bus connections: one was closed");
             return;
         };
-        let (api, mut stopping) = (api.clone(), stopping.clone());
-        serving.spawn(async move {
-            Box::pin(api.serve(stream, origin, permit, stopped(&mut stopping))).await;
-        });
-    })
-    .await;
+        let connection = BusConnection {
+            api: self.api.clone(),
+            door: self.door.clone(),
+            plain: self.plain,
+            may_use_public_key: self.may_use_public_key,
+            peer,
+            stopping: self.stopping.clone(),
+        };
+        serving.spawn(connection.serve(stream, permit));
+    }
+}
+
+/// A connection that was accepted.
+struct BusConnection {
+    api: BusApi,
+    door: Door,
+    plain: PlainHttp,
+    may_use_public_key: bool,
+    peer: SocketAddr,
+    stopping: watch::Receiver<bool>,
+}
+
+impl BusConnection {
+    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+        let mut stopping = self.stopping.clone();
+        let opened = tokio::select! {
+            biased;
+            opened = self.door.open(stream) => opened,
+            // Nothing was asked yet.
+            () = stopped(&mut stopping) => return,
+        };
+        let origin = Origin {
+            peer: self.peer,
+            is_secure: matches!(opened, Ok(Opened::Secure(_))),
+            may_use_public_key: self.may_use_public_key,
+        };
+        let shutdown = stopped(&mut stopping);
+        match opened {
+            Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+            }
+            Ok(Opened::Plain(stream)) => refuse_plain(stream, self.peer).await,
+            Ok(Opened::Secure(stream)) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+            }
+            Err(error) => tracing::debug!(peer = %self.peer, %error, "connection not opened"),
+        }
+    }
+}
+
+/// What a client is told that must speak TLS.
+///
+/// Source: AMQP 1.0, 5.2.
+const TLS_HEADER: [u8; 8] = *b"AMQP\x02\x01\x00\x00";
+
+async fn refuse_plain(mut stream: TcpStream, peer: SocketAddr) {
+    tracing::warn!(%peer, "a Service Bus connection without TLS was refused");
+    // Whether it is heard is the client's matter.
+    let _ = stream.write_all(&TLS_HEADER).await;
 }

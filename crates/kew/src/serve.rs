@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
+use kew_bus_api::{BusApi, BusApiOptions};
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::{AccountStore, Accounts, Issuer, OperatorOptions, QueueApi, QueueApiOptions};
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Acceptor, Role};
 use crate::admin::{self, Endpoint};
-use crate::bus;
+use crate::bus::{self, BusAcceptor};
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
 use crate::settings::tls::{PlainHttp, TlsSettings};
@@ -277,6 +278,12 @@ async fn serve_until_stopped(
         .await
         .context("cannot read the accounts")?
         .is_empty();
+    let mut bus_options = BusApiOptions::default();
+    bus_options.limits.connections_max = bus_connections_max;
+    let bus_api = BusApi::open(broker.clone(), bus_options)
+        .await
+        .context("cannot read the rules of Service Bus")?;
+    let has_rules = !bus_api.rules(None).await?.is_empty();
     let admin = settings
         .admin_socket
         .as_deref()
@@ -285,7 +292,7 @@ async fn serve_until_stopped(
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
     let bus_listeners = open(sockets.bus, BUS_LISTEN)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    bus::announce(&bus_listeners)?;
+    bus::announce(&bus_listeners, settings, has_rules)?;
     let first = announce(
         &listeners,
         &metrics_listeners,
@@ -318,9 +325,17 @@ async fn serve_until_stopped(
         };
         tasks.spawn(acceptor.run(listener));
     }
-    let bus_api = bus::api(broker, bus_connections_max);
     for listener in bus_listeners {
-        tasks.spawn(bus::serve(listener, bus_api.clone(), stopping.clone()));
+        let acceptor = BusAcceptor {
+            may_use_public_key: listener
+                .local_addr()
+                .is_ok_and(|address| settings.public_key.is_served_at(address)),
+            api: bus_api.clone(),
+            door: door.clone(),
+            plain: settings.tls.plain,
+            stopping: stopping.clone(),
+        };
+        tasks.spawn(acceptor.run(listener));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),

@@ -18,7 +18,7 @@ use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
-use crate::refusal::{bus_condition, error_of, not_found};
+use crate::refusal::{bus_condition, error_of, not_found, unauthorized};
 use crate::rights::Right;
 use crate::submit::Submitted;
 
@@ -57,7 +57,7 @@ impl Client {
             Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
             Ok(Node::Management(entity)) => {
                 let node = Node::Management(entity.clone());
-                if self.grants.allow_management(&entity) {
+                if !self.grants.rights_of_requests(&entity).is_empty() {
                     // The entity is looked for when a request comes.
                     self.accept_node(link, &attach, node);
                 } else {
@@ -89,6 +89,19 @@ impl Client {
         node_at(address).ok_or_else(|| not_found(address))
     }
 
+    /// Refuses whoever may not do what a link is for.
+    fn check_right(&self, attach: &Attach, entity: &EntityName) -> Result<(), Error> {
+        let right = match attach.role {
+            Role::Sender => Right::Send,
+            Role::Receiver => Right::Listen,
+        };
+        if self.grants.allow(entity, right) {
+            Ok(())
+        } else {
+            Err(unauthorized(entity, right))
+        }
+    }
+
     fn accept_node(&mut self, link: LinkId, attach: &Attach, node: Node) {
         if !self.connection.accept(link, attach.answer()) {
             return;
@@ -105,9 +118,8 @@ impl Client {
 
     /// Looks for the entity, and for the session if one is asked for.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
-        let right = right_of(&attach);
-        if !self.grants.allow(&entity, right) {
-            return self.refuse(link, &attach, unauthorized(&entity, right));
+        if let Err(error) = self.check_right(&attach, &entity) {
+            return self.refuse(link, &attach, error);
         }
         if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
             let text = "Sending via another entity is not supported.";
@@ -144,8 +156,7 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // It may have expired while the entity was looked for.
-        if !self.grants.allow(&entity, right_of(&attach)) {
-            let error = unauthorized(&entity, right_of(&attach));
+        if let Err(error) = self.check_right(&attach, &entity) {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
@@ -228,29 +239,14 @@ impl Client {
             SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
             _ => ReceiveMode::PeekLock,
         };
-        let receiver = Receiver::new(entity, opened.view.incarnation, mode, opened.session);
+        let name = attach.name.clone();
+        let incarnation = opened.view.incarnation;
+        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
         if !self.connection.accept(link, answer) {
             self.forget(link);
         }
     }
-}
-
-/// The right that a link needs.
-fn right_of(attach: &Attach) -> Right {
-    match attach.role {
-        Role::Sender => Right::Send,
-        Role::Receiver => Right::Listen,
-    }
-}
-
-pub(super) fn unauthorized(entity: &EntityName, right: Right) -> Error {
-    let text = format!(
-        "Unauthorized access. '{right}' claim(s) are required to perform this operation. \
-         Resource: '{}'.",
-        entity.name
-    );
-    Error::new(condition::UNAUTHORIZED_ACCESS, text)
 }
 
 fn is_send_via(properties: &Map) -> bool {

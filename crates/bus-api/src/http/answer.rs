@@ -10,6 +10,7 @@ use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
 use crate::api::NAMESPACE;
+use crate::authorize::BadToken;
 
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -114,6 +115,15 @@ impl HttpError {
             answer.headers_mut().insert(retry_after, second);
         }
         answer
+    }
+}
+
+impl From<BadToken> for HttpError {
+    fn from(error: BadToken) -> Self {
+        match error.status() {
+            503 => busy(&error.to_string()),
+            _ => Self::unauthorized(error.to_string()),
+        }
     }
 }
 

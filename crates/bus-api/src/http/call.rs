@@ -7,9 +7,9 @@ use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::answer::HttpError;
+use crate::authorize::Grant;
 use crate::origin::Origin;
 use crate::rights::Right;
-use crate::sas::Grant;
 
 /// The longest path, in bytes as it came: an entity's name of 260 characters, each percent-encoded as
 /// UTF-8, with what follows it.

@@ -1,7 +1,7 @@
 //! One connection, by hyper.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use super::call::{Call, Head};
 use super::health;
 use super::route::Route;
 use crate::api::Shared;
-use crate::authorize::grant_of;
 use crate::origin::Origin;
 
 /// How long a client may be silent before a request, and take to send its head.
@@ -70,7 +69,7 @@ pub(crate) async fn serve<S>(
             }
             () = &mut shutdown, if !is_stopping => {
                 is_stopping = true;
-                Pin::as_mut(&mut connection).graceful_shutdown();
+                connection.as_mut().graceful_shutdown();
             }
         }
     }
@@ -92,7 +91,7 @@ async fn answer(
     let authorization = head.authorization().ok_or_else(|| {
         HttpError::unauthorized("MissingToken: The Authorization header is missing.")
     })?;
-    let grant = grant_of(shared, authorization, &head.path, origin.may_use_public_key).await?;
+    let grant = shared.grant_of(authorization, &head.path, origin).await?;
     let body = read_body(body).await?;
     let call = Call { head, grant, body };
     match route {

@@ -19,7 +19,7 @@ use kew_amqp::{
 };
 use kew_broker::Broker;
 use kew_bus_api::{
-    AuthorizationRule, BusApi, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -43,11 +43,9 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::new(
-            broker.clone(),
-            vec![AuthorizationRule::well_known()],
-            Limits::default(),
-        );
+        let api = BusApi::open(broker.clone(), BusApiOptions::default())
+            .await
+            .unwrap();
         Self { broker, api }
     }
 

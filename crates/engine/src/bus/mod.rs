@@ -29,7 +29,7 @@ pub use outcome::{
     BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, DeliveredMessage, PeekedBusMessage,
     SessionLock, Verdict,
 };
-pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
+pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;
 pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,

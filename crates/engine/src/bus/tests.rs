@@ -1,6 +1,7 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod overview;
 mod rules;
 
 use bytes::Bytes;
@@ -769,6 +770,7 @@ proptest! {
             for queue in p.state.bus.values() {
                 queue.backlog.check();
             }
+            overview::check(&mut p.state, p.now);
         }
         prop_assert_eq!(&p.replayed(), &p.state);
         prop_assert_eq!(&p.restored(), &p.state);

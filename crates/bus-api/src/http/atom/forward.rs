@@ -11,7 +11,6 @@ use percent_encoding::percent_decode_str;
 use super::asked::AskedQueue;
 use crate::address::is_queue_name;
 use crate::api::Shared;
-use crate::authorize::grant_of;
 use crate::http::answer::HttpError;
 use crate::http::call::{Call, Head};
 use crate::rights::Right;
@@ -96,7 +95,7 @@ pub(super) async fn check_targets(
             .with_sub_code(40_100)
         })?;
         let path = target.to_lowercase();
-        let grant = grant_of(shared, token, &path, call.head.origin.may_use_public_key).await?;
+        let grant = shared.grant_of(token, &path, call.head.origin).await?;
         if !grant.allows(Right::Manage, &path) {
             return Err(HttpError::unauthorized(format!(
                 "Unauthorized: 'Manage' claim(s) are required to forward messages. Resource: \

@@ -9,7 +9,6 @@ use kew_engine::bus::{BusCommand, BusOutcome};
 use super::described;
 use super::document::{Entry, Feed};
 use crate::api::{NAMESPACE, Shared};
-use crate::cbs::now_ms;
 use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
 use crate::rights::Right;
@@ -26,7 +25,7 @@ pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Ans
     match kind {
         "queues" => queues(shared, call, skip, top).await,
         // There are none: topics cannot be created.
-        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, now_ms()).answer()),
+        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, shared.now_ms()).answer()),
         _ => Err(HttpError::not_found(&call.head.path)),
     }
 }
@@ -47,7 +46,7 @@ async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Ans
     let is_full = views.len() > top as usize;
     views.truncate(top as usize);
     let next = is_full.then(|| (skip.saturating_add(top), top));
-    let mut feed = Feed::begin(call, "Queues", skip, top, next, now_ms());
+    let mut feed = Feed::begin(call, "Queues", skip, top, next, shared.now_ms());
     for view in &views {
         let queue = described::Queue::of(view);
         let entry = Entry {
