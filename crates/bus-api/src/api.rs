@@ -37,8 +37,6 @@ pub(crate) struct Shared {
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
-    /// Held from reading a queue's settings to writing them, by whoever changes some of them.
-    pub(crate) changing_queues: tokio::sync::Mutex<()>,
     connections: AtomicUsize,
 }
 
@@ -107,7 +105,6 @@ impl BusApi {
             issuer: options.issuer,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
-            changing_queues: tokio::sync::Mutex::default(),
             connections: AtomicUsize::new(0),
         };
         shared.load_rules().await?;

@@ -21,6 +21,8 @@ mod queue;
 mod rules;
 mod settings;
 
+use std::sync::Arc;
+
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
 
@@ -32,12 +34,12 @@ use crate::api::Shared;
 const LISTS: &str = "$resources/";
 
 /// Answers a request.
-pub(super) async fn answer(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     let answered = route(shared, call).await;
     answered.map_err(|error| error.tracked(&call.head.path))
 }
 
-async fn route(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+async fn route(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
     let method = &call.head.method;
     if path == "$namespaceinfo" {

@@ -1,5 +1,7 @@
 //! One queue: read, create, change, delete.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use hyper::header::IF_MATCH;
 use kew_broker::Rejection;
@@ -9,7 +11,7 @@ use kew_engine::{EntityName, Outcome};
 use super::asked::AskedQueue;
 use super::described;
 use super::document::Entry;
-use super::forward::check_targets;
+use super::forward::{Targets, check_targets};
 use crate::address::{entity_named, is_queue_name};
 use crate::api::Shared;
 use crate::http::answer::{Answer, HttpError, answer_of};
@@ -18,7 +20,7 @@ use crate::rights::Right;
 use crate::submit::Submitted;
 
 /// Source: Service Bus, *Get Queue*.
-pub(super) async fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, &call.head.path)?;
     // What no queue can be called is not there.
     let name = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
@@ -29,7 +31,7 @@ pub(super) async fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpErr
 /// Creates a queue, or changes it if the request has `If-Match: *`.
 ///
 /// Source: Service Bus, *Create Queue* and *Update Queue*.
-pub(super) async fn put(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, &call.head.path)?;
     let name = name_of(call).ok_or_else(|| {
         HttpError::bad_request(format!(
@@ -47,51 +49,60 @@ pub(super) async fn put(shared: &Shared, call: &Call) -> Result<Answer, HttpErro
         }
     };
     let asked = AskedQueue::read(&call.body)?;
-    if is_update {
-        update(shared, call, name, &asked).await
-    } else {
-        create(shared, call, name, &asked).await
-    }
-}
-
-async fn create(
-    shared: &Shared,
-    call: &Call,
-    queue: EntityName,
-    asked: &AskedQueue,
-) -> Result<Answer, HttpError> {
     let targets = asked.targets(&call.head)?;
     check_targets(shared, call, &targets).await?;
+    if is_update {
+        // It runs to its end, also if the client goes away: rules that changed must be told of.
+        let updating = update(Arc::clone(shared), name, asked, targets);
+        let updated = tokio::spawn(updating).await.map_err(|error| {
+            tracing::error!(%error, "a change of a queue panicked, which is a bug");
+            internal("The server was unable to change the queue.")
+        })?;
+        return Ok(entry(call, StatusCode::OK, &updated?));
+    }
     let options = asked.created(&call.head.path, &targets, shared.now_ms())?;
-    let create = BusCommand::CreateQueue { queue, options };
+    let create = BusCommand::CreateQueue {
+        queue: name,
+        options,
+    };
     let view = view(Submitted::new(&shared.broker, create).answer().await)?;
     Ok(entry(call, StatusCode::CREATED, &view))
 }
 
 async fn update(
-    shared: &Shared,
-    call: &Call,
+    shared: Arc<Shared>,
     queue: EntityName,
-    asked: &AskedQueue,
-) -> Result<Answer, HttpError> {
-    let targets = asked.targets(&call.head)?;
-    check_targets(shared, call, &targets).await?;
-    // What is read must still be so when it is written: rules that were taken away in between would
-    // come back.
-    let _alone = shared.changing_queues.lock().await;
-    let before = view_of(shared, queue.clone()).await?;
+    asked: AskedQueue,
+    targets: Targets,
+) -> Result<BusQueueView, HttpError> {
+    let _changing = shared.rules.changing.lock().await;
+    let before = view_of(&shared, queue.clone()).await?;
     let options = asked.updated(&before, &targets, shared.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
     let view = view(Submitted::new(&shared.broker, update).answer().await)?;
-    Ok(entry(call, StatusCode::OK, &view))
+    if asked.rules.is_some() {
+        shared.rules.note_change();
+    }
+    Ok(view)
 }
 
 /// Source: Service Bus, *Delete Queue*.
-pub(super) async fn delete(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, &call.head.path)?;
     let queue = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
     let delete = BusCommand::DeleteQueue { queue };
-    Submitted::new(&shared.broker, delete).answer().await?;
+    let deleting = Submitted::new(&shared.broker, delete);
+    let shared = Arc::clone(shared);
+    // Its rules are gone with it, which is told also if the client goes away.
+    let deleted = tokio::spawn(async move {
+        let deleted = deleting.answer().await;
+        shared.rules.note_change();
+        deleted
+    });
+    deleted.await.map_err(|error| {
+        tracing::error!(%error, "a deletion of a queue panicked, which is a bug");
+        internal("The server was unable to delete the queue.")
+    })??;
     Ok(answer_of(StatusCode::OK))
 }
 
@@ -113,11 +124,12 @@ fn view(answer: Result<kew_broker::Answer, Rejection>) -> Result<BusQueueView, H
             | BusOutcome::QueueCreated(view)
             | BusOutcome::QueueUpdated(view),
         ) => Ok(view),
-        _ => {
-            let detail = "The server was unable to describe the queue.";
-            Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
-        }
+        _ => Err(internal("The server was unable to describe the queue.")),
     }
+}
+
+fn internal(detail: &str) -> HttpError {
+    HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
 fn entry(call: &Call, status: StatusCode, view: &BusQueueView) -> Answer {
