@@ -6,5 +6,7 @@ mod client;
 mod http;
 mod management;
 mod messages;
+mod rights;
+mod rules;
 mod sasl;
 mod tokens;
