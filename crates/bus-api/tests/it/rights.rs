@@ -70,7 +70,7 @@ async fn holders(server: &Server) -> Vec<Holder> {
     }];
     for (index, set) in SETS.into_iter().enumerate() {
         let rights: Rights = set.iter().copied().collect();
-        for (entity, _) in PLACES.into_iter().filter(|(_, path)| *path != "") {
+        for (entity, _) in PLACES.into_iter().filter(|(_, path)| !path.is_empty()) {
             // The same name in every place: the place tells them apart.
             let rule = AuthorizationRule::generate(&format!("r{index}"), rights, 1).unwrap();
             // The namespace is listed for several paths.

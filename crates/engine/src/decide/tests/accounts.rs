@@ -122,7 +122,7 @@ fn what_an_account_has_goes_with_it_and_nothing_else() {
     p.create_named("other", "jobs").unwrap();
     p.send_with("x", Some(5), 0).unwrap();
     p.set_properties(3).unwrap();
-    let namespace = (Service::ServiceBus, Arc::from("acct"));
+    let namespace: (Service, Arc<str>) = (Service::ServiceBus, "acct".into());
     p.ask(Command::SetServiceProperties {
         service: namespace.0,
         account: namespace.1.clone(),
