@@ -9,6 +9,8 @@ mod http;
 mod management;
 mod messages;
 mod rest;
+mod rights;
+mod rules;
 mod sasl;
 mod tokens;
 mod turned_away;
