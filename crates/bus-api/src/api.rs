@@ -37,8 +37,13 @@ pub(crate) struct Shared {
 impl Shared {
     /// Now, in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
+        self.now_ms() / 1000
+    }
+
+    /// Now, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
         let now = (self.clock)().duration_since(UNIX_EPOCH);
-        now.map_or(0, |now| now.as_secs())
+        now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

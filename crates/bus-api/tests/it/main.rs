@@ -7,5 +7,6 @@ mod http;
 mod management;
 mod messages;
 mod sasl;
+mod sessions;
 mod tokens;
 mod turned_away;
