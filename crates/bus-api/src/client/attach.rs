@@ -230,8 +230,12 @@ impl Client {
         };
         let name = attach.name.clone();
         let incarnation = opened.view.incarnation;
+        let session_end = opened.session.as_ref().map(|session| session.locked_until);
         let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
+        if let Some(at) = session_end {
+            self.note_session_end(link, at);
+        }
         if !self.connection.accept(link, answer) {
             self.forget(link);
         }

@@ -31,7 +31,8 @@ pub(crate) const LOCAL: Origin = Origin {
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
-    {"Name": "steps", "Properties": {"RequiresSession": true}}
+    {"Name": "steps", "Properties": {"RequiresSession": true}},
+    {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
 
 pub(crate) struct Server {
@@ -229,6 +230,21 @@ impl Client {
             assert_eq!(answer.source, Some(Source::new(address.into())));
             link
         })
+    }
+
+    /// Accepts a session by its name; the link has the same one.
+    pub(crate) async fn session(&mut self, address: &str, id: &str) -> LinkId {
+        let mut attach = Attach::new(id.into(), Role::Receiver);
+        let mut source = Source::new(address.into());
+        source.filter = Some(Map::build(|map| {
+            map.entry(
+                &Symbol::from_static("com.microsoft:session-filter"),
+                &Text::from(id),
+            );
+        }));
+        attach.source = Some(source);
+        attach.target = Some(Target::new("here".into()));
+        self.attach(attach).await.unwrap().0
     }
 
     /// Sends, once there is credit, and waits for the verdict.

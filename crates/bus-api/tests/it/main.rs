@@ -12,5 +12,6 @@ mod rest;
 mod rights;
 mod rules;
 mod sasl;
+mod sessions;
 mod tokens;
 mod turned_away;
