@@ -19,7 +19,7 @@ pub(crate) const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
 
 /// Annotations that are the broker's to write, whatever a client wrote there.
-const OWN_ANNOTATIONS: [&str; 6] = [
+pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     "x-opt-enqueued-time",
     "x-opt-sequence-number",
     "x-opt-enqueue-sequence-number",

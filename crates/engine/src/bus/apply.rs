@@ -45,6 +45,42 @@ impl State {
                 cause,
                 overlay,
             ),
+            BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                to,
+                to_sequence_number,
+                expires_at,
+                session,
+                id_hash,
+                body,
+            } => {
+                let is_there = self
+                    .bus
+                    .get(&queue)
+                    .and_then(|it| it.backlog.get(sequence_number));
+                if is_there.is_none() || !self.bus.contains_key(&to) {
+                    return;
+                }
+                if let Some(from) = self.bus.get_mut(&queue) {
+                    from.used_at = at;
+                    from.backlog.remove(sequence_number);
+                }
+                if let Some(to_queue) = self.bus.get_mut(&to) {
+                    to_queue.apply(
+                        at,
+                        BusFact::Sent {
+                            queue: to,
+                            sequence_number: to_sequence_number,
+                            expires_at,
+                            scheduled_at: Timestamp::ZERO,
+                            session,
+                            id_hash,
+                            body,
+                        },
+                    );
+                }
+            }
             fact => {
                 if let Some(queue) = self.bus.get_mut(&fact.entity()) {
                     queue.apply(at, fact);

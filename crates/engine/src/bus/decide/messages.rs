@@ -185,7 +185,7 @@ pub(super) fn not_found(number: SequenceNumber) -> BusRefusal {
     }
 }
 
-fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
+pub(super) fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
     PeekedBusMessage {
         sequence_number,
         first_sequence_number: message.first_sequence_number,

@@ -72,7 +72,7 @@ impl Turn<'_> {
     }
 
     /// Locks or removes a message that is there.
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
