@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// For what HTTP requests hold.
+    pub(crate) room: http::Room,
     clock: fn() -> SystemTime,
     connections: AtomicUsize,
 }
@@ -76,6 +78,7 @@ impl BusApi {
         let shared = Shared {
             broker,
             rules: Rules::default(),
+            room: http::Room::new(options.limits.http_size_bytes_max),
             limits: options.limits,
             clock: options.clock,
             connections: AtomicUsize::new(0),

@@ -9,3 +9,4 @@ mod messages;
 mod sasl;
 mod tokens;
 mod turned_away;
+mod websocket;
