@@ -31,11 +31,8 @@ mod cbs;
 mod client;
 mod description;
 mod driver;
+mod duration;
 mod first;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the parts that use it are being added")
-)]
 mod http;
 mod import;
 mod inbound;

@@ -12,6 +12,7 @@ use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
+use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
 /// The type of errors.
@@ -87,6 +88,47 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
+    /// With what the service ends its texts with, so that a client's report and the log of the server
+    /// can be brought together.
+    pub(crate) fn tracked(mut self, entity: &str) -> Self {
+        let id = tracking_id();
+        let now = jiff::Timestamp::now();
+        tracing::debug!(
+            tracking_id = id,
+            status = self.status.as_u16(),
+            detail = self.detail
+        );
+        self.detail = format!(
+            "{} TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
+            self.detail
+        );
+        self
+    }
+
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
+    pub(crate) fn internal() -> Self {
+        let detail = "The server was unable to process the request.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        let answer = with_body(
+            self.status,
+            "application/json; charset=utf-8",
+            body.to_string(),
+        );
+        self.with_headers(answer)
+    }
+
     fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -109,8 +151,11 @@ impl HttpError {
     }
 
     pub(crate) fn into_answer(self) -> Answer {
-        let body = self.to_xml();
-        let mut answer = with_body(self.status, XML, body);
+        let answer = with_body(self.status, XML, self.to_xml());
+        self.with_headers(answer)
+    }
+
+    fn with_headers(&self, mut answer: Answer) -> Answer {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -153,6 +198,24 @@ impl From<Rejection> for HttpError {
     }
 }
 
+/// A random GUID; without randomness it is zero, which is no reason to leave the error unsaid.
+fn tracking_id() -> String {
+    let mut bytes = [0; 16];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = [0; 16];
+    }
+    let id = u128::from_be_bytes(bytes);
+    let hex = format!("{id:032x}");
+    let mut text = String::with_capacity(36);
+    for (index, digit) in hex.chars().enumerate() {
+        if matches!(index, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn busy(why: &str) -> HttpError {
     let detail = format!("{why} Please wait and try again.");
     HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
@@ -180,6 +243,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::NoSessionAvailable
         | BusRefusal::LockLost
         | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
         BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
     };
     HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)

@@ -12,18 +12,21 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::activity::{Activity, Phase, Watched};
 use super::answer::{Answer, HttpError};
-use super::call::{Call, Head};
+use super::audit::Actor;
+use super::call::{Call, Head, Stopped};
 use super::route::Route;
-use super::{body, health, websocket};
+use super::{atom, body, data, health, operator, websocket};
 use crate::api::Shared;
 use crate::origin::Origin;
 use crate::turn_away::TurnedAway;
@@ -45,17 +48,18 @@ pub(crate) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Arc::new(Activity::new());
+    let (stop, stopped) = watch::channel(false);
     // Who speaks in the WebSocket that the connection has become.
     let web_socket = OnceLock::new();
     let service = service_fn(|request: Request<Incoming>| {
         let (shared, activity) = (Arc::clone(&shared), Arc::clone(&activity));
+        let stopped = Stopped(stopped.clone());
         let web_socket = &web_socket;
         activity.enter(Phase::Answering);
         async move {
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let speaker = websocket::origin_of(origin, request.headers());
-            let answered = answer(&shared, origin, request, &activity).await;
-            let mut answer = answered.unwrap_or_else(HttpError::into_answer);
+            let mut answer = answer(&shared, origin, request, &activity, stopped).await;
             if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                 // It is the last answer of the connection.
                 let _ = web_socket.set(speaker);
@@ -91,6 +95,8 @@ pub(crate) async fn serve<S>(
             }
             () = &mut shutdown, if !is_stopping => {
                 is_stopping = true;
+                // What waits for a message answers that there is none.
+                let _ = stop.send(true);
                 Pin::new(&mut connection).graceful_shutdown();
             }
             () = &mut deadline => {
@@ -142,21 +148,45 @@ async fn answer(
     origin: Origin,
     request: Request<Incoming>,
     activity: &Activity,
-) -> Result<Answer, HttpError> {
+    stopped: Stopped,
+) -> Answer {
     let (parts, body) = request.into_parts();
+    let head = match head_of(origin, parts) {
+        Ok(head) => head,
+        Err(error) => return error.into_answer(),
+    };
+    let has_api_version = head.parameter("api-version").is_some();
+    let route = Route::of(&head.method, &head.path, has_api_version);
+    let answered = dispatch(shared, route, head, body, activity, stopped).await;
+    answered.unwrap_or_else(|error| match route {
+        Route::Operator => error.into_json_answer(),
+        _ => error.into_answer(),
+    })
+}
+
+fn head_of(origin: Origin, parts: Parts) -> Result<Head, HttpError> {
     let hosts = parts.headers.get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && parts.version == Version::HTTP_11) {
         return Err(HttpError::bad_request("a request has one Host header"));
     }
-    let head = Head::new(origin, parts)?;
-    let has_api_version = head.parameter("api-version").is_some();
-    let route = Route::of(&head.method, &head.path, has_api_version);
+    Head::new(origin, parts)
+}
+
+async fn dispatch(
+    shared: &Arc<Shared>,
+    route: Route,
+    head: Head,
+    body: Incoming,
+    activity: &Activity,
+    stopped: Stopped,
+) -> Result<Answer, HttpError> {
     if route == Route::Health {
         return Ok(health::answer(shared));
     }
     if route == Route::WebSocket {
         return websocket::accept(&head.method, &head.headers);
     }
+    let origin = head.origin;
     // Nothing is read for somebody who has no token.
     let authorization = head.authorization().ok_or_else(|| {
         HttpError::unauthorized("MissingToken: The Authorization header is missing.")
@@ -164,10 +194,21 @@ async fn answer(
     let grant = shared.grant_of(authorization, &head.path, origin).await?;
     activity.prove();
     let body = body::read(body, shared.room.share(), &shared.limits).await?;
-    let call = Call { head, grant, body };
+    let call = Call {
+        head,
+        grant,
+        body,
+        stopped,
+    };
     match route {
-        Route::Health | Route::WebSocket | Route::Operator | Route::Data | Route::Atom => {
-            Err(HttpError::not_found(&call.head.path))
+        Route::Atom => {
+            let answered = atom::answer(shared, &call).await;
+            let head = &call.head;
+            Actor::of(&call).managed(&head.method, &head.path, &answered);
+            answered
         }
+        Route::Data => data::answer(shared, &call).await,
+        Route::Operator => operator::answer(shared, &call).await,
+        Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
     }
 }

@@ -2,22 +2,31 @@
 //!
 //! Management, the data plane and the operator's own interface answer on the same host and port as
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
-//! says which part of it a request is for, and the parts answer [`Call`]s:
+//! says which part of it a request is for, and the parts answer [`call::Call`]s:
 //!
+//! - `atom`: management of queues, as the SDKs' administration clients ask for it;
+//! - `data`: messages;
 //! - `health`: what the emulator says of itself;
+//! - `operator`: what the service does not have;
 //! - `websocket`: AMQP, for those who may only speak HTTPS.
 
 mod activity;
 mod answer;
+mod atom;
+mod audit;
 mod body;
 mod call;
 mod connection;
+mod data;
 mod health;
+mod operator;
 mod room;
 mod route;
+mod shown;
+mod times;
 mod websocket;
 
-pub(crate) use answer::{Answer, HttpError, answer_of};
-pub(crate) use call::Call;
+pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
+pub(crate) use operator::Jobs;
 pub(crate) use room::Room;

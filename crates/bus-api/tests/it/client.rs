@@ -55,14 +55,30 @@ impl Server {
 
     /// A connection on which nothing was said yet.
     pub(crate) fn stream(&self) -> DuplexStream {
+        self.stream_until(std::future::pending())
+    }
+
+    /// The same, until the server stops.
+    pub(crate) fn stream_until(
+        &self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
         let permit = api.admit().unwrap();
-        tokio::spawn(async move {
-            api.serve(theirs, LOCAL, permit, std::future::pending())
-                .await
-        });
+        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
         ours
+    }
+
+    /// Waits until so many receivers wait for messages.
+    pub(crate) async fn waiting(&self, count: usize) {
+        let watched = async {
+            while self.broker.watch_count() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let watched = tokio::time::timeout(Duration::from_secs(60), watched).await;
+        watched.expect("receivers come and go");
     }
 
     /// A client that says this first.
