@@ -15,3 +15,4 @@ mod sasl;
 mod sessions;
 mod tokens;
 mod turned_away;
+mod websocket;
