@@ -5,9 +5,12 @@
 //! a Shared Key signature covers, appends a record to a log (the body of a put, 64 bytes for
 //! anything else) and answers only after the fdatasync of the group that the record fell in.
 //!
+//! With `--stream` it is the ceiling of a broker instead: see the module `stream`.
+//!
 //! It keeps no queue and accepts every signature. It is a yardstick, not a service.
 
 mod log;
+mod stream;
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -29,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
 use crate::log::Log;
+use crate::stream::Stream;
 
 /// Answers queue requests without being a queue.
 #[derive(Parser)]
@@ -48,6 +52,10 @@ struct Options {
     /// Size of the log, in MiB.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..))]
     log_size_mib: u32,
+
+    /// Serve a stream of messages instead of HTTP, for `kew-bus-load --protocol null`.
+    #[arg(long)]
+    stream: bool,
 }
 
 fn main() -> Result<()> {
@@ -68,18 +76,26 @@ fn main() -> Result<()> {
     };
     runtime
         .context("cannot start the runtime")?
-        .block_on(serve(options.listen, Arc::new(Answers::new(log))))
+        .block_on(serve(&options, log))
 }
 
-async fn serve(listen: SocketAddr, answers: Arc<Answers>) -> Result<()> {
+async fn serve(options: &Options, log: Option<Arc<Log>>) -> Result<()> {
+    let listen = options.listen;
     let listener = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
     writeln!(std::io::stdout(), "NULL_LISTEN={address}\nNULL_READY=1")?;
+    let messages = options.stream.then(|| Arc::new(Stream::new(log.clone())));
+    let answers = Arc::new(Answers::new(log));
     loop {
         let (stream, _) = listener.accept().await.context("cannot accept")?;
         stream.set_nodelay(true)?;
+        if let Some(messages) = &messages {
+            let messages = messages.clone();
+            tokio::spawn(async move { messages.serve(stream).await });
+            continue;
+        }
         let answers = answers.clone();
         tokio::spawn(async move {
             let service = service_fn(|request| answers.answer(request));

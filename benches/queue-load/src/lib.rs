@@ -14,9 +14,11 @@ mod connection;
 mod dribble;
 mod endpoint;
 mod error;
+mod usage;
 
 pub use client::{Client, Message, PutOptions, Queue, QueuePage, QueueProperties, Receipt, Sent};
 pub use connection::Connection;
 pub use dribble::{Dribblers, Tally as DribbleTally};
 pub use endpoint::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint};
 pub use error::Error;
+pub use usage::{Usage, percentile};

@@ -3,7 +3,6 @@
 mod ledger;
 mod options;
 mod tally;
-mod usage;
 mod worker;
 
 use std::io::Write as _;
@@ -13,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use queue_load::{Client, Endpoint};
+use queue_load::{Client, Endpoint, Usage};
 use tokio::runtime::Builder;
 
 use crate::options::{Operation, Options};
-use crate::usage::Usage;
 use crate::worker::Run;
 
 fn main() -> ExitCode {

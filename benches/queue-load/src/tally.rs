@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use queue_load::percentile;
+
 /// A kind of request that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -93,29 +95,4 @@ impl Tally {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
-}
-
-/// The smallest value that at least `share` of all values do not exceed.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "a rank lies between 0 and the count"
-)]
-fn percentile(sorted: &[u32], share: f64) -> u32 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let values: Vec<u32> = (1..=1000).collect();
-        let ranks = [0.5, 0.99, 0.999, 1.0].map(|share| percentile(&values, share));
-        assert_eq!(ranks, [500, 990, 999, 1000]);
-        assert_eq!(percentile(&[7], 0.01), 7);
-    }
 }

@@ -146,6 +146,11 @@ impl Broker {
         self.shared.watchers.watch(entity)
     }
 
+    /// How many watches there are.
+    pub fn watch_count(&self) -> usize {
+        self.shared.watchers.count()
+    }
+
     /// Whether a put would succeed now.
     pub fn is_ready(&self) -> bool {
         // A failure is told before the runner has come to its end.

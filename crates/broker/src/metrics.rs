@@ -1,5 +1,7 @@
 //! What a partition counts, and the metrics made of it.
 
+mod queues;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,8 +9,9 @@ use kew_engine::State;
 use kew_log::Recovery;
 use kew_metrics::{Counter, Family, Histogram, Scale, Unit};
 
+use self::queues::{bus_queue_families, queue_families};
 use crate::Broker;
-use crate::overview::{Queues, Status};
+use crate::overview::Status;
 
 /// Upper bounds of how many commands share a batch.
 const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
@@ -103,8 +106,8 @@ fn label(name: &'static str, value: &str) -> kew_metrics::Labels {
 impl Broker {
     /// The broker's metrics: what its log and its queues are like now, and what it has counted.
     ///
-    /// At most `queues_max` queues, those with the most messages, have values of their own; the others
-    /// are added up under the name `(other)`, which no queue can have. The queues are read in slices,
+    /// At most `queues_max` queues of each protocol, those with the most messages, have values of their
+    /// own; the others are added up under the name `(other)`, which no queue can have. The queues are read in slices,
     /// between which commands are served. A partition that does not answer within `patience`, because
     /// its disk hangs or it has stopped, leaves out what only it can tell.
     pub async fn metrics(&self, queues_max: usize, patience: Duration) -> Vec<Family> {
@@ -124,6 +127,7 @@ impl Broker {
             read.as_ref().map(|read| &read.status),
         ));
         families.extend(queue_families(read.as_ref()));
+        families.extend(bus_queue_families(read.as_ref()));
         families
     }
 }
@@ -289,42 +293,4 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             &|status| Some(status.answers_waiting),
         ),
     ]
-}
-
-fn queue_families(read: Option<&Queues>) -> Vec<Family> {
-    let mut queues = Family::gauge("kew_queues", Unit::None, "Queues");
-    let mut messages = Family::gauge(
-        "kew_messages",
-        Unit::None,
-        "Messages of all queues, visible and invisible (leased or delayed)",
-    );
-    let mut by_queue = Family::gauge(
-        "kew_queue_messages",
-        Unit::None,
-        "Messages of a queue, visible and invisible (leased or delayed)",
-    );
-    let mut oldest = Family::gauge(
-        "kew_queue_oldest_message_age",
-        Unit::Seconds,
-        "Time since the oldest message of a queue was sent; nothing for an empty queue",
-    );
-    if let Some(read) = read {
-        queues = queues.count(none(), read.count);
-        let all = read.total();
-        messages = messages
-            .count(label("state", "visible"), all.visible())
-            .count(label("state", "invisible"), all.hidden);
-        for (account, queue, sum) in read.named() {
-            let of = || vec![("account", account.to_owned()), ("queue", queue.to_owned())];
-            let with = |state: &str| [of(), label("state", state)].concat();
-            by_queue = by_queue
-                .count(with("visible"), sum.visible())
-                .count(with("invisible"), sum.hidden);
-            if let Some(oldest_at) = sum.oldest_at {
-                let age_ms = read.status.now.as_ms().saturating_sub(oldest_at.as_ms());
-                oldest = oldest.amount(of(), Duration::from_millis(age_ms).as_secs_f64());
-            }
-        }
-    }
-    vec![queues, messages, by_queue, oldest]
 }

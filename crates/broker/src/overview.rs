@@ -1,6 +1,6 @@
 //! What the partition tells metrics, a slice at a time, and how slices become one picture.
 
-use kew_engine::{Incarnation, Overview, QueueOverview, Timestamp};
+use kew_engine::{BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Timestamp};
 use kew_log::LogSpace;
 use tokio::sync::oneshot;
 
@@ -55,6 +55,26 @@ pub(crate) fn slice_of<T>(
     Slice { overview, status }
 }
 
+/// What a queue says of itself.
+pub(crate) trait Counted {
+    /// What one queue has, or several together.
+    type Sum: Copy + Default;
+
+    fn name(&self) -> &EntityName;
+
+    /// How many messages it has: the queues with the most have values of their own.
+    fn message_count(&self) -> u64;
+
+    fn sum(&self) -> Self::Sum;
+
+    fn plus(one: Self::Sum, other: Self::Sum) -> Self::Sum;
+}
+
+/// The older of two times.
+fn older(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    [one, other].into_iter().flatten().min()
+}
+
 /// Messages of one queue or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
@@ -67,91 +87,176 @@ impl Sum {
     pub(crate) fn visible(&self) -> u64 {
         self.total.saturating_sub(self.hidden)
     }
+}
 
-    fn of(queue: &QueueOverview) -> Self {
-        Self {
-            hidden: queue.hidden,
-            total: queue.total,
-            oldest_at: queue.oldest_at,
+impl Counted for QueueOverview {
+    type Sum = Sum;
+
+    fn name(&self) -> &EntityName {
+        &self.name
+    }
+
+    fn message_count(&self) -> u64 {
+        self.total
+    }
+
+    fn sum(&self) -> Sum {
+        Sum {
+            hidden: self.hidden,
+            total: self.total,
+            oldest_at: self.oldest_at,
         }
     }
 
-    fn plus(self, other: Self) -> Self {
-        let both = [self.oldest_at, other.oldest_at];
-        Self {
-            hidden: self.hidden + other.hidden,
-            total: self.total + other.total,
-            oldest_at: both.into_iter().flatten().min(),
+    fn plus(one: Sum, other: Sum) -> Sum {
+        Sum {
+            hidden: one.hidden + other.hidden,
+            total: one.total + other.total,
+            oldest_at: older(one.oldest_at, other.oldest_at),
         }
     }
 }
 
-/// All queues: the largest by name, the others added up.
+/// What one queue of Service Bus has, or several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BusSum {
+    /// In the order of [`BUS_STATES`].
+    pub(crate) messages: [u64; BUS_STATES.len()],
+    pub(crate) size_bytes: u64,
+    pub(crate) sessions_locked: u64,
+    pub(crate) oldest_at: Option<Timestamp>,
+}
+
+/// Where a message of a queue of Service Bus can be.
+pub(crate) const BUS_STATES: [&str; 6] = [
+    "active",
+    "locked",
+    "deferred",
+    "scheduled",
+    "dead_letter",
+    "failed_transfer",
+];
+
+impl Counted for BusQueueOverview {
+    type Sum = BusSum;
+
+    fn name(&self) -> &EntityName {
+        &self.name
+    }
+
+    fn message_count(&self) -> u64 {
+        self.sum().messages.iter().sum()
+    }
+
+    fn sum(&self) -> BusSum {
+        BusSum {
+            messages: [
+                self.active,
+                self.locked,
+                self.deferred,
+                self.scheduled,
+                self.dead_letters,
+                self.failed_transfers,
+            ],
+            size_bytes: self.size_bytes,
+            sessions_locked: self.sessions_locked,
+            oldest_at: self.oldest_at,
+        }
+    }
+
+    fn plus(mut one: BusSum, other: BusSum) -> BusSum {
+        for (count, more) in one.messages.iter_mut().zip(other.messages) {
+            *count += more;
+        }
+        BusSum {
+            messages: one.messages,
+            size_bytes: one.size_bytes + other.size_bytes,
+            sessions_locked: one.sessions_locked + other.sessions_locked,
+            oldest_at: older(one.oldest_at, other.oldest_at),
+        }
+    }
+}
+
+/// All queues of a protocol: the largest by name, the others added up.
 #[derive(Debug)]
-pub(crate) struct Queues {
+pub(crate) struct Queues<Q: Counted> {
     pub(crate) count: u64,
-    pub(crate) status: Status,
-    largest: Vec<QueueOverview>,
-    others: Option<Sum>,
+    largest: Vec<Q>,
+    others: Option<Q::Sum>,
 }
 
-impl Queues {
+impl<Q: Counted> Queues<Q> {
+    const fn new() -> Self {
+        Self {
+            count: 0,
+            largest: Vec::new(),
+            others: None,
+        }
+    }
+
     /// Takes more queues, and keeps at most `named_max` of all by name.
-    fn add(&mut self, queues: Vec<QueueOverview>, named_max: usize) {
+    fn add(&mut self, queues: Vec<Q>, named_max: usize) {
         self.count += queues.len() as u64;
         self.largest.extend(queues);
         if self.largest.len() <= named_max {
             return;
         }
-        self.largest
-            .sort_unstable_by(|a, b| (b.total, &a.name).cmp(&(a.total, &b.name)));
+        self.largest.sort_unstable_by(|a, b| {
+            (b.message_count(), a.name()).cmp(&(a.message_count(), b.name()))
+        });
         for queue in self.largest.split_off(named_max) {
             let others = self.others.unwrap_or_default();
-            self.others = Some(others.plus(Sum::of(&queue)));
+            self.others = Some(Q::plus(others, queue.sum()));
         }
     }
 
-    pub(crate) fn total(&self) -> Sum {
-        let named = self.largest.iter().map(Sum::of);
-        named.fold(self.others.unwrap_or_default(), Sum::plus)
+    pub(crate) fn total(&self) -> Q::Sum {
+        let named = self.largest.iter().map(Q::sum);
+        named.fold(self.others.unwrap_or_default(), Q::plus)
     }
 
     /// Account, name and messages of each queue that has a name here, and of the others.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str, Sum)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str, Q::Sum)> {
         let largest = self.largest.iter();
-        let largest =
-            largest.map(|queue| (&*queue.name.account, &*queue.name.name, Sum::of(queue)));
+        let largest = largest.map(|queue| {
+            let name = queue.name();
+            (&*name.account, &*name.name, queue.sum())
+        });
         largest.chain(self.others.map(|others| ("", OTHER, others)))
     }
 }
 
+/// What was read of the whole partition.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// At the time of the last slice.
+    pub(crate) status: Status,
+    pub(crate) queues: Queues<QueueOverview>,
+    pub(crate) bus_queues: Queues<BusQueueOverview>,
+}
+
 impl Broker {
-    /// Reads all queues, slice by slice; nothing if the partition has stopped.
-    pub(crate) async fn read_queues(&self, named_max: usize) -> Option<Queues> {
+    /// Reads all queues, slice by slice, and names at most `named_max` of each protocol; nothing if
+    /// the partition has stopped.
+    pub(crate) async fn read_queues(&self, named_max: usize) -> Option<Picture> {
         // Readers take turns: each would have the others' slices.
         let _alone = self.reading.lock().await;
-        let mut read: Option<Queues> = None;
+        let (mut queues, mut bus_queues) = (Queues::new(), Queues::new());
         let mut from = None;
         loop {
             let (answer, slice) = oneshot::channel();
             self.shared.request_slice(SliceRequest { from, answer });
             let Slice { overview, status } = slice.await.ok()?;
-            from = overview.next;
-            let (count, largest, others) = match read.take() {
-                Some(read) => (read.count, read.largest, read.others),
-                None => (0, Vec::new(), None),
-            };
-            let mut queues = Queues {
-                count,
-                status,
-                largest,
-                others,
-            };
             queues.add(overview.queues, named_max);
+            bus_queues.add(overview.bus_queues, named_max);
+            from = overview.next;
             if from.is_none() {
-                return Some(queues);
+                return Some(Picture {
+                    status,
+                    queues,
+                    bus_queues,
+                });
             }
-            read = Some(queues);
         }
     }
 }

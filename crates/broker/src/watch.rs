@@ -57,6 +57,10 @@ impl Watchers {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn wake(&self, wakes: impl Iterator<Item = Wake>) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

@@ -26,12 +26,14 @@ pub(crate) enum Node {
 }
 
 /// The path of an address or audience: without scheme and host, decoded, in lower case, without
-/// slashes around it.
+/// slashes around it and without a query.
 pub(crate) fn path_of(address: &str) -> String {
     let path = match address.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
         None => address,
     };
+    // The administration client of JavaScript signs the query, too.
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
     let path = percent_decode_str(path).decode_utf8_lossy();
     path.trim_matches('/').to_lowercase()
 }
@@ -92,6 +94,7 @@ mod tests {
             "sb://localhost:5672/ORDERS",
             "amqps://host:5671/orders",
             "%6Frders",
+            "https://localhost/Orders?api-version=2021-05&enrich=",
         ] {
             assert_eq!(
                 node_at(address),

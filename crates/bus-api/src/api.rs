@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
+use kew_issuer::Issuer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::Limits;
 use crate::driver::Driver;
+use crate::first::{Begun, First, first_of};
+use crate::rules::{RuleError, Rules};
+use crate::{Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
 pub const NAMESPACE: &str = "sbemulatorns";
@@ -15,31 +19,6 @@ pub const NAMESPACE: &str = "sbemulatorns";
 pub const WELL_KNOWN_RULE: &str = "RootManageSharedAccessKey";
 /// Its key, which is public: it must only be served to this machine.
 pub const WELL_KNOWN_KEY: &str = "SAS_KEY_VALUE";
-
-/// A rule of the namespace: who knows its key may send, listen and manage everywhere in it.
-#[derive(Clone)]
-pub struct Rule {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its key: signatures are made with the bytes of this text.
-    pub key: Box<str>,
-}
-
-impl Rule {
-    /// The emulator's.
-    pub fn well_known() -> Self {
-        Self {
-            name: WELL_KNOWN_RULE.into(),
-            key: WELL_KNOWN_KEY.into(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Rule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rule({})", self.name)
-    }
-}
 
 /// Service Bus over AMQP. Clones share it.
 #[derive(Clone, Debug)]
@@ -50,9 +29,59 @@ pub struct BusApi {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// Work that operators have begun.
+    pub(crate) jobs: http::Jobs,
+    pub(crate) issuer: Option<Arc<Issuer>>,
+    clock: fn() -> SystemTime,
+    /// When this server was started, in milliseconds since 1970.
+    pub(crate) started_at_ms: u64,
     connections: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> SystemTime {
+        (self.clock)()
+    }
+
+    /// Now, in seconds since 1970.
+    pub(crate) fn now_s(&self) -> u64 {
+        self.now_ms() / 1000
+    }
+
+    /// Now, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        ms_since_1970(self.now())
+    }
+}
+
+fn ms_since_1970(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// What a front end is given besides a broker.
+#[derive(Clone, Debug)]
+pub struct BusApiOptions {
+    /// What bounds clients.
+    pub limits: Limits,
+    /// The issuer of the bearer tokens to take; none are taken without it.
+    pub issuer: Option<Arc<Issuer>>,
+    /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Default for BusApiOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            issuer: None,
+            clock: SystemTime::now,
+        }
+    }
 }
 
 /// The place that a connection takes, as long as it lives.
@@ -66,17 +95,22 @@ impl Drop for ConnectionPermit {
 }
 
 impl BusApi {
-    /// A front end for a broker. Whoever knows the key of one of the rules may do everything.
-    pub fn new(broker: Broker, rules: Vec<Rule>, limits: Limits) -> Self {
+    /// A front end for a broker, with the rules that the log has.
+    pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
         let shared = Shared {
             broker,
-            rules,
-            limits,
+            rules: Rules::default(),
+            limits: options.limits,
+            jobs: http::Jobs::default(),
+            issuer: options.issuer,
+            clock: options.clock,
+            started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
         };
-        Self {
+        shared.load_rules().await?;
+        Ok(Self {
             shared: Arc::new(shared),
-        }
+        })
     }
 
     /// A place for one more connection, unless there are as many as there may be.
@@ -86,19 +120,44 @@ impl BusApi {
         (before < self.shared.limits.connections_max).then_some(permit)
     }
 
-    /// Serves one connection until it ends. When `shutdown` completes, the client is told to come
-    /// back later.
+    /// Serves one connection until it ends, in the protocol that its first byte tells. When
+    /// `shutdown` completes, the client is told to come back later.
     pub async fn serve<S>(
         &self,
-        stream: S,
+        mut stream: S,
+        origin: Origin,
         permit: ConnectionPermit,
         shutdown: impl Future<Output = ()>,
     ) where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let driver = Driver::new(Arc::clone(&self.shared));
-        if let Err(error) = driver.run(stream, shutdown).await {
-            tracing::debug!(%error, "a Service Bus connection broke");
+        let mut shutdown = std::pin::pin!(shutdown);
+        let patience = self.shared.limits.token_timeout;
+        let first = tokio::select! {
+            first = tokio::time::timeout(patience, first_of(&mut stream)) => first,
+            // Nothing was asked yet.
+            () = &mut shutdown => return,
+        };
+        match first {
+            Ok(Ok(First::Amqp(begun))) => {
+                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
+                if let Err(error) = driver.run(stream, shutdown).await {
+                    tracing::debug!(%error, "a Service Bus connection broke");
+                }
+            }
+            Ok(Ok(First::Http(begun))) => {
+                let stream = Begun::new(begun, stream);
+                // Its state must not make AMQP connections larger.
+                Box::pin(http::serve(
+                    Arc::clone(&self.shared),
+                    stream,
+                    origin,
+                    shutdown,
+                ))
+                .await;
+            }
+            Ok(Err(error)) => tracing::debug!(peer = %origin.peer, %error, "nothing was said"),
+            Err(_) => tracing::debug!(peer = %origin.peer, "nothing was said in time"),
         }
         drop(permit);
     }

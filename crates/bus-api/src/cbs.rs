@@ -1,97 +1,125 @@
 //! Tokens: what a connection may do, and until when.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_amqp::codec::{Map, Raw, Text};
 use kew_engine::EntityName;
 
-use crate::api::Rule;
-use crate::request::{Request, encode_answer, text_of};
-use crate::sas::{self, Grant, Right};
+use crate::address::path_of;
+use crate::authorize::{BadToken, Grant};
+use crate::request::{Asked, Request, encode_answer, text_of};
+use crate::rights::{Right, Rights};
 
-/// What the tokens of a connection allow. Every rule has all rights today, so a grant says only
-/// where and until when.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    /// By the audience that each was put for.
-    grants: Vec<(String, Grant)>,
+/// What a client has shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// A token that it has put.
+    Token(Arc<str>),
+    /// A rule and its key.
+    Password(Arc<Password>),
 }
 
-/// Now, in seconds since 1970.
-pub(crate) fn now_s() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
+impl fmt::Debug for Credential {
+    /// Shows nothing that others could use.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(..)")
+    }
+}
+
+/// The name of a rule and what a client says is its key.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Password {
+    pub(crate) name: Box<str>,
+    pub(crate) key: Box<[u8]>,
+}
+
+/// What allows a connection something.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// The audience that it was put for, as a path; none for a password.
+    pub(crate) audience: Option<String>,
+    pub(crate) credential: Credential,
+    pub(crate) grant: Grant,
+}
+
+/// What the credentials of a connection allow.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    all: Vec<Shown>,
 }
 
 impl Grants {
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.grants.is_empty()
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shown> {
+        self.all.iter()
     }
 
-    /// Everything, for as long as the connection lives: its client has told a rule's key.
-    pub(crate) fn add_whole_namespace(&mut self) {
-        let grant = Grant {
-            path: String::new(),
-            expires_at_s: u64::MAX,
-        };
-        self.grants.push((String::new(), grant));
+    /// Takes one in the place of that for the same audience, unless there are too many.
+    pub(crate) fn add(&mut self, shown: Shown, tokens_max: usize) -> Result<(), Refused> {
+        self.all.retain(|own| own.audience != shown.audience);
+        if self.all.len() >= tokens_max {
+            let text = format!("a connection has at most {tokens_max} tokens");
+            return Err((403, text));
+        }
+        self.all.push(shown);
+        Ok(())
     }
 
-    /// Whether something is allowed with an entity now.
-    pub(crate) fn allow(&self, entity: &EntityName, _right: Right) -> bool {
-        self.reach(&entity.name)
+    /// A credential was judged again, by other rules than before. It may have been replaced since.
+    pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) {
+        let is_same = |own: &Shown| own.credential == *credential;
+        match grant {
+            Some(grant) => {
+                for own in self.all.iter_mut().filter(|own| is_same(own)) {
+                    own.grant = grant.clone();
+                }
+            }
+            None => self.all.retain(|own| !is_same(own)),
+        }
     }
 
-    /// Whether requests about an entity are allowed now: some SDKs put a token for these alone.
-    pub(crate) fn allow_management(&self, entity: &EntityName) -> bool {
-        self.reach(&format!("{}/$management", entity.name))
-    }
-
-    fn reach(&self, path: &str) -> bool {
-        let now_s = now_s();
-        self.grants
+    /// Whether something is allowed with an entity.
+    pub(crate) fn allow(&self, entity: &EntityName, right: Right) -> bool {
+        self.all
             .iter()
-            .any(|(_, grant)| grant.expires_at_s > now_s && grant.covers(path))
+            .any(|own| own.grant.allows(right, &entity.name))
+    }
+
+    /// What requests about an entity may do: some SDKs put a token for these alone.
+    pub(crate) fn rights_of_requests(&self, entity: &EntityName) -> Rights {
+        let path = format!("{}/$management", entity.name);
+        let has = |right: &Right| self.all.iter().any(|own| own.grant.allows(*right, &path));
+        Right::ALL.into_iter().filter(has).collect()
     }
 
     /// When the next one expires, in seconds since 1970.
     pub(crate) fn next_expiry_s(&self) -> Option<u64> {
-        let expiries = self.grants.iter().map(|(_, grant)| grant.expires_at_s);
+        let expiries = self.all.iter().map(|own| own.grant.expires_at_s);
         expiries.min().filter(|&at| at < u64::MAX)
     }
 
     /// Forgets those that have expired, and says whether there were any.
-    pub(crate) fn expire(&mut self) -> bool {
-        let (before, now_s) = (self.grants.len(), now_s());
-        self.grants.retain(|(_, grant)| grant.expires_at_s > now_s);
-        self.grants.len() < before
+    pub(crate) fn expire(&mut self, now_s: u64) -> bool {
+        let before = self.all.len();
+        self.all.retain(|own| own.grant.expires_at_s > now_s);
+        self.all.len() < before
     }
+}
 
-    /// Answers a request to `$cbs`.
-    pub(crate) fn answer(&mut self, request: &Request, rules: &[Rule], tokens_max: usize) -> Bytes {
-        let (code, text) = match self.put_token(request, rules, tokens_max) {
-            Ok(()) => (202, "Accepted".to_owned()),
-            Err(refused) => refused,
-        };
-        let properties = Map::build(|map| {
-            map.entry("status-code", &code);
-            map.entry("status-description", text.as_str());
-        });
-        encode_answer(
-            &request.asked,
-            &properties,
-            &Raw::of(&Text::from(text.as_str())),
-        )
-    }
+/// A status, and why.
+pub(crate) type Refused = (i32, String);
 
-    fn put_token(
-        &mut self,
-        request: &Request,
-        rules: &[Rule],
-        tokens_max: usize,
-    ) -> Result<(), (i32, String)> {
+/// A request to take a token.
+pub(crate) struct PutToken {
+    /// As the client writes it.
+    pub(crate) audience: String,
+    pub(crate) token: Arc<str>,
+}
+
+impl PutToken {
+    pub(crate) fn read(request: &Request) -> Result<Self, Refused> {
         if request.operation != "put-token" {
             let text = format!(
                 "operation '{}' is not known: put-token is",
@@ -105,20 +133,32 @@ impl Grants {
             .body
             .as_str()
             .ok_or((400, "the body is not a token".to_owned()))?;
-        let grant = sas::check(token, rules, now_s()).map_err(|error| (401, error.to_string()))?;
-        let audience = crate::address::path_of(&audience);
-        if !grant.covers(&audience) {
-            let text = format!(
-                "the token is for '{}', and not for '{audience}'",
-                grant.path
-            );
-            return Err((401, text));
-        }
-        self.grants.retain(|(own, _)| *own != audience);
-        if self.grants.len() >= tokens_max {
-            return Err((403, format!("a connection has at most {tokens_max} tokens")));
-        }
-        self.grants.push((audience, grant));
-        Ok(())
+        Ok(Self {
+            audience,
+            token: token.into(),
+        })
     }
+
+    /// What the client has shown, if the token holds.
+    pub(crate) fn shown(self, judged: Result<Grant, BadToken>) -> Result<Shown, Refused> {
+        let grant = judged.map_err(|error| (i32::from(error.status()), error.to_string()))?;
+        Ok(Shown {
+            audience: Some(path_of(&self.audience)),
+            credential: Credential::Token(self.token),
+            grant,
+        })
+    }
+}
+
+/// An answer of `$cbs`, encoded.
+pub(crate) fn answer(asked: &Asked, result: Result<(), Refused>) -> Bytes {
+    let (code, text) = match result {
+        Ok(()) => (202, "Accepted".to_owned()),
+        Err(refused) => refused,
+    };
+    let properties = Map::build(|map| {
+        map.entry("status-code", &code);
+        map.entry("status-description", text.as_str());
+    });
+    encode_answer(asked, &properties, &Raw::of(&Text::from(text.as_str())))
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::client::Client;
+use crate::origin::Origin;
 
 /// How long a client may take to read what it was sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,9 +21,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    /// `begun` was read already.
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, begun: &[u8]) -> Self {
+        let mut client = Client::new(shared, origin, Millis(0));
+        client.connection.input().extend_from_slice(begun);
+        client.connection.fed(Millis(0));
         Self {
-            client: Client::new(shared, Millis(0)),
+            client,
             began: Instant::now(),
         }
     }
@@ -56,7 +61,7 @@ impl Driver {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut is_stopping = false;
         loop {
-            self.client.turn(self.now());
+            self.client.turn();
             let output = self.client.connection.take_output(self.now());
             if !output.is_empty() {
                 let writing = async {
@@ -87,6 +92,7 @@ impl Driver {
                 Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
                 }
+                Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();

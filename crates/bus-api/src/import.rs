@@ -6,16 +6,16 @@
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
-use std::fmt::Write as _;
-
-use kew_broker::{Broker, Rejection};
-use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal};
-use kew_engine::{EntityName, Refusal};
+use kew_broker::{Answer, Broker, Rejection};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
+use kew_engine::{EntityName, Outcome, Refusal};
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::address::{entity_named, is_queue_name};
 use crate::api::NAMESPACE;
+use crate::description::Description;
+use crate::duration;
 use crate::submit::Submitted;
 
 /// What is wrong with a configuration file, or with an entry in it.
@@ -114,10 +114,6 @@ pub fn read_config(text: &str) -> Result<Vec<ImportedQueue>, ImportError> {
         let read = imported(queue);
         queues.push(read.map_err(|error| ImportError(format!("queue {:?}: {error}", queue.name)))?);
     }
-    // A queue that others forward to must be there before them.
-    queues.sort_by_key(|queue| {
-        queue.options.forward_to.is_some() || queue.options.forward_dead_letters_to.is_some()
-    });
     Ok(queues)
 }
 
@@ -132,7 +128,7 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
     })?;
     let given = &queue.properties;
     let duration = |property: &str, text: &Option<String>| match text {
-        Some(text) => duration_ms(text).map(Some).ok_or_else(|| {
+        Some(text) => duration::parse(text).map(Some).ok_or_else(|| {
             ImportError(format!(
                 "{property} is {text:?}, and not a duration such as PT1M"
             ))
@@ -161,6 +157,7 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
         dead_letters_expired: given.dead_lettering_on_message_expiration,
         forward_to: forward(&given.forward_to),
         forward_dead_letters_to: forward(&given.forward_dead_lettered_messages_to),
+        description: Description::named(&queue.name).encode(),
         ..unset
     };
     options
@@ -174,28 +171,69 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
 }
 
 /// The window of a queue that detects duplicates and says nothing of it: the service's 10 min.
-const DUPLICATE_WINDOW_MS: u64 = 600_000;
+pub(crate) const DUPLICATE_WINDOW_MS: u64 = 600_000;
 
 /// Creates the queues that are not there, and gives the others these settings. Messages stay.
-pub async fn import(broker: &Broker, queues: Vec<ImportedQueue>) -> Result<(), ImportError> {
-    for ImportedQueue {
-        name,
-        entity: queue,
-        options,
-    } in queues
-    {
-        let create = BusCommand::CreateQueue {
-            queue: queue.clone(),
-            options: options.clone(),
-        };
-        let mut done = Submitted::new(broker, create).answer().await;
-        if let Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueAlreadyExists { .. }))) = done {
-            let update = BusCommand::UpdateQueue { queue, options };
-            done = Submitted::new(broker, update).answer().await;
+///
+/// A queue that others forward to must be there before them: so those that miss it are tried again
+/// after the others, as long as that helps.
+pub async fn import(broker: &Broker, mut queues: Vec<ImportedQueue>) -> Result<(), ImportError> {
+    while !queues.is_empty() {
+        let before = queues.len();
+        let mut missed = Vec::new();
+        let mut why = None;
+        for queue in queues {
+            match put(broker, &queue).await {
+                Ok(()) => {}
+                Err(Rejection::Refused(Refusal::Bus(
+                    refusal @ BusRefusal::DestinationNotFound { .. },
+                ))) => {
+                    why = Some(ImportError(format!("queue {:?}: {refusal}", queue.name)));
+                    missed.push(queue);
+                }
+                Err(rejection) => {
+                    return Err(ImportError(format!("queue {:?}: {rejection}", queue.name)));
+                }
+            }
         }
-        done.map_err(|rejection| ImportError(format!("queue {name:?}: {rejection}")))?;
+        if let Some(why) = why.filter(|_| missed.len() == before) {
+            return Err(why);
+        }
+        queues = missed;
     }
     Ok(())
+}
+
+async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
+    let (entity, options) = (queue.entity.clone(), queue.options.clone());
+    let create = BusCommand::CreateQueue {
+        queue: entity.clone(),
+        options: options.clone(),
+    };
+    let mut done = Submitted::new(broker, create).answer().await;
+    if let Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueAlreadyExists { .. }))) = done {
+        let read = BusCommand::ReadQueue {
+            queue: entity.clone(),
+        };
+        done = Submitted::new(broker, read).answer().await;
+        if let Ok(Answer {
+            outcome: Outcome::Bus(BusOutcome::Queue(view)),
+            ..
+        }) = done
+        {
+            // The file says nothing of its rules, nor of what its owner wrote about it.
+            let options = BusQueueOptions {
+                description: view.options.description,
+                ..options
+            };
+            let update = BusCommand::UpdateQueue {
+                queue: entity,
+                options,
+            };
+            done = Submitted::new(broker, update).answer().await;
+        }
+    }
+    done.map(drop)
 }
 
 /// The text without `//` and `/* */` comments and commas before a closing bracket, which JSON does
@@ -232,7 +270,7 @@ fn without_comments(text: &str) -> String {
                 if out.get(..kept).is_some_and(|kept| kept.ends_with(',')) {
                     out.replace_range(kept - 1..kept, " ");
                 }
-                let _ = out.write_char(c);
+                out.push(c);
             }
             _ => out.push(c),
         }
@@ -240,53 +278,10 @@ fn without_comments(text: &str) -> String {
     out
 }
 
-/// A duration in ISO 8601 with days, hours, minutes and seconds, in milliseconds.
-fn duration_ms(text: &str) -> Option<u64> {
-    let text = text.strip_prefix('P')?;
-    let (days, time) = text.split_once('T').unwrap_or((text, ""));
-    if text.is_empty() || text.ends_with('T') {
-        return None;
-    }
-    let mut total: u64 = 0;
-    for (part, units) in [
-        (days, &[('D', 86_400_000.0)][..]),
-        (
-            time,
-            &[('H', 3_600_000.0), ('M', 60_000.0), ('S', 1_000.0)][..],
-        ),
-    ] {
-        let mut rest = part;
-        for (unit, ms) in units {
-            let Some((number, after)) = rest.split_once(*unit) else {
-                continue;
-            };
-            if !number.starts_with(|c: char| c.is_ascii_digit()) {
-                return None;
-            }
-            let ms = number.parse::<f64>().ok()? * ms;
-            // What is longer than this lasts for ever, and a cast saturates.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let ms = if ms >= FOR_EVER_MS {
-                u64::MAX
-            } else {
-                ms as u64
-            };
-            total = total.saturating_add(ms);
-            rest = after;
-        }
-        if !rest.is_empty() {
-            return None;
-        }
-    }
-    Some(total)
-}
-
-/// About the longest duration that the service writes, for "never".
-const FOR_EVER_MS: f64 = 9.0e14;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rights::{AuthorizationRule, Rights};
 
     const FILE: &str = r#"{
         // What the emulator comes with.
@@ -315,9 +310,42 @@ mod tests {
             default_time_to_live_ms: 3_600_000,
             duplicate_window_ms: Some(20_000),
             max_delivery_count: 3,
+            description: Description::named("Orders.In").encode(),
             ..BusQueueOptions::default()
         };
         assert_eq!(queue.options, expected);
+    }
+
+    #[tokio::test]
+    async fn importing_again_keeps_what_the_file_does_not_say() {
+        let broker = Broker::start_in_memory().unwrap();
+        let [queue] = <[_; 1]>::try_from(read_config(FILE).unwrap()).unwrap();
+        import(&broker, vec![queue.clone()]).await.unwrap();
+        let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
+        let description = Description {
+            rules: vec![rule],
+            ..Description::named(&queue.name)
+        };
+        let update = BusCommand::UpdateQueue {
+            queue: queue.entity.clone(),
+            options: BusQueueOptions {
+                description: description.encode(),
+                max_delivery_count: 9,
+                ..queue.options.clone()
+            },
+        };
+        Submitted::new(&broker, update).answer().await.unwrap();
+        import(&broker, vec![queue.clone()]).await.unwrap();
+        let read = BusCommand::ReadQueue {
+            queue: queue.entity,
+        };
+        let answer = Submitted::new(&broker, read).answer().await.unwrap();
+        let Outcome::Bus(BusOutcome::Queue(view)) = answer.outcome else {
+            panic!("{:?}", answer.outcome)
+        };
+        assert_eq!(Description::decode(&view.options.description), description);
+        assert_eq!(view.options.max_delivery_count, 3);
+        broker.stop();
     }
 
     #[test]
@@ -338,20 +366,24 @@ mod tests {
         assert!(refused("\"UserConfig\"", "\"User\"").contains("User"));
     }
 
-    #[test]
-    fn durations_are_iso_8601() {
-        for (text, ms) in [
-            ("PT5S", Some(5_000)),
-            ("P1DT1H1M1.5S", Some(90_061_500)),
-            ("P10675199DT2H48M5.4775807S", Some(u64::MAX)),
-            ("P", None),
-            ("PT", None),
-            ("5S", None),
-            ("PTxS", None),
-            ("PT-1S", None),
-            ("PT1S1M", None),
-        ] {
-            assert_eq!(duration_ms(text), ms, "{text}");
+    #[tokio::test]
+    async fn queues_may_forward_to_those_below_them() {
+        let file = |last: &str| {
+            let queue = |name: &str, to: &str| {
+                format!(r#"{{"Name": "{name}", "Properties": {{"ForwardTo": "{to}"}}}}"#)
+            };
+            let queues = [queue("a", "b"), queue("b", "c"), queue("c", last)].join(",");
+            format!(
+                r#"{{"UserConfig": {{"Namespaces": [{{"Name": "sbemulatorns", "Queues": [{queues}]}}]}}}}"#
+            )
+        };
+        let broker = Broker::start_in_memory().unwrap();
+        let missing = import(&broker, read_config(&file("nowhere")).unwrap()).await;
+        assert!(missing.unwrap_err().to_string().contains("nowhere"));
+        for _ in 0..2 {
+            let queues = read_config(&file("")).unwrap();
+            import(&broker, queues).await.unwrap();
         }
+        broker.stop();
     }
 }

@@ -24,6 +24,17 @@ pub(crate) const SCHEDULED_ENQUEUE_TIME: &str = "x-opt-scheduled-enqueue-time";
 /// Source: Service Bus, *Quotas*.
 const MESSAGE_ID_LENGTH_MAX: usize = 128;
 
+/// The largest that all of a message but its body may be, in bytes: what describes it is kept with
+/// every copy of it, and read by whoever only looks at it.
+///
+/// Source: Service Bus, *Quotas*, message property size.
+const HEADER_SIZE_BYTES_MAX: usize = 64 * 1024;
+
+/// The largest application property, with its name, in bytes.
+///
+/// Source: the same.
+const PROPERTY_SIZE_BYTES_MAX: usize = 32 * 1024;
+
 /// The messages of a transfer: one, or those of a batch.
 pub(crate) fn messages_of(payload: &[u8], format: u32) -> Result<Vec<BusMessage>, Error> {
     // The payload may share the buffer of the socket, which is not kept for a message's life.
@@ -56,6 +67,7 @@ pub(crate) fn message_of(encoded: &Bytes) -> Result<BusMessage, Error> {
 fn stored(message: &Message) -> Result<BusMessage, Error> {
     let header = message.header()?;
     let annotations = message.message_annotations();
+    check_sizes(message)?;
     let mut properties = message.properties()?;
     let mut body = BytesMut::with_capacity(message.bytes().len() + 64);
     write_head(&mut body, &header, &Map::default(), &annotations);
@@ -78,6 +90,35 @@ fn stored(message: &Message) -> Result<BusMessage, Error> {
         time_to_live_ms: header.ttl.map(u64::from),
         scheduled_at: scheduled_at(&annotations)?,
     })
+}
+
+fn check_sizes(message: &Message) -> Result<(), Error> {
+    let too_large = |what: &str, size_bytes: usize, limit_bytes: usize| {
+        let text =
+            format!("{what} of {size_bytes} bytes is above the maximum of {limit_bytes} bytes");
+        Err(Error::new(condition::MESSAGE_SIZE_EXCEEDED, text))
+    };
+    let size_bytes = message.bytes().len() - message.body().len();
+    if size_bytes > HEADER_SIZE_BYTES_MAX {
+        let what = "a message header with all of its properties";
+        return too_large(what, size_bytes, HEADER_SIZE_BYTES_MAX);
+    }
+    // No property is larger than all of them together.
+    if size_bytes <= PROPERTY_SIZE_BYTES_MAX {
+        return Ok(());
+    }
+    let properties = message.application_properties();
+    let mut sizes = properties
+        .iter()
+        .map(|(key, value)| key.as_bytes().len() + value.as_bytes().len());
+    match sizes.find(|&size_bytes| size_bytes > PROPERTY_SIZE_BYTES_MAX) {
+        Some(size_bytes) => too_large(
+            "an application property",
+            size_bytes,
+            PROPERTY_SIZE_BYTES_MAX,
+        ),
+        None => Ok(()),
+    }
 }
 
 /// The message again, with other properties.

@@ -1,14 +1,18 @@
 //! Azure Service Bus over AMQP 1.0: queues, as unmodified SDKs use them.
 //!
-//! [`BusApi::serve`] drives one connection, a task for each. [`kew_amqp::Connection`] knows the
-//! protocol, the broker knows the queues; what is here is what the service says between the two:
+//! [`BusApi::serve`] drives one connection, a task for each, and [`BusApi::turn_away`] tells one that
+//! is not served why. [`kew_amqp::Connection`] knows the protocol, the broker knows the queues; what is
+//! here is what the service says between the two:
 //!
-//! - `sas`, `cbs`: who may do what, by signatures that a client puts to the node `$cbs`;
+//! - `rights`, `rules`: authorization rules, of the namespace and of queues;
+//! - `authorize`, `sas`: what a credential allows; `cbs`: those that a client puts to the node `$cbs`;
+//! - `description`: what is kept with a queue besides its settings;
 //! - `address`: which entity an address means, in all the forms that SDKs use;
 //! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
 //! - `client`: the links of one connection: sends, receives, settlements;
 //! - `management`: the requests to an entity's node `$management`;
-//! - `import`: queues from the emulator's configuration file.
+//! - `import`: queues from the emulator's configuration file;
+//! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found),
 //! transactions (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
@@ -22,19 +26,34 @@
 
 mod address;
 mod api;
+mod authorize;
 mod cbs;
 mod client;
+mod description;
 mod driver;
+mod duration;
+mod first;
+mod http;
 mod import;
 mod inbound;
 mod limits;
 mod management;
+mod origin;
 mod outbound;
 mod refusal;
 mod request;
+mod rights;
+mod rules;
 mod sas;
 mod submit;
+mod turn_away;
 
-pub use api::{BusApi, ConnectionPermit, NAMESPACE, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+pub use api::{
+    BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
 pub use import::{ImportError, ImportedQueue, import, read_config};
 pub use limits::Limits;
+pub use origin::Origin;
+pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
+pub use rules::RuleError;
+pub use turn_away::TurnedAway;

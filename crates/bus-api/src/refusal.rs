@@ -2,8 +2,10 @@
 
 use kew_amqp::error::{Error, condition};
 use kew_broker::Rejection;
-use kew_engine::Refusal;
 use kew_engine::bus::{BusRefusal, Verdict};
+use kew_engine::{EntityName, Refusal};
+
+use crate::rights::Right;
 
 /// The service's own conditions.
 pub(crate) mod bus_condition {
@@ -25,6 +27,16 @@ use bus_condition as bus;
 pub(crate) fn not_found(address: &str) -> Error {
     let text = format!("The messaging entity '{address}' could not be found.");
     Error::new(condition::NOT_FOUND, text)
+}
+
+/// A right is missing.
+pub(crate) fn unauthorized(entity: &EntityName, right: Right) -> Error {
+    let text = format!(
+        "Unauthorized access. '{right}' claim(s) are required to perform this operation. \
+         Resource: '{}'.",
+        entity.name
+    );
+    Error::new(condition::UNAUTHORIZED_ACCESS, text)
 }
 
 /// The error of a rejection.
@@ -63,6 +75,9 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::NotSendable { .. }
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
+        | BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked
         | BusRefusal::SessionsNotSupported => condition::NOT_ALLOWED,
         BusRefusal::SessionCannotBeLocked { .. } => bus::SESSION_CANNOT_BE_LOCKED,
         BusRefusal::NoSessionAvailable => bus::TIMEOUT,

@@ -1,117 +1,101 @@
 //! Shared access signatures: what a rule's key says that its bearer may do, and until when.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
-use thiserror::Error;
 
 use crate::address::path_of;
-use crate::api::Rule;
+use crate::authorize::BadToken;
+use crate::rights::{AuthorizationRule, Rights};
 
 /// What every token of this kind begins with, whatever type a client says that it is of.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
 
-/// What a rule allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Right {
-    Send,
-    Listen,
-}
+/// The longest token of this kind that is taken, in bytes.
+const SIZE_BYTES_MAX: usize = 8 << 10;
 
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "Send",
-            Self::Listen => "Listen",
-        })
-    }
-}
-
-/// What a token that was found to be right allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+/// A token that was read. Whose it is was not looked into.
+#[derive(Debug)]
+pub(crate) struct SignedToken<'a> {
+    rule: Cow<'a, str>,
     /// The path that it is for; empty for the whole namespace.
     pub(crate) path: String,
-    /// Until when, in seconds since 1970.
+    /// Until when it holds, in seconds since 1970.
     pub(crate) expires_at_s: u64,
+    signed: String,
+    signature: Vec<u8>,
 }
 
-impl Grant {
-    /// Whether it reaches an entity: its path is the beginning of the other, segment by segment.
-    pub(crate) fn covers(&self, path: &str) -> bool {
-        match path.strip_prefix(self.path.as_str()) {
-            Some(rest) => self.path.is_empty() || rest.is_empty() || rest.starts_with('/'),
-            None => false,
+impl<'a> SignedToken<'a> {
+    /// Reads a token, whose fields may come in any order.
+    pub(crate) fn read(token: &'a str) -> Result<Self, BadToken> {
+        let fields = token.strip_prefix(PREFIX).ok_or(BadToken::Unknown)?;
+        if token.len() > SIZE_BYTES_MAX {
+            return Err(BadToken::TooLong);
         }
+        let field = |name: &'static str| {
+            let mut values = fields
+                .split('&')
+                .filter_map(|field| field.split_once('='))
+                .filter_map(|(key, value)| (key.trim() == name).then_some(value));
+            match (values.next(), values.next()) {
+                (Some(value), None) => Ok(value),
+                _ => Err(BadToken::Field(name)),
+            }
+        };
+        let (resource, expiry) = (field("sr")?, field("se")?);
+        let signature = percent_decode_str(field("sig")?).collect::<Vec<u8>>();
+        let signature = STANDARD
+            .decode(signature)
+            .map_err(|_| BadToken::Signature)?;
+        let decoded = percent_decode_str(resource).decode_utf8_lossy();
+        Ok(Self {
+            rule: percent_decode_str(field("skn")?).decode_utf8_lossy(),
+            path: path_of(&decoded),
+            expires_at_s: expiry.parse().map_err(|_| BadToken::Expiry)?,
+            // What is signed is the resource as it came: SDKs encode it in different ways.
+            signed: format!("{resource}\n{expiry}"),
+            signature,
+        })
     }
-}
 
-/// What is wrong with a token. It says nothing about the key.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum BadToken {
-    #[error("only tokens of the form 'SharedAccessSignature sr=…&sig=…&se=…&skn=…' are taken")]
-    NotASignature,
-    #[error("the token has no {0}, or more than one")]
-    Field(&'static str),
-    #[error("the expiry 'se' of the token is not a number of seconds")]
-    Expiry,
-    #[error("ExpiredToken: the token expired at {0} seconds since 1970")]
-    Expired(u64),
-    #[error("InvalidSignature: the token has an invalid signature")]
-    Signature,
-}
+    /// The rights of the rule that has signed it, if it is one of these.
+    pub(crate) fn rights_by(&self, rules: &[AuthorizationRule]) -> Option<Rights> {
+        let mut named = rules.iter().filter(|rule| rule.is_named(&self.rule));
+        let signer = named.find(|rule| rule.has_signed(self.signed.as_bytes(), &self.signature));
+        signer.map(|rule| rule.rights)
+    }
 
-/// Checks a token against the rules, at a time in seconds since 1970.
-pub(crate) fn check(token: &str, rules: &[Rule], now_s: u64) -> Result<Grant, BadToken> {
-    let fields = token.strip_prefix(PREFIX).ok_or(BadToken::NotASignature)?;
-    let field = |name: &'static str| {
-        let mut values = fields
-            .split('&')
-            .filter_map(|field| field.split_once('='))
-            .filter_map(|(key, value)| (key.trim() == name).then_some(value));
-        match (values.next(), values.next()) {
-            (Some(value), None) => Ok(value),
-            _ => Err(BadToken::Field(name)),
-        }
-    };
-    let (resource, expiry) = (field("sr")?, field("se")?);
-    let rule = percent_decode_str(field("skn")?).decode_utf8_lossy();
-    let signature = percent_decode_str(field("sig")?).collect::<Vec<u8>>();
-    let signature = STANDARD
-        .decode(signature)
-        .map_err(|_| BadToken::Signature)?;
-    let expires_at_s: u64 = expiry.parse().map_err(|_| BadToken::Expiry)?;
-    // What is signed is the resource as it came: SDKs encode it in different ways.
-    let signed = format!("{resource}\n{expiry}");
-    let is_right = rules.iter().filter(|own| *own.name == *rule).any(|rule| {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, rule.key.as_bytes());
-        hmac::verify(&key, signed.as_bytes(), &signature).is_ok()
-    });
-    if !is_right {
-        return Err(BadToken::Signature);
+    /// The queues whose own rules may have signed it: the one that its path names or lies in, also
+    /// where the path is that of a request over HTTP such as `queue/messages/head`.
+    pub(crate) fn queues(&self) -> Vec<&str> {
+        let node = match self.path.split_once("/$") {
+            Some((queue, _)) => queue,
+            None => &self.path,
+        };
+        let of_request = node.rfind("/messages").and_then(|at| {
+            let rest = node.get(at + "/messages".len()..)?;
+            let is_end = rest.is_empty() || rest.starts_with('/');
+            is_end.then(|| node.get(..at)).flatten()
+        });
+        [Some(node), of_request].into_iter().flatten().collect()
     }
-    if expires_at_s <= now_s {
-        return Err(BadToken::Expired(expires_at_s));
-    }
-    // Some encode with plus signs for spaces, which no entity's name has.
-    let resource = percent_decode_str(resource).decode_utf8_lossy();
-    Ok(Grant {
-        path: path_of(&resource),
-        expires_at_s,
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
+
     use super::*;
 
-    fn rules() -> Vec<Rule> {
-        vec![Rule {
+    fn rules() -> Vec<AuthorizationRule> {
+        vec![AuthorizationRule {
             name: "r".into(),
-            key: "secret".into(),
+            primary_key: "secret".into(),
+            secondary_key: "spare".into(),
+            ..AuthorizationRule::well_known()
         }]
     }
 
@@ -126,34 +110,49 @@ mod tests {
     }
 
     #[test]
-    fn a_token_grants_its_path_until_it_expires() {
-        let token = token("sb%3a%2f%2flocalhost%2fOrders%2f", "100", "secret");
-        let grant = check(&token, &rules(), 99).unwrap();
-        assert_eq!(grant.path, "orders");
-        assert!(grant.covers("orders") && grant.covers("orders/$deadletterqueue"));
-        assert!(!grant.covers("orders2") && !grant.covers(""));
-        assert_eq!(check(&token, &rules(), 100), Err(BadToken::Expired(100)));
+    fn either_key_signs() {
+        for (key, is_taken) in [("secret", true), ("spare", true), ("other", false)] {
+            let token = token("sb%3a%2f%2flocalhost%2fOrders%2f", "100", key);
+            let read = SignedToken::read(&token).unwrap();
+            assert_eq!((&*read.path, read.expires_at_s), ("orders", 100));
+            let rights = read.rights_by(&rules());
+            assert_eq!(rights, is_taken.then_some(Rights::ALL), "{key}");
+        }
     }
 
     #[test]
-    fn a_wrong_token_is_refused_and_told_why() {
+    fn a_changed_token_is_signed_by_nobody() {
         let good = token("sb%3a%2f%2fh%2f", "100", "secret");
-        let refused = |token: &str| check(token, &rules(), 0).unwrap_err();
-        assert_eq!(
-            refused(&token("sb%3a%2f%2fh%2f", "100", "other")),
-            BadToken::Signature
-        );
-        assert_eq!(
-            refused(&good.replace("se=100", "se=101")),
-            BadToken::Signature
-        );
-        assert_eq!(
-            refused(&good.replace("skn=r", "skn=s")),
-            BadToken::Signature
-        );
+        for changed in [
+            good.replace("se=100", "se=101"),
+            good.replace("skn=r", "skn=s"),
+            good.replace("%2fh", "%2fg"),
+        ] {
+            let read = SignedToken::read(&changed).unwrap();
+            assert_eq!(read.rights_by(&rules()), None, "{changed}");
+        }
+        let refused = |token: &str| SignedToken::read(token).unwrap_err();
         assert_eq!(refused(&good.replace("se=100", "se=x")), BadToken::Expiry);
         assert_eq!(refused(&good.replace("&skn=r", "")), BadToken::Field("skn"));
         assert_eq!(refused(&format!("{good}&se=1")), BadToken::Field("se"));
-        assert_eq!(refused("eyJhbGciOi"), BadToken::NotASignature);
+        assert_eq!(refused("eyJhbGciOi"), BadToken::Unknown);
+        let long = format!("{good}&x={}", "x".repeat(SIZE_BYTES_MAX));
+        assert_eq!(refused(&long), BadToken::TooLong);
+    }
+
+    #[test]
+    fn the_queues_of_a_path() {
+        for (path, queues) in [
+            ("", &[""][..]),
+            ("a/b", &["a/b"]),
+            ("a/$deadletterqueue/$management", &["a"]),
+            ("a/messages", &["a/messages", "a"]),
+            ("a/messages/head", &["a/messages/head", "a"]),
+            ("a/messagesx", &["a/messagesx"]),
+        ] {
+            let token = token(&format!("https%3a%2f%2fh%2f{path}%3fapi=1"), "1", "k");
+            let read = SignedToken::read(&token).unwrap();
+            assert_eq!(read.queues(), queues, "{path}");
+        }
     }
 }

@@ -47,7 +47,7 @@ pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
     SentMessage,
 };
-pub use overview::{Overview, QueueOverview};
+pub use overview::{BusQueueOverview, Overview, QueueOverview};
 pub use policy::{AccessPolicies, AccessPolicy, InvalidAccessPolicies, PolicyTime};
 pub use repair::StoredMessage;
 pub use state::State;

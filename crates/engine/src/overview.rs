@@ -2,9 +2,8 @@
 //!
 //! Reading it changes nothing that a command could tell, emits no event and costs a bounded number of
 //! steps: a reader goes on where the last slice ended, and others are served in between.
-//!
-//! Bus queues are not among them: what each holds is counted as it changes, and read with the queue.
 
+use crate::bus::{BusQueue, Role};
 use crate::{EntityName, Incarnation, State, Timestamp};
 
 /// A count for metrics. It is no part of the state: two states that differ in it alone are equal.
@@ -36,18 +35,47 @@ pub struct QueueOverview {
     pub oldest_at: Option<Timestamp>,
 }
 
+/// What a bus queue and its sub-queues hold at one time. A message is in one of the counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusQueueOverview {
+    /// The queue's name.
+    pub name: EntityName,
+    /// Messages that can be received, also those that have expired and that no tick has removed yet.
+    pub active: u64,
+    /// Messages that a receiver has locked.
+    pub locked: u64,
+    /// Messages that only who knows their number can receive.
+    pub deferred: u64,
+    /// Messages that become active later.
+    pub scheduled: u64,
+    /// Dead letters, in any state.
+    pub dead_letters: u64,
+    /// Messages that could not be forwarded, in any state.
+    pub failed_transfers: u64,
+    /// Bytes of all of these, and of the states of sessions.
+    pub size_bytes: u64,
+    /// Sessions that a receiver has locked.
+    pub sessions_locked: u64,
+    /// When the oldest message came into the queue: scheduled ones do not count, nor do the
+    /// sub-queues.
+    pub oldest_at: Option<Timestamp>,
+}
+
 /// One slice of the queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
     /// In the order in which they were created.
     pub queues: Vec<QueueOverview>,
+    /// Those of Service Bus, likewise.
+    pub bus_queues: Vec<BusQueueOverview>,
     /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
     pub next: Option<Incarnation>,
 }
 
 impl State {
     /// Reads queues from `from` on, or from the first one, in at most `steps` steps: one for each
-    /// queue, and one for each of its messages that became visible since it was read last.
+    /// queue, and one for each of its messages that became visible, or was found to be scheduled,
+    /// since it was read last.
     pub fn overview(
         &mut self,
         from: Option<Incarnation>,
@@ -55,21 +83,90 @@ impl State {
         mut steps: u32,
     ) -> Overview {
         let mut overview = Overview::default();
-        let from = from.unwrap_or(Incarnation::new(0));
-        for (incarnation, entity) in self.entities.range_mut(from..) {
-            if steps == 0 || !entity.backlog.pass_shown(now, &mut steps) {
-                overview.next = Some(*incarnation);
+        let mut from = from.unwrap_or(Incarnation::new(0));
+        // Both kinds of queues get their incarnations from one counter.
+        while let Some((incarnation, is_bus)) = self.next_queue(from) {
+            let is_read = steps > 0
+                && if is_bus {
+                    self.read_bus_queue(incarnation, &mut steps, &mut overview)
+                } else {
+                    self.read_queue(incarnation, now, &mut steps, &mut overview)
+                };
+            if !is_read {
+                overview.next = Some(incarnation);
                 break;
             }
             steps = steps.saturating_sub(1);
-            overview.queues.push(QueueOverview {
-                name: entity.name.clone(),
-                hidden: entity.backlog.hidden_count(),
-                total: entity.backlog.count(),
-                oldest_at: entity.backlog.oldest().map(|oldest| oldest.inserted_at),
-            });
+            from = incarnation.next();
         }
         overview
+    }
+
+    /// The first queue from an incarnation on, and whether it is one of Service Bus.
+    fn next_queue(&self, from: Incarnation) -> Option<(Incarnation, bool)> {
+        let stored = self.entities.range(from..).next();
+        // Two others at most lie between: a queue's sub-queues.
+        let mut bus = self.bus.range(from..);
+        let bus = bus.find(|(_, entity)| entity.role == Role::Queue);
+        let stored = stored.map(|(incarnation, _)| (*incarnation, false));
+        let bus = bus.map(|(incarnation, _)| (*incarnation, true));
+        stored.into_iter().chain(bus).min()
+    }
+
+    fn read_queue(
+        &mut self,
+        incarnation: Incarnation,
+        now: Timestamp,
+        steps: &mut u32,
+        overview: &mut Overview,
+    ) -> bool {
+        let Some(entity) = self.entities.get_mut(&incarnation) else {
+            return true;
+        };
+        if !entity.backlog.pass_shown(now, steps) {
+            return false;
+        }
+        overview.queues.push(QueueOverview {
+            name: entity.name.clone(),
+            hidden: entity.backlog.hidden_count(),
+            total: entity.backlog.count(),
+            oldest_at: entity.backlog.oldest().map(|oldest| oldest.inserted_at),
+        });
+        true
+    }
+
+    fn read_bus_queue(
+        &mut self,
+        incarnation: Incarnation,
+        steps: &mut u32,
+        overview: &mut Overview,
+    ) -> bool {
+        let Some(queue) = self.bus.get_mut(&incarnation) else {
+            return true;
+        };
+        if !queue.backlog.pass_scheduled(steps) {
+            return false;
+        }
+        let entities = incarnation.with_sub_queues();
+        let [Some(queue), dead, failed] = entities.map(|entity| self.bus.get(&entity)) else {
+            return true;
+        };
+        let count = |sub: Option<&BusQueue>| sub.map_or(0, |sub| sub.backlog.count());
+        let size = |sub: Option<&BusQueue>| sub.map_or(0, |sub| sub.backlog.size_bytes());
+        let backlog = &queue.backlog;
+        overview.bus_queues.push(BusQueueOverview {
+            name: queue.name.clone(),
+            active: backlog.ready_count(),
+            locked: backlog.locked_count(),
+            deferred: backlog.deferred_count(),
+            scheduled: backlog.scheduled_count(),
+            dead_letters: count(dead),
+            failed_transfers: count(failed),
+            size_bytes: backlog.size_bytes() + size(dead) + size(failed),
+            sessions_locked: backlog.sessions.locked_count(),
+            oldest_at: backlog.oldest_at(),
+        });
+        true
     }
 
     /// How many messages have expired since this state was made, replayed ones included.

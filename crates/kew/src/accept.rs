@@ -21,9 +21,11 @@ pub(crate) enum Role {
     Operator,
 }
 
-/// Accepts connections on one listener until the server stops.
+/// How long nothing is accepted after the system has refused to.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves what comes to one listener.
 pub(crate) struct Acceptor {
-    pub(crate) listener: TcpListener,
     pub(crate) role: Role,
     /// Whether the well-known account is served here.
     pub(crate) may_use_public_key: bool,
@@ -33,39 +35,55 @@ pub(crate) struct Acceptor {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-impl Acceptor {
-    pub(crate) async fn run(mut self) {
-        let mut serving = JoinSet::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = self.stopping.wait_for(|stopping| *stopping) => break,
-                Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                    if ended.is_err() {
-                        tracing::error!("serving a connection panicked; it was closed");
-                    }
-                    continue;
+/// Accepts connections until the server stops, hands each to `serve`, which spawns what serves it,
+/// and waits for all of them to end.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    mut stopping: watch::Receiver<bool>,
+    mut serve: impl FnMut(&mut JoinSet<()>, TcpStream, SocketAddr),
+) {
+    let mut serving = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut stopping) => break,
+            Some(ended) = serving.join_next(), if !serving.is_empty() => {
+                if ended.is_err() {
+                    tracing::error!("serving a connection panicked; it was closed");
                 }
-            };
-            match accepted {
-                Ok((stream, peer)) => self.serve(&mut serving, stream, peer),
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    // Out of memory or file descriptors: others must end first.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // Without it, an answer can wait for the client's acknowledgement of the one before.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
                 }
+                serve(&mut serving, stream, peer);
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                // Out of memory or file descriptors: others must end first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
-        drop(self.listener);
-        while serving.join_next().await.is_some() {}
+    }
+    drop(listener);
+    while serving.join_next().await.is_some() {}
+}
+
+impl Acceptor {
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let stopping = self.stopping.clone();
+        accept(listener, stopping, |serving, stream, peer| {
+            self.serve(serving, stream, peer);
+        })
+        .await;
     }
 
     fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-        // Without it, an answer can wait for the client's acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-        }
         if matches!(self.role, Role::Operator) {
             let (api, mut stopping) = (self.api.clone(), self.stopping.clone());
             serving.spawn(async move {
@@ -143,7 +161,8 @@ impl Connection {
     }
 }
 
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+/// Resolves when the server stops.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // An error means that the sender is gone, and the server with it.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

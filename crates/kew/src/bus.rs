@@ -1,18 +1,22 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
-use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
-use tokio::net::TcpListener;
+use kew_bus_api::{
+    BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+};
+use kew_listen::{Door, Opened};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
+use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::serve::reachable;
+use crate::settings::Settings;
+use crate::settings::tls::PlainHttp;
 
 /// Reads the queues of a configuration file of the emulator.
 pub(crate) fn read(path: &Path) -> Result<Vec<ImportedQueue>> {
@@ -40,78 +44,138 @@ pub(crate) fn explain(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Says where Service Bus is served, and how clients come there.
-pub(crate) fn announce(listeners: &[TcpListener]) -> Result<()> {
+pub(crate) fn announce(
+    listeners: &[TcpListener],
+    settings: &Settings,
+    has_rules: bool,
+) -> Result<()> {
     let mut first = None;
+    let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         first.get_or_insert(address);
+        if settings.public_key.is_served_at(address) {
+            first_public.get_or_insert(address);
+        } else if !has_rules {
+            tracing::warn!(
+                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+            );
+        }
     }
-    if let Some(address) = first.map(reachable) {
-        // Some SDKs take the emulator's flag only for this name.
-        let host = if address.is_ipv4() && address.ip().is_loopback() {
-            format!("localhost:{}", address.port())
-        } else {
-            address.to_string()
+    if let Some(address) = first_public {
+        let endpoint = endpoint(reachable(address));
+        let flag = match settings.tls.plain {
+            PlainHttp::Nowhere => "",
+            PlainHttp::Loopback | PlainHttp::Anywhere => "UseDevelopmentEmulator=true;",
         };
         print_line(&format!(
-            "KEW_BUS_CONNECTION_STRING='Endpoint=sb://{host};SharedAccessKeyName={WELL_KNOWN_RULE};\
-             SharedAccessKey={WELL_KNOWN_KEY};UseDevelopmentEmulator=true;'"
+            "KEW_BUS_CONNECTION_STRING='Endpoint={endpoint};SharedAccessKeyName={WELL_KNOWN_RULE};\
+             SharedAccessKey={WELL_KNOWN_KEY};{flag}'"
         ));
-        tracing::info!("ready: Service Bus queues (preview) on {address}");
+    }
+    if let Some(address) = first {
+        tracing::info!(
+            "ready: Service Bus queues (preview) on {}",
+            reachable(address)
+        );
     }
     Ok(())
 }
 
-/// The front end, with the rule of the emulator's connection string. The settings see to it that it
-/// listens only where that may be served.
-pub(crate) fn api(broker: &Broker) -> BusApi {
-    BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default())
+/// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
+/// `localhost`.
+pub(crate) fn endpoint(address: SocketAddr) -> String {
+    if address.is_ipv4() && address.ip().is_loopback() {
+        format!("sb://localhost:{}", address.port())
+    } else {
+        format!("sb://{address}")
+    }
 }
 
-/// Accepts connections until the server stops, and waits for them to end.
-pub(crate) async fn accept(listener: TcpListener, api: BusApi, stopping: watch::Receiver<bool>) {
-    let mut serving = JoinSet::new();
-    let mut stopped = stopping.clone();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stopping| *stopping) => break,
-            Some(ended) = serving.join_next(), if !serving.is_empty() => {
-                if ended.is_err() {
-                    tracing::error!("serving a Service Bus connection panicked; it was closed");
-                }
-                continue;
-            }
+/// Serves what comes to one listener.
+pub(crate) struct BusAcceptor {
+    /// Whether the rule whose key is public is served here.
+    pub(crate) may_use_public_key: bool,
+    pub(crate) api: BusApi,
+    pub(crate) door: Door,
+    pub(crate) plain: PlainHttp,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl BusAcceptor {
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let stopping = self.stopping.clone();
+        accept(listener, stopping, |serving, stream, peer| {
+            let connection = BusConnection {
+                api: self.api.clone(),
+                door: self.door.clone(),
+                plain: self.plain,
+                may_use_public_key: self.may_use_public_key,
+                peer,
+                stopping: self.stopping.clone(),
+            };
+            // It counts from now on, whatever it is going to say.
+            match self.api.admit() {
+                Some(permit) => serving.spawn(connection.serve(stream, permit)),
+                None => serving.spawn(connection.turn_away(stream)),
+            };
+        })
+        .await;
+    }
+}
+
+/// A connection that was accepted.
+struct BusConnection {
+    api: BusApi,
+    door: Door,
+    plain: PlainHttp,
+    may_use_public_key: bool,
+    peer: SocketAddr,
+    stopping: watch::Receiver<bool>,
+}
+
+impl BusConnection {
+    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+        let mut stopping = self.stopping.clone();
+        let opened = tokio::select! {
+            biased;
+            opened = self.door.open(stream) => opened,
+            // Nothing was asked yet.
+            () = stopped(&mut stopping) => return,
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                let Some(permit) = api.admit() else {
-                    tracing::warn!(%peer, "too many Service Bus connections: one was closed");
-                    continue;
-                };
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
-                }
-                let (api, mut stopping) = (api.clone(), stopping.clone());
-                serving.spawn(async move {
-                    let shutdown = async move {
-                        // An error means that the sender is gone, and the server with it.
-                        let _ = stopping.wait_for(|stopping| *stopping).await;
-                    };
-                    Box::pin(api.serve(stream, permit, shutdown)).await;
-                });
+        let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
+        let shutdown = stopped(&mut stopping);
+        // In boxes, so that each connection has the space for its own kind alone.
+        match opened {
+            Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                // Out of memory or file descriptors: others must end first.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok(Opened::Plain(stream)) => {
+                Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)).await;
             }
+            Ok(Opened::Secure(stream)) => {
+                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+            }
+            Err(error) => tracing::debug!(peer = %self.peer, %error, "connection not opened"),
         }
     }
-    drop(listener);
-    while serving.join_next().await.is_some() {}
+
+    async fn turn_away(self, stream: TcpStream) {
+        tracing::warn!(peer = %self.peer, "too many Service Bus connections: one was turned away");
+        if let Some(stream) = self.door.turn_away(stream).await {
+            let origin = self.origin(false);
+            Box::pin(self.api.turn_away(stream, origin, TurnedAway::Crowded)).await;
+        }
+    }
+
+    fn origin(&self, is_secure: bool) -> Origin {
+        Origin {
+            peer: self.peer,
+            is_secure,
+            may_use_public_key: self.may_use_public_key,
+        }
+    }
 }

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
+use kew_bus_api::{BusApi, BusApiOptions};
+use kew_issuer::Issuer;
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{AccountStore, Accounts, Issuer, OperatorOptions, QueueApi, QueueApiOptions};
+use kew_queue_api::{AccountStore, Accounts, OperatorOptions, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::accept::{Acceptor, Role};
-use crate::admin::{self, Endpoint};
-use crate::bus;
+use crate::admin::bus::BusEndpoint;
+use crate::admin::{self, Administered, Endpoint};
+use crate::bus::{self, BusAcceptor};
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
 use crate::settings::tls::{PlainHttp, TlsSettings};
@@ -128,9 +131,11 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
             certificate: files.cert.clone(),
             key: files.key.clone(),
         },
-        protocols: vec![b"http/1.1".to_vec()],
+        // One list for all listeners: what is spoken is told by the first bytes, not by what a client
+        // asked for here.
+        protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
-    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let tls = Arc::new(Tls::open(options).context("cannot serve TLS")?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let asked = async move || {
         hangup.recv().await;
@@ -227,6 +232,26 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
 /// How many connections the kernel keeps that were not accepted yet.
 const BACKLOG: u32 = 1024;
 
+/// Lowers the limit of Queue Storage's connections to what there are open files for, and answers that
+/// of Service Bus, which has a third of them if it is served.
+fn share_open_files(open_files_max: u64, queue_max: &mut usize, has_bus: bool) -> usize {
+    let room = open_files_max
+        .saturating_sub(OWN_FILES_MAX)
+        .max(OWN_FILES_MAX / 2);
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    let for_bus = if has_bus { room / 3 } else { 0 };
+    let bus_max = kew_bus_api::Limits::default().connections_max.min(for_bus);
+    let for_queue = room - for_bus;
+    if for_queue < *queue_max {
+        tracing::warn!(
+            "the limit of {open_files_max} open files leaves room for {for_queue} connections of \
+             Queue Storage and {bus_max} of Service Bus"
+        );
+        *queue_max = for_queue;
+    }
+    bus_max
+}
+
 async fn serve_until_stopped(
     settings: &Settings,
     issuer: Option<Arc<Issuer>>,
@@ -238,20 +263,15 @@ async fn serve_until_stopped(
 ) -> Result<()> {
     let mut options = QueueApiOptions {
         operator: operator_options(settings),
-        issuer,
+        issuer: issuer.clone(),
         queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
-    let for_connections = open_files_max
-        .saturating_sub(OWN_FILES_MAX)
-        .max(OWN_FILES_MAX / 2);
-    let for_connections = usize::try_from(for_connections).unwrap_or(usize::MAX);
-    if for_connections < options.limits.connections_max {
-        tracing::warn!(
-            "the limit of {open_files_max} open files leaves room for {for_connections} connections"
-        );
-        options.limits.connections_max = for_connections;
-    }
+    let bus_connections_max = share_open_files(
+        open_files_max,
+        &mut options.limits.connections_max,
+        !sockets.bus.is_empty(),
+    );
     let api = QueueApi::new(broker.clone(), options);
     let well_known = settings.public_key != PublicKey::Nowhere;
     let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
@@ -262,6 +282,15 @@ async fn serve_until_stopped(
         .await
         .context("cannot read the accounts")?
         .is_empty();
+    let mut bus_options = BusApiOptions {
+        issuer,
+        ..BusApiOptions::default()
+    };
+    bus_options.limits.connections_max = bus_connections_max;
+    let bus_api = BusApi::open(broker.clone(), bus_options)
+        .await
+        .context("cannot read the rules of Service Bus")?;
+    let has_rules = !bus_api.rules(None).await?.is_empty();
     let admin = settings
         .admin_socket
         .as_deref()
@@ -270,7 +299,7 @@ async fn serve_until_stopped(
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
     let bus_listeners = open(sockets.bus, BUS_LISTEN)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    bus::announce(&bus_listeners)?;
+    bus::announce(&bus_listeners, settings, has_rules)?;
     let first = announce(
         &listeners,
         &metrics_listeners,
@@ -283,7 +312,13 @@ async fn serve_until_stopped(
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let (Some(door), Some(address)) = (admin, first) {
-        tasks.spawn(door.run(store, Endpoint(reachable(address)), stopping.clone()));
+        let administered = Administered {
+            accounts: store,
+            endpoint: Endpoint(reachable(address)),
+            bus: bus_api.clone(),
+            bus_endpoint: bus_endpoint(&bus_listeners, settings),
+        };
+        tasks.spawn(door.run(administered, stopping.clone()));
     }
     let queue = listeners
         .into_iter()
@@ -295,18 +330,25 @@ async fn serve_until_stopped(
             may_use_public_key: listener
                 .local_addr()
                 .is_ok_and(|address| settings.public_key.is_served_at(address)),
-            listener,
             role,
             api: api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
             stopping: stopping.clone(),
         };
-        tasks.spawn(acceptor.run());
+        tasks.spawn(acceptor.run(listener));
     }
-    let bus_api = bus::api(broker);
     for listener in bus_listeners {
-        tasks.spawn(bus::accept(listener, bus_api.clone(), stopping.clone()));
+        let acceptor = BusAcceptor {
+            may_use_public_key: listener
+                .local_addr()
+                .is_ok_and(|address| settings.public_key.is_served_at(address)),
+            api: bus_api.clone(),
+            door: door.clone(),
+            plain: settings.tls.plain,
+            stopping: stopping.clone(),
+        };
+        tasks.spawn(acceptor.run(listener));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),
@@ -325,6 +367,20 @@ async fn serve_until_stopped(
     }
     result
 }
+
+/// Where clients of Service Bus are told to go: its first listener, or the usual place.
+fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
+    let first = listeners.first();
+    let address = first.and_then(|listener| listener.local_addr().ok());
+    let usual = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, BUS_PORT));
+    BusEndpoint {
+        endpoint: bus::endpoint(address.map_or(usual, reachable)),
+        is_plain: settings.tls.plain != PlainHttp::Nowhere,
+    }
+}
+
+/// Where clients of Service Bus look for a server without TLS.
+const BUS_PORT: u16 = 5672;
 
 fn operator_options(settings: &Settings) -> OperatorOptions {
     let observing = &settings.observing;

@@ -166,7 +166,7 @@ impl Settings {
             Place::Memory => None,
             Place::Directory(path) => Some(path.join(ADMIN_SOCKET)),
         });
-        let bus_listen = bus_listen(&layers, public_key)?;
+        let bus_listen = bus_listen(&layers)?;
         tls.refuse_plain_beyond_loopback(&bus_listen)?;
         let import = layers.iter().find_map(|layer| layer.import.clone());
         let listen = layers
@@ -297,22 +297,11 @@ fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
     }
 }
 
-/// Where Service Bus is served, as the first place says that says anything. Its only key is public.
-fn bus_listen(layers: &[Layer], key: PublicKey) -> Result<Vec<SocketAddr>, SettingsError> {
+/// Where Service Bus is served, as the first place says that says anything.
+fn bus_listen(layers: &[Layer]) -> Result<Vec<SocketAddr>, SettingsError> {
     let listen = layers.iter().find_map(|layer| layer.bus_listen.as_ref());
     let addresses = listen.into_iter().flatten();
-    let addresses = addresses.map(|address| parse_address(address));
-    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-    match addresses
-        .iter()
-        .find(|address| !key.is_served_at(**address))
-    {
-        None => Ok(addresses),
-        Some(address) => Err(SettingsError(format!(
-            "Service Bus cannot be served at {address} (--bus-listen): its only key is public, and \
-             is served there only with --allow-public-key"
-        ))),
-    }
+    addresses.map(|address| parse_address(address)).collect()
 }
 
 /// What the first place that says anything about it wants of the public key.
@@ -473,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn service_bus_is_served_where_it_is_asked_for_and_its_public_key_may_be() {
+    fn service_bus_is_served_where_it_is_asked_for() {
         let bus = |address: &str| ServeArgs {
             bus_listen: vec![address.into()],
             ..listen(&[])
@@ -488,14 +477,13 @@ mod tests {
         let settings = with(listen(&[]), &variables).unwrap();
         assert_eq!(settings.bus_listen.len(), 2);
         assert_eq!(settings.import, Some("c.json".into()));
-        assert!(error(bus("0.0.0.0:1"), &[]).contains("--allow-public-key"));
+        assert!(error(bus("0.0.0.0:1"), &[]).contains("--allow-plain-http"));
         let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
-        assert!(error(bus("127.0.0.1:1"), &nowhere).contains("--bus-listen"));
-        let everywhere = [
-            ("KEW_ALLOW_PUBLIC_KEY", "true"),
-            ("KEW_ALLOW_PLAIN_HTTP", "true"),
-        ];
-        assert!(with(bus("0.0.0.0:1"), &everywhere).is_ok());
+        assert!(with(bus("127.0.0.1:1"), &nowhere).is_ok());
+        let plain = [("KEW_ALLOW_PLAIN_HTTP", "true")];
+        let settings = with(bus("0.0.0.0:1"), &plain).unwrap();
+        let address = settings.bus_listen[0];
+        assert!(!settings.public_key.is_served_at(address));
         assert!(error(bus("x"), &[]).contains("\"x\""));
     }
 

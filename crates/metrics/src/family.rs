@@ -177,8 +177,26 @@ impl Collector for Families {
     }
 }
 
-/// Writes the families as a page of OpenMetrics text.
+/// Makes one family of those that have a name in common, because several owners count the same: its
+/// help is the first one's. One of another kind says nothing.
+fn merged(families: Vec<Family>) -> Vec<Family> {
+    let mut merged: Vec<Family> = Vec::with_capacity(families.len());
+    for family in families {
+        let is_it = |known: &&mut Family| (known.name, known.unit) == (family.name, family.unit);
+        match merged.iter_mut().find(is_it) {
+            Some(known) if known.kind == family.kind => {
+                known.samples.extend(family.samples);
+            }
+            Some(_) => {}
+            None => merged.push(family),
+        }
+    }
+    merged
+}
+
+/// Writes the families as a page of OpenMetrics text. Families of one name become one.
 pub fn page(families: Vec<Family>) -> String {
+    let families = merged(families);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(families)));
     let mut page = String::new();
@@ -189,6 +207,20 @@ pub fn page(families: Vec<Family>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn families_of_one_name_are_one() {
+        let of = |owner: &str| vec![("owner", owner.to_owned())];
+        let page = page(vec![
+            Family::gauge("a", Unit::None, "Help").count(of("x"), 1),
+            Family::gauge("b", Unit::None, "Help b"),
+            Family::gauge("a", Unit::None, "Other help").count(of("y"), 2),
+            Family::counter("b", Unit::None, "Not b").count(of("y"), 2),
+        ]);
+        let expected = "# HELP a Help\n# TYPE a gauge\na{owner=\"x\"} 1\na{owner=\"y\"} 2\n\
+            # HELP b Help b\n# TYPE b gauge\n# EOF\n";
+        assert_eq!(page, expected);
+    }
 
     #[test]
     fn a_page_has_every_family_with_its_unit() {

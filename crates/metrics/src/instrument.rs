@@ -29,6 +29,33 @@ impl Counter {
     }
 }
 
+/// Counts what is there now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Nothing is there yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// What one owner has of it goes from `before` to `now`. It answers how much there is with it.
+    pub fn change(&self, before: u64, now: u64) -> u64 {
+        if now == before {
+            return self.value();
+        }
+        // Differences wrap around, and their sum is right whatever the order.
+        let difference = now.wrapping_sub(before);
+        let others = self.0.fetch_add(difference, Ordering::Relaxed);
+        others.wrapping_add(difference)
+    }
+
+    /// How much there is.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Upper bounds of latencies in microseconds: from 50 us to 30 s.
 const LATENCIES_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
@@ -136,6 +163,17 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gauge_is_what_its_owners_have() {
+        let gauge = Gauge::new();
+        assert_eq!(gauge.change(0, 5), 5);
+        assert_eq!(gauge.change(0, 3), 8);
+        assert_eq!(gauge.change(5, 1), 4);
+        assert_eq!(gauge.change(3, 0), 1);
+        assert_eq!(gauge.change(1, 1), 1);
+        assert_eq!(gauge.value(), 1);
+    }
 
     #[test]
     fn a_value_lies_in_the_first_bucket_that_bounds_it() {

@@ -14,11 +14,10 @@ use hyper::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName,
     HeaderValue, ORIGIN, VARY,
 };
+use kew_xml::{Element, put_element};
 
 use crate::error::Error;
 use crate::properties::{put_within, required};
-use crate::xml::tree::Element;
-use crate::xml::write::put_element;
 
 /// How many rules an account may have.
 const RULE_COUNT_MAX: usize = 5;

@@ -149,6 +149,33 @@ pub(crate) struct Wire {
     pub(crate) message: Cow<'static, str>,
 }
 
+impl From<kew_xml::Error> for Error {
+    fn from(error: kew_xml::Error) -> Self {
+        use kew_xml::Error as Xml;
+        match error {
+            Xml::Malformed {
+                line,
+                column,
+                reason,
+            } => Self::InvalidXmlDocument {
+                line,
+                column,
+                reason,
+            },
+            Xml::Unsupported { name } => Self::UnsupportedXmlNode { name },
+            Xml::Value {
+                name,
+                value,
+                reason,
+            } => Self::InvalidXmlNodeValue {
+                name,
+                value,
+                reason,
+            },
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn invalid_query(
         name: &'static str,

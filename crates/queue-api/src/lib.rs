@@ -29,6 +29,7 @@ mod id;
 mod limits;
 mod listener;
 mod md5;
+mod message_text;
 mod metadata;
 mod metrics;
 mod observe;
@@ -45,7 +46,6 @@ mod route;
 mod sharing;
 mod spelling;
 mod version;
-mod xml;
 
 pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};

@@ -4,12 +4,11 @@
 
 use bytes::{BufMut as _, BytesMut};
 use kew_engine::{AccessPolicies, AccessPolicy, PolicyTime};
+use kew_xml::{DECLARATION, Element, put_element};
 
 use crate::date;
 use crate::error::Error;
 use crate::properties::{put_within, required};
-use crate::xml::tree::{self, Element};
-use crate::xml::write::{DECLARATION, put_element};
 
 const ROOT: &str = "SignedIdentifiers";
 
@@ -30,7 +29,7 @@ pub(crate) fn parse(document: &[u8]) -> Result<AccessPolicies, Error> {
     if document.is_empty() {
         return Ok(AccessPolicies::default());
     }
-    let root = tree::read(document, ROOT)?;
+    let root = kew_xml::read(document, ROOT)?;
     let items = root.items("SignedIdentifier")?;
     if items.is_empty() && !root.text()?.is_empty() {
         return Err(root.invalid("text where none may be"));

@@ -12,12 +12,11 @@
 mod store;
 
 use bytes::{BufMut as _, BytesMut};
+use kew_xml::{DECLARATION, Element, put_element};
 
 use crate::cors::CorsRule;
 use crate::error::Error;
 use crate::version::Version;
-use crate::xml::tree::{self, Element};
-use crate::xml::write::{DECLARATION, put_element};
 pub(crate) use store::PropertyStore;
 
 const ROOT: &str = "StorageServiceProperties";
@@ -133,7 +132,7 @@ impl Change {
     /// Refuses with `InvalidXmlDocument`, `UnsupportedXmlNode`, `MissingRequiredXmlNode` and
     /// `InvalidXmlNodeValue`.
     pub(crate) fn parse(document: &[u8], version: Version) -> Result<Self, Error> {
-        let root = tree::read(document, ROOT)?;
+        let root = kew_xml::read(document, ROOT)?;
         if version < Version::V2013_08_15 {
             let [logging, metrics] = root.fields(["Logging", "Metrics"])?;
             return Ok(Self {

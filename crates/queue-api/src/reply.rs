@@ -10,6 +10,7 @@ use hyper::header::{
     RETRY_AFTER, SERVER, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
+use kew_xml::{DECLARATION, put_element};
 
 use crate::api::Answered;
 use crate::body::Connection;
@@ -20,7 +21,6 @@ use crate::metrics::Asked;
 use crate::observe::Seen;
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
-use crate::xml::write::{DECLARATION, put_element};
 
 const X_MS_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 const X_MS_CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::codec::{Map, Symbol, Symbols, Text};
+use crate::error::condition;
 
 /// What a connection says of itself when it opens. It does not change afterwards.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +100,12 @@ pub struct Limits {
     /// Parts of messages that wait for the rest, of all links, in bytes. What finds no room
     /// detaches its link. Default 16 MiB.
     pub reassembly_size_max: u64,
+    /// The condition of that. Default `amqp:resource-limit-exceeded`; a caller whose own room has
+    /// ended says so in its protocol's words.
+    pub reassembly_condition: &'static str,
+    /// Messages of which a part is still to be sent, of all sessions, in bytes. From there on no other
+    /// message goes out. Default 8 MiB.
+    pub sending_size_max: usize,
     /// Output that waits, in bytes. From there on no message goes out, and at the double of it
     /// nothing more is read. Default 1 MiB.
     pub output_size_max: usize,
@@ -118,6 +125,8 @@ impl Default for Limits {
             unsettled_max: 65_536,
             message_size_max: 1 << 20,
             reassembly_size_max: 16 << 20,
+            reassembly_condition: condition::RESOURCE_LIMIT_EXCEEDED,
+            sending_size_max: 8 << 20,
             output_size_max: 1 << 20,
             handshake_timeout: Duration::from_secs(20),
             close_timeout: Duration::from_secs(5),

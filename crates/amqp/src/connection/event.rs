@@ -11,6 +11,14 @@ use crate::performative::{Attach, DeliveryState, Open, Tag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub(crate) Key);
 
+impl SessionId {
+    /// Between which names those of its links lie, for whoever keeps things by link.
+    pub fn links(self) -> std::ops::RangeInclusive<LinkId> {
+        let [first, last] = [Key::FIRST, Key::LAST].map(|key| LinkId { session: self, key });
+        first..=last
+    }
+}
+
 /// A link of a connection. Never names another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId {

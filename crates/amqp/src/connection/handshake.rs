@@ -318,5 +318,6 @@ impl Connection {
         self.blocked.clear();
         self.link_count = 0;
         self.reassembly_size = 0;
+        self.sending_size = 0;
     }
 }

@@ -45,6 +45,12 @@ pub(crate) struct Sending {
     pub(crate) payload: [Bytes; 2],
 }
 
+impl Sending {
+    pub(crate) fn size(&self) -> usize {
+        self.payload.iter().map(Bytes::len).sum()
+    }
+}
+
 /// Credit that the peer gave before its attach was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Early {

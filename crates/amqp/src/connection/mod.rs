@@ -25,7 +25,7 @@ mod settle;
 mod slab;
 mod timers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
@@ -78,8 +78,10 @@ pub struct Connection {
     link_count: usize,
     /// Bytes of messages that are not complete.
     reassembly_size: u64,
-    /// Sessions with a message on its way out, or with a caller who was refused.
-    blocked: Vec<SessionId>,
+    /// Bytes of messages that are on their way out, and not in the output yet.
+    sending_size: usize,
+    /// Sessions with a message on its way out, or with a caller who was refused, that wait for room.
+    blocked: BTreeSet<SessionId>,
     timers: Timers,
 }
 
@@ -109,7 +111,8 @@ impl Connection {
             remote_channel_max: 0,
             link_count: 0,
             reassembly_size: 0,
-            blocked: Vec::new(),
+            sending_size: 0,
+            blocked: BTreeSet::new(),
             timers: Timers::new(now),
             config,
             limits,
@@ -184,6 +187,34 @@ impl Connection {
     /// How much waits to be sent, in bytes. Dispositions that still may be joined are not counted.
     pub fn output_size(&self) -> usize {
         self.output.len()
+    }
+
+    /// How many sessions there are.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bytes of messages that came in and are not complete.
+    pub fn reassembly_size(&self) -> u64 {
+        self.reassembly_size
+    }
+
+    /// Bytes that are held: what came in and was not read yet, parts of messages in both directions,
+    /// and output. What a session or a link takes by itself is not in it.
+    pub fn held_size(&self) -> usize {
+        let parts = usize::try_from(self.reassembly_size).unwrap_or(usize::MAX);
+        let buffers = self.input.len() + self.output.len();
+        buffers
+            .saturating_add(parts)
+            .saturating_add(self.sending_size)
+    }
+
+    /// Gives back the memory of buffers that are empty, as those of an idle connection are.
+    pub fn shrink(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+        self.output.shrink();
     }
 
     /// Whether all is over, but for the rest of the output.

@@ -46,6 +46,14 @@ impl Output {
         self.buffer.len()
     }
 
+    /// Gives back memory that is not needed now.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.buffer = BytesMut::new();
+            self.pending = Vec::new();
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.pending.is_empty()
     }

@@ -138,8 +138,8 @@ impl Connection {
         let size = partial.payload.len() as u64 + payload.len() as u64;
         let limit = self.limits.reassembly_size_max;
         if self.reassembly_size.saturating_add(size) > limit {
-            let text = format!("{limit} bytes of unfinished messages are allowed");
-            let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
+            let text = format!("there is room for {limit} bytes of unfinished messages");
+            let error = Error::new(self.limits.reassembly_condition, text);
             return Err(Fault::Link(id, error));
         }
         partial.payload.extend_from_slice(payload);

@@ -60,7 +60,7 @@ impl Connection {
             let delivery = Unsettled { link: id.key, tag };
             session.outgoing.insert(delivery_id, delivery);
         }
-        session.sending = Some(Sending {
+        let sending = Sending {
             link: id.key,
             transfer: Transfer {
                 handle: id.key.index,
@@ -76,7 +76,9 @@ impl Connection {
                 batchable: false,
             },
             payload,
-        });
+        };
+        self.sending_size += sending.size();
+        session.sending = Some(sending);
         self.pump(id.session);
         Ok(DeliveryId {
             session: id.session,
@@ -101,7 +103,8 @@ impl Connection {
         if session.outgoing.len() >= self.limits.unsettled_max {
             return Err(SendRefusal::Unsettled(self.limits.unsettled_max));
         }
-        if session.sending.is_some() || session.outgoing_window == 0 || self.is_full() {
+        let is_blocked = session.sending.is_some() || session.outgoing_window == 0;
+        if is_blocked || self.is_full() || self.sending_size >= self.limits.sending_size_max {
             return Err(SendRefusal::Blocked);
         }
         Ok(())
@@ -118,9 +121,11 @@ impl Connection {
         }
     }
 
+    /// One whose window is closed waits for the peer, and not for output to be taken.
     fn block(&mut self, id: SessionId) {
-        if !self.blocked.contains(&id) {
-            self.blocked.push(id);
+        let session = self.session(id);
+        if session.is_some_and(|session| session.outgoing_window > 0) {
+            self.blocked.insert(id);
         }
     }
 
@@ -140,9 +145,13 @@ impl Connection {
             }
             session.outgoing_window -= 1;
             session.next_outgoing_id = session.next_outgoing_id.wrapping_add(1);
-            let transfer = &mut sending.transfer;
-            let payload = &mut sending.payload;
-            if self.output.transfer(channel_of(id), transfer, payload) {
+            let size = sending.size();
+            let Sending {
+                transfer, payload, ..
+            } = sending;
+            let is_whole = self.output.transfer(channel_of(id), transfer, payload);
+            self.sending_size -= size - sending.size();
+            if is_whole {
                 session.sending = None;
                 return;
             }
@@ -150,6 +159,7 @@ impl Connection {
                 return;
             }
             // The others of a delivery say nothing that the first has said.
+            let transfer = &mut sending.transfer;
             *transfer = Transfer {
                 delivery_id: None,
                 delivery_tag: None,
@@ -164,14 +174,19 @@ impl Connection {
     /// Goes on after the window has opened, and tells a caller who was refused.
     pub(super) fn resume(&mut self, id: SessionId) {
         self.pump(id);
-        let is_full = self.is_full();
+        let is_full = self.is_full() || self.sending_size >= self.limits.sending_size_max;
         let Some(session) = self.session(id) else {
             return;
         };
         let has_room = session.sending.is_none() && session.outgoing_window > 0 && !is_full;
-        if has_room && session.is_awaited {
+        if !session.is_awaited {
+            return;
+        }
+        if has_room {
             session.is_awaited = false;
             self.events.push_back(Event::Writable { session: id });
+        } else {
+            self.block(id);
         }
     }
 
@@ -182,10 +197,6 @@ impl Connection {
         }
         for id in std::mem::take(&mut self.blocked) {
             self.resume(id);
-            let still = self.session(id);
-            if still.is_some_and(|session| session.sending.is_some() || session.is_awaited) {
-                self.block(id);
-            }
         }
     }
 }

@@ -248,9 +248,11 @@ impl Connection {
         session.names.clear();
         session.outgoing.clear();
         session.incoming.clear();
-        session.sending = None;
+        if let Some(sending) = session.sending.take() {
+            self.sending_size -= sending.size();
+        }
         session.is_awaited = false;
-        self.blocked.retain(|&blocked| blocked != id);
+        self.blocked.remove(&id);
     }
 
     /// Tells the peer of the session's windows again when half of ours is used.

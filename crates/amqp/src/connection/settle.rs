@@ -137,8 +137,8 @@ impl Connection {
             let role = link.role;
             session.unsettled(role).retain(|_, own| own.link != id.key);
         }
-        if session.sending.as_ref().is_some_and(|s| s.link == id.key) {
-            session.sending = None;
+        if let Some(sending) = session.sending.take_if(|sending| sending.link == id.key) {
+            self.sending_size -= sending.size();
         }
         // Others may wait for the message that was on its way.
         self.resume(id.session);

@@ -7,6 +7,18 @@ pub(crate) struct Key {
     generation: u32,
 }
 
+impl Key {
+    pub(crate) const FIRST: Self = Self::of(0);
+    pub(crate) const LAST: Self = Self::of(u32::MAX);
+
+    const fn of(number: u32) -> Self {
+        Self {
+            index: number,
+            generation: number,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Place<T> {
     generation: u32,

@@ -180,6 +180,16 @@ impl Message {
         self.bytes.slice(self.body.clone())
     }
 
+    /// What comes before the body, as it came: all that describes the message but its footer.
+    pub fn before_body(&self) -> Bytes {
+        let footer = self.footer.as_ref().map(|footer| footer.start);
+        let end = match self.kind {
+            BodyKind::Empty => footer.unwrap_or(self.bytes.len()),
+            _ => self.body.start,
+        };
+        self.bytes.slice(..end)
+    }
+
     /// The values of the body's sections: binaries, lists, or one value of any type.
     pub fn body_values(&self) -> impl Iterator<Item = Raw> {
         let mut left = self.body();

@@ -231,3 +231,77 @@ fn messages_are_limited_in_size() {
     pair.run();
     assert!(matches!(pair.take(End::Client)[..], [Event::Delivery(_)]));
 }
+
+/// Messages that a peer asks for in many sessions whose windows it keeps shut, all but one frame.
+#[test]
+fn messages_on_their_way_are_limited_over_all_sessions() {
+    let config = Config {
+        frame_size_max: 512,
+        incoming_window: 1,
+        ..Config::default()
+    };
+    let limits = Limits {
+        sending_size_max: 5_000,
+        ..Limits::default()
+    };
+    let mut pair = Pair::open(config, limits);
+    let mut links = Vec::new();
+    for number in 0..4 {
+        let session = pair.session();
+        let (to, from) = pair.link(session, attach(&number.to_string(), Role::Receiver));
+        pair.at(End::Client).grant(to, 1);
+        links.push((session, from));
+    }
+    pair.settle_down();
+    let sent: Vec<_> = links
+        .iter()
+        .map(|(session, from)| {
+            let sent = send(pair.at(End::Server), *from, 1, &[0; 3_000]);
+            (*session, *from, sent)
+        })
+        .collect();
+    let results: Vec<bool> = sent.iter().map(|(_, _, sent)| sent.is_ok()).collect();
+    assert_eq!(results, [true, true, false, false]);
+    assert_eq!(sent[2].2, Err(SendRefusal::Blocked));
+    let held = pair.at(End::Server).held_size();
+    assert!((4_000..8_000).contains(&held), "{held}");
+    // The client takes the two, which makes room for the others.
+    let mut deliveries = 0;
+    let mut writable = 0;
+    for _ in 0..100 {
+        pair.run();
+        let events = pair.take(End::Server).into_iter();
+        for event in events {
+            if let Event::Writable { session } = event {
+                writable += 1;
+                let links: Vec<_> = sent
+                    .iter()
+                    .filter(|it| session.links().contains(&it.1))
+                    .collect();
+                assert_eq!(links.len(), 1);
+                send(pair.at(End::Server), links[0].1, 1, &[0; 3_000]).unwrap();
+            }
+        }
+        let events = pair.take(End::Client).into_iter();
+        deliveries += events
+            .filter(|event| matches!(event, Event::Delivery(_)))
+            .count();
+        if deliveries == 4 {
+            break;
+        }
+    }
+    assert_eq!((deliveries, writable), (4, 2));
+    assert_eq!(pair.at(End::Server).held_size(), 0);
+}
+
+#[test]
+fn buffers_of_an_idle_connection_are_given_back() {
+    let mut pair = Pair::open(small(), Limits::default());
+    pair.at(End::Server).input().reserve(4_096);
+    pair.at(End::Server).shrink();
+    assert_eq!(pair.at(End::Server).input().capacity(), 0);
+    pair.at(End::Server).feed(b"\0\0\0", Millis(0));
+    pair.at(End::Server).shrink();
+    assert_eq!(pair.at(End::Server).held_size(), 3, "what came in stays");
+    pair.session();
+}

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
-use kew_engine::{Command, EntityName};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, ReceiveMode};
+use kew_engine::{Command, EntityName, Service};
 use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat};
 use kew_metrics::{Read, page, read};
 
@@ -169,5 +170,69 @@ async fn a_refusal_says_why() {
         [refused("busy"), refused("full"), refused("stopped")],
         [Some(1.0), Some(0.0), Some(0.0)]
     );
+    broker.stop();
+}
+
+fn on_bus(name: &str, make: impl FnOnce(EntityName) -> BusCommand) -> Command {
+    Command::Bus(make(EntityName {
+        service: Service::ServiceBus,
+        account: "ns".into(),
+        name: name.into(),
+    }))
+}
+
+fn bus_queue(name: &str) -> Command {
+    on_bus(name, |queue| BusCommand::CreateQueue {
+        queue,
+        options: BusQueueOptions::default(),
+    })
+}
+
+fn bus_send(name: &str, count: usize) -> Command {
+    let message = BusMessage {
+        body: "x".into(),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    };
+    on_bus(name, |queue| BusCommand::Send {
+        queue,
+        messages: vec![message; count],
+    })
+}
+
+#[tokio::test]
+async fn queues_of_service_bus_are_counted_by_themselves() {
+    let broker = Broker::start_in_memory().unwrap();
+    for (name, count) in [("few", 1), ("many", 5), ("some", 3)] {
+        broker.submit(bus_queue(name)).await.unwrap();
+        broker.submit(bus_send(name, count)).await.unwrap();
+    }
+    let receive = on_bus("many", |queue| BusCommand::Receive {
+        queue,
+        count: 2,
+        mode: ReceiveMode::PeekLock,
+        session: None,
+    });
+    broker.submit(receive).await.unwrap();
+    let page = metrics(&broker, 1).await;
+    assert_eq!(value(&page, "kew_queues", &[]), Some(0.0));
+    assert_eq!(value(&page, "kew_bus_queues", &[]), Some(3.0));
+    let all = |state| value(&page, "kew_bus_messages", &[("state", state)]);
+    assert_eq!((all("active"), all("locked")), (Some(7.0), Some(2.0)));
+    let of = |namespace, queue, state| {
+        let labels = [("namespace", namespace), ("queue", queue), ("state", state)];
+        value(&page, "kew_bus_queue_messages", &labels)
+    };
+    assert_eq!(of("ns", "many", "active"), Some(3.0));
+    assert_eq!(of("ns", "many", "locked"), Some(2.0));
+    assert_eq!(of("ns", "many", "dead_letter"), Some(0.0));
+    assert_eq!(of("ns", "some", "active"), None);
+    assert_eq!(of("", "(other)", "active"), Some(4.0));
+    let other = [("namespace", ""), ("queue", "(other)")];
+    let size = value(&page, "kew_bus_queue_size_bytes", &other);
+    assert_eq!(size, Some(4.0 * 129.0));
+    assert!(value(&page, "kew_bus_queue_oldest_message_age_seconds", &other).is_some());
     broker.stop();
 }

@@ -18,8 +18,8 @@ use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
-use crate::refusal::{bus_condition, error_of, not_found};
-use crate::sas::Right;
+use crate::refusal::{bus_condition, error_of, not_found, unauthorized};
+use crate::rights::Right;
 use crate::submit::Submitted;
 
 /// The filter that asks for a session.
@@ -57,7 +57,7 @@ impl Client {
             Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
             Ok(Node::Management(entity)) => {
                 let node = Node::Management(entity.clone());
-                if self.grants.allow_management(&entity) {
+                if !self.grants.rights_of_requests(&entity).is_empty() {
                     // The entity is looked for when a request comes.
                     self.accept_node(link, &attach, node);
                 } else {
@@ -89,17 +89,10 @@ impl Client {
         node_at(address).ok_or_else(|| not_found(address))
     }
 
-    fn may_attach(&self, attach: &Attach, entity: &EntityName) -> bool {
-        let right = match attach.role {
-            Role::Sender => Right::Send,
-            Role::Receiver => Right::Listen,
-        };
-        self.grants.allow(entity, right)
-    }
-
     fn accept_node(&mut self, link: LinkId, attach: &Attach, node: Node) {
-        let answer = attach.answer();
-        self.connection.accept(link, answer);
+        if !self.connection.accept(link, attach.answer()) {
+            return;
+        }
         let own = match attach.role {
             Role::Sender => Link::Requests(Requests { node }),
             Role::Receiver => Link::Replies(Replies::new(node, attach)),
@@ -112,10 +105,7 @@ impl Client {
 
     /// Looks for the entity, and for the session if one is asked for.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
-        let right = match attach.role {
-            Role::Sender => Right::Send,
-            Role::Receiver => Right::Listen,
-        };
+        let right = right_of(&attach);
         if !self.grants.allow(&entity, right) {
             return self.refuse(link, &attach, unauthorized(&entity, right));
         }
@@ -154,8 +144,9 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // It may have expired while the entity was looked for.
-        if !self.may_attach(&attach, &entity) {
-            self.refuse(link, &attach, unauthorized(&entity, Right::Listen));
+        if !self.grants.allow(&entity, right_of(&attach)) {
+            let error = unauthorized(&entity, right_of(&attach));
+            self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
         if attach.role == Role::Sender {
@@ -237,7 +228,9 @@ impl Client {
             SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
             _ => ReceiveMode::PeekLock,
         };
-        let receiver = Receiver::new(entity, opened.view.incarnation, mode, opened.session);
+        let name = attach.name.clone();
+        let incarnation = opened.view.incarnation;
+        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
         if !self.connection.accept(link, answer) {
             self.forget(link);
@@ -245,13 +238,12 @@ impl Client {
     }
 }
 
-pub(super) fn unauthorized(entity: &EntityName, right: Right) -> Error {
-    let text = format!(
-        "Unauthorized access. '{right}' claim(s) are required to perform this operation. \
-         Resource: '{}'.",
-        entity.name
-    );
-    Error::new(condition::UNAUTHORIZED_ACCESS, text)
+/// The right that a link needs.
+fn right_of(attach: &Attach) -> Right {
+    match attach.role {
+        Role::Sender => Right::Send,
+        Role::Receiver => Right::Listen,
+    }
 }
 
 fn is_send_via(properties: &Map) -> bool {

@@ -5,8 +5,9 @@ mod node;
 mod receiver;
 mod sender;
 mod settle;
+mod tokens;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use kew_amqp::codec::Symbol;
@@ -16,16 +17,22 @@ use kew_amqp::{Config, Connection, DeliveryId, Event, Limits as WireLimits, Link
 use kew_broker::Rejection;
 use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::api::Shared;
-use crate::cbs::{Grants, now_s};
+use crate::authorize::Grant;
+use crate::cbs::{Credential, Grants};
 use crate::client::attach::Opened;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::{Batch, Receiver};
+use crate::client::receiver::Receiver;
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
-pub(crate) use receiver::batch_of;
+use crate::client::tokens::Judged;
+use crate::origin::Origin;
+use crate::request::Request;
+use crate::rights::Right;
+pub(crate) use receiver::{Batch, batch_of};
 pub(crate) use settle::overlay_of;
 
 use crate::submit::Submitted;
@@ -58,6 +65,8 @@ pub(crate) enum Done {
         Result<Vec<kew_engine::bus::Verdict>, Rejection>,
     ),
     Answered(LinkId, node::Reply),
+    Judged(Judged),
+    JudgedAgain(Credential, Option<Grant>),
     /// Nobody waits for it.
     Released,
 }
@@ -65,8 +74,13 @@ pub(crate) enum Done {
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) tasks: JoinSet<Done>,
+    /// Tells that tokens are to be judged again.
+    pub(crate) rule_changes: watch::Receiver<u64>,
     shared: Arc<Shared>,
+    origin: Origin,
     grants: Grants,
+    /// Tokens that were put and are not judged yet, in order. The first one is under way.
+    putting: VecDeque<(LinkId, Request)>,
     links: BTreeMap<LinkId, Link>,
     /// Receivers and replies that may have something to do.
     stirred: BTreeSet<LinkId>,
@@ -82,7 +96,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, now: Millis) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
         let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
         let config = Config {
             sasl: Sasl::Server {
@@ -96,8 +110,11 @@ impl Client {
         Self {
             connection: Connection::server(config, WireLimits::before_trust(), now),
             tasks: JoinSet::new(),
+            rule_changes: shared.rules.watch(),
             shared,
+            origin,
             grants: Grants::default(),
+            putting: VecDeque::new(),
             links: BTreeMap::new(),
             stirred: BTreeSet::new(),
             held: HashMap::new(),
@@ -109,7 +126,7 @@ impl Client {
     }
 
     /// Does all that can be done now.
-    pub(crate) fn turn(&mut self, _now: Millis) {
+    pub(crate) fn turn(&mut self) {
         while self.has_room()
             && let Some(event) = self.connection.poll_event()
         {
@@ -138,7 +155,9 @@ impl Client {
 
     pub(crate) fn next_timeout(&self, now: Millis) -> Option<Millis> {
         let expiry = self.grants.next_expiry_s().map(|at_s| {
-            let left_ms = at_s.saturating_sub(now_s()).saturating_mul(1000);
+            let left_ms = at_s
+                .saturating_sub(self.shared.now_s())
+                .saturating_mul(1000);
             Millis(now.0.saturating_add(left_ms.clamp(100, 3_600_000)))
         });
         let timeouts = [self.connection.next_timeout(), expiry, self.token_due];
@@ -154,7 +173,7 @@ impl Client {
             let error = Error::new(condition::UNAUTHORIZED_ACCESS, text);
             self.connection.close(Some(error));
         }
-        if self.grants.expire() {
+        if self.grants.expire(self.shared.now_s()) {
             self.detach_what_is_not_allowed();
         }
     }
@@ -221,29 +240,11 @@ impl Client {
     fn on_sasl(&mut self, mechanism: &str, response: Option<&[u8]>) {
         let code = match mechanism {
             "ANONYMOUS" | "MSSBCBS" => SaslCode::Ok,
-            "PLAIN" if self.is_rule(response.unwrap_or_default()) => {
-                self.grants.add_whole_namespace();
-                self.trust();
-                SaslCode::Ok
-            }
+            "PLAIN" if self.take_password(response.unwrap_or_default()) => SaslCode::Ok,
             // Who comes with EXTERNAL would have shown a certificate.
             _ => SaslCode::Auth,
         };
         self.connection.sasl_outcome(code);
-    }
-
-    /// Whether the response of PLAIN is the name of a rule and its key.
-    fn is_rule(&self, response: &[u8]) -> bool {
-        let mut parts = response.split(|&byte| byte == 0);
-        let (_authorize_as, name, key) = (parts.next(), parts.next(), parts.next());
-        let (Some(name), Some(key), None) = (name, key, parts.next()) else {
-            return false;
-        };
-        self.shared.rules.iter().any(|rule| {
-            let is_key =
-                aws_lc_rs::constant_time::verify_slices_are_equal(rule.key.as_bytes(), key);
-            rule.name.as_bytes() == name && is_key.is_ok()
-        })
     }
 
     /// The client has shown who it is: it may have more.
@@ -273,6 +274,8 @@ impl Client {
                 self.requests = self.requests.saturating_sub(1);
                 self.reply(link, reply);
             }
+            Ok(Done::Judged(judged)) => self.on_judged(judged),
+            Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
             Ok(Done::Released) => {}
             Err(error) => {
                 tracing::error!(%error, "a request of a Service Bus client panicked, which is a bug");
@@ -305,14 +308,14 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, crate::sas::Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, crate::sas::Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)
             .collect();
         for link in refused {
-            let text = "The token has expired, and no other was put.";
+            let text = "The token has expired or its rule was changed, and no other was put.";
             self.detach(link, Error::new(condition::UNAUTHORIZED_ACCESS, text));
         }
     }

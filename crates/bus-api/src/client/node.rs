@@ -49,8 +49,8 @@ impl Replies {
 
 /// An answer to a request.
 pub(crate) struct Reply {
-    reply_to: Option<Text>,
-    answer: Bytes,
+    pub(super) reply_to: Option<Text>,
+    pub(super) answer: Bytes,
 }
 
 impl Client {
@@ -81,26 +81,14 @@ impl Client {
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
             Node::Management(entity) => self.manage(delivery.link, entity, request),
-            _ => self.put_token(delivery.link, &request),
+            _ => self.put_token(delivery.link, request),
         }
-    }
-
-    fn put_token(&mut self, link: LinkId, request: &Request) {
-        let limits = &self.shared.limits;
-        let answer = self
-            .grants
-            .answer(request, &self.shared.rules, limits.tokens_max);
-        if !self.grants.is_empty() {
-            self.trust();
-        }
-        let reply_to = request.asked.reply_to.clone();
-        self.reply(link, Reply { reply_to, answer });
     }
 
     fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
         let context = management::Context {
             broker: self.shared.broker.clone(),
-            is_allowed: self.grants.allow_management(&entity),
+            rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,
         };
@@ -112,16 +100,22 @@ impl Client {
         });
     }
 
-    /// The lock of the session that a request is about, if this client holds it.
+    /// The lock of the session that a request is about, if this client holds it: the session that it
+    /// names or, as the Go SDK asks, that of the link which it names.
     fn session_named(&self, entity: &EntityName, request: &Request) -> Option<Token> {
         let kew_amqp::codec::Value::Map(body) = &request.body else {
             return None;
         };
-        let id = text_of(body, "session-id")?;
+        let id = text_of(body, "session-id");
+        let link_name = text_of(&request.properties, "associated-link-name");
         self.links.values().find_map(|link| match link {
             Link::Receiver(receiver) if receiver.entity == *entity => {
                 let session = receiver.session.as_ref()?;
-                (*session.session == *id).then_some(session.lock)
+                let is_meant = match &id {
+                    Some(id) => *session.session == **id,
+                    None => link_name.as_deref() == Some(receiver.name.as_str()),
+                };
+                is_meant.then_some(session.lock)
             }
             _ => None,
         })

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::{LinkId, Outgoing, SendRefusal};
 use kew_broker::{Broker, Rejection};
@@ -36,6 +37,8 @@ pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 
 /// A link over which a client receives.
 pub(super) struct Receiver {
+    /// The link's.
+    pub(super) name: Text,
     pub(super) entity: EntityName,
     incarnation: Incarnation,
     mode: ReceiveMode,
@@ -85,12 +88,14 @@ impl Cancel {
 
 impl Receiver {
     pub(super) fn new(
+        name: Text,
         entity: EntityName,
         incarnation: Incarnation,
         mode: ReceiveMode,
         session: Option<SessionLock>,
     ) -> Self {
         Self {
+            name,
             entity,
             incarnation,
             mode,

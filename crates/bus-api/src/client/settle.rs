@@ -9,7 +9,7 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, BusOutcome, Disposition, Verdict};
+use kew_engine::bus::{BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict};
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
 use super::{Client, Done};
@@ -82,26 +82,36 @@ impl Client {
         self.connection.settle(delivery, Some(state));
     }
 
-    /// Hands over what was settled in this turn.
+    /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
+    /// command takes.
     pub(super) fn flush_settlements(&mut self) {
-        for (queue, settlements) in std::mem::take(&mut self.settlements) {
-            let settle = BusCommand::Settle {
-                queue,
-                settlements: settlements
-                    .iter()
-                    .map(|it| (it.lock, it.disposition.clone()))
-                    .collect(),
-            };
-            let submitted = Submitted::new(&self.shared.broker, settle);
-            self.requests += 1;
-            self.tasks.spawn(async move {
-                let verdicts = submitted.answer().await.map(|answer| match answer.outcome {
-                    EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
-                    _ => Vec::new(),
-                });
-                Done::Settled(settlements, verdicts)
-            });
+        for (queue, mut settlements) in std::mem::take(&mut self.settlements) {
+            while settlements.len() > ITEMS_MAX {
+                let rest = settlements.split_off(ITEMS_MAX);
+                self.settle_together(queue.clone(), settlements);
+                settlements = rest;
+            }
+            self.settle_together(queue, settlements);
         }
+    }
+
+    fn settle_together(&mut self, queue: EntityName, settlements: Vec<Settlement>) {
+        let settle = BusCommand::Settle {
+            queue,
+            settlements: settlements
+                .iter()
+                .map(|it| (it.lock, it.disposition.clone()))
+                .collect(),
+        };
+        let submitted = Submitted::new(&self.shared.broker, settle);
+        self.requests += 1;
+        self.tasks.spawn(async move {
+            let verdicts = submitted.answer().await.map(|answer| match answer.outcome {
+                EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
+                _ => Vec::new(),
+            });
+            Done::Settled(settlements, verdicts)
+        });
     }
 
     pub(super) fn on_settled(

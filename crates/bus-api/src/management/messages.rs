@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use kew_amqp::codec::{Array, Map, Value, write_list, write_map};
-use kew_amqp::error::{Error, condition};
+use kew_amqp::error::Error;
+use kew_amqp::message::Message;
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeferredRead, Disposition, PeekedBusMessage, ReceiveMode,
 };
@@ -32,10 +33,11 @@ pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answere
 }
 
 pub(super) async fn peek(context: &Context, body: &Map) -> Result<Answered, Error> {
-    if fields::value(body, "omit-message-body") == Some(Value::Boolean(true)) {
-        let text = "Peeking at messages without their bodies is not supported.";
-        return Err(Error::new(condition::NOT_IMPLEMENTED, text));
-    }
+    let omits_body = match fields::value(body, "omit-message-body") {
+        None => false,
+        Some(Value::Boolean(omits_body)) => omits_body,
+        Some(_) => return Err(wrong("omit-message-body", "a boolean")),
+    };
     // A client begins at 0 or, as some do, below.
     let from = fields::value(body, "from-sequence-number").and_then(|value| value.as_integer());
     let from = from.ok_or_else(|| wrong("from-sequence-number", "a whole number"))?;
@@ -53,9 +55,20 @@ pub(super) async fn peek(context: &Context, body: &Map) -> Result<Answered, Erro
     let encoded = messages.iter().filter_map(|message: &PeekedBusMessage| {
         let body = bodies.next()?;
         let overlays: Vec<Bytes> = bodies.by_ref().take(message.overlays.len()).collect();
-        Some((None, encode(&Facts::from(message), body, &overlays)?))
+        let parts = encode(&Facts::from(message), body, &overlays)?;
+        let parts = if omits_body {
+            without_body(&parts)?
+        } else {
+            parts
+        };
+        Some((None, parts))
     });
     answered_messages(encoded.collect())
+}
+
+fn without_body(parts: &[Bytes; 2]) -> Option<[Bytes; 2]> {
+    let message = Message::scan(Bytes::from(parts.concat())).ok()?;
+    Some([message.before_body(), Bytes::new()])
 }
 
 type Encoded = (Option<kew_amqp::codec::Uuid>, [Bytes; 2]);

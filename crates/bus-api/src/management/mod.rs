@@ -11,15 +11,17 @@ use kew_broker::{Answer, Broker};
 use kew_engine::bus::BusCommand;
 use kew_engine::{EntityName, Token};
 
-use crate::refusal::{bus_condition, error_of};
+use crate::refusal::{bus_condition, error_of, unauthorized};
 use crate::request::{Request, encode_answer};
+use crate::rights::{Right, Rights};
 use crate::submit::Submitted;
 
 /// What a request is answered with.
 pub(crate) struct Context {
     pub(crate) broker: Broker,
     pub(crate) entity: EntityName,
-    pub(crate) is_allowed: bool,
+    /// What the client may do with the entity by requests.
+    pub(crate) rights: Rights,
     /// The lock of the session that the request names, if the client holds it.
     pub(crate) session: Option<Token>,
 }
@@ -93,17 +95,28 @@ fn status_of(error_condition: &str) -> i32 {
     }
 }
 
+/// What whoever asks for an operation must be allowed.
+///
+/// Source: Service Bus, *AMQP request-response based operations*.
+fn right_for(operation: &str) -> Right {
+    match operation {
+        "schedule-message" | "cancel-scheduled-message" => Right::Send,
+        _ => Right::Listen,
+    }
+}
+
 async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
-    if !context.is_allowed {
-        let text = format!("Unauthorized access. Resource: '{}'.", context.entity.name);
-        return Err(Error::new(condition::UNAUTHORIZED_ACCESS, text));
+    let operation = request.operation.strip_prefix("com.microsoft:");
+    let operation = operation.unwrap_or_default();
+    let right = right_for(operation);
+    if !context.rights.has(right) {
+        return Err(unauthorized(&context.entity, right));
     }
     let Value::Map(body) = &request.body else {
         let text = "the body of the request is not a map";
         return Err(Error::new(bus_condition::ARGUMENT_ERROR, text));
     };
-    let operation = request.operation.strip_prefix("com.microsoft:");
-    match operation.unwrap_or_default() {
+    match operation {
         "renew-lock" => messages::renew_locks(context, body).await,
         "peek-message" => messages::peek(context, body).await,
         "schedule-message" => messages::schedule(context, body).await,

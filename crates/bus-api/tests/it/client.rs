@@ -1,5 +1,6 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -17,8 +18,16 @@ use kew_amqp::{
     SessionId,
 };
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, Limits, Rule, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config};
+use kew_bus_api::{
+    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+pub(crate) const LOCAL: Origin = Origin {
+    peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
+    is_secure: false,
+    may_use_public_key: true,
+};
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
@@ -34,16 +43,56 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::new(broker.clone(), vec![Rule::well_known()], Limits::default());
+        let api = BusApi::open(broker.clone(), BusApiOptions::default())
+            .await
+            .unwrap();
         Self { broker, api }
+    }
+
+    pub(crate) fn api(&self) -> BusApi {
+        self.api.clone()
+    }
+
+    /// A connection on which nothing was said yet.
+    pub(crate) fn stream(&self) -> DuplexStream {
+        self.stream_until(std::future::pending())
+    }
+
+    /// The same, until the server stops.
+    pub(crate) fn stream_until(
+        &self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let api = self.api.clone();
+        let permit = api.admit().unwrap();
+        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
+        ours
+    }
+
+    /// Waits until so many receivers wait for messages.
+    pub(crate) async fn waiting(&self, count: usize) {
+        let watched = async {
+            while self.broker.watch_count() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let watched = tokio::time::timeout(Duration::from_secs(60), watched).await;
+        watched.expect("receivers come and go");
     }
 
     /// A client that says this first.
     pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
-        let (ours, theirs) = tokio::io::duplex(64 << 10);
-        let api = self.api.clone();
-        let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, permit, std::future::pending()).await });
+        self.connect_over(self.stream(), mechanism, response)
+    }
+
+    /// A client on a connection that may be served in any way.
+    pub(crate) fn connect_over(
+        &self,
+        stream: DuplexStream,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
@@ -55,7 +104,7 @@ impl Server {
         let session = connection.begin();
         Client {
             connection,
-            stream: ours,
+            stream,
             session,
         }
     }
@@ -243,6 +292,18 @@ impl Client {
 
     /// Asks a node something, and returns the application properties of the answer.
     pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
+        self.ask_for(node, properties, body)
+            .await
+            .application_properties()
+    }
+
+    /// Asks a node something, and returns the whole answer.
+    pub(crate) async fn ask_for(
+        &mut self,
+        node: &str,
+        properties: &Map,
+        body: &impl Encode,
+    ) -> Message {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -267,9 +328,7 @@ impl Client {
         for link in [requests, answers] {
             self.connection.detach(link, true, None);
         }
-        Message::scan(answer.payload)
-            .unwrap()
-            .application_properties()
+        Message::scan(answer.payload).unwrap()
     }
 
     /// Puts a token, and returns the status.

@@ -2,8 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod atom;
 mod client;
+mod data;
+mod http;
 mod management;
 mod messages;
+mod rest;
 mod sasl;
 mod tokens;
+mod turned_away;

@@ -1,8 +1,10 @@
 //! Requests to `$management`.
 
-use kew_amqp::codec::{Map, Text};
+use kew_amqp::codec::{Array, Map, Symbol, Text, Value};
+use kew_amqp::message::{BodyKind, Message};
+use kew_amqp::performative::{Attach, Role, Source, Target};
 
-use crate::client::Server;
+use crate::client::{Server, message};
 
 #[tokio::test]
 async fn what_is_not_known_or_not_meant_is_told() {
@@ -36,6 +38,81 @@ async fn what_is_not_known_or_not_meant_is_told() {
             (400, "com.microsoft:argument-error".into()),
             "{name}"
         );
+    }
+}
+
+/// Who only looks at what messages say of themselves need not fetch their bodies.
+#[tokio::test]
+async fn messages_are_peeked_at_without_their_bodies() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    client.send(sender, 0, message("long")).await;
+    for (omits_body, kind) in [(false, BodyKind::Data), (true, BodyKind::Empty)] {
+        let properties = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
+        let body = Map::build(|map| {
+            map.entry("from-sequence-number", &0_i64);
+            map.entry("message-count", &1);
+            map.entry("omit-message-body", &omits_body);
+        });
+        let answer = client.ask_for(NODE, &properties, &body).await;
+        let peeked = peeked(&answer);
+        assert_eq!(peeked.body_kind(), kind);
+        assert!(peeked.properties().unwrap().message_id.is_some());
+        let annotations = peeked.message_annotations();
+        assert!(annotations.get("x-opt-sequence-number").is_some());
+    }
+}
+
+/// The one message in the answer to a peek.
+fn peeked(answer: &Message) -> Message {
+    let body = answer.body_values().next().unwrap().value();
+    let Value::Map(body) = body else {
+        panic!("{body:?}")
+    };
+    let Some(Value::List(messages)) = body.get("messages").map(|raw| raw.value()) else {
+        panic!("{body:?}")
+    };
+    let Some(Value::Map(first)) = messages.iter().next().map(|raw| raw.value()) else {
+        panic!("{messages:?}")
+    };
+    let Some(Value::Binary(bytes)) = first.get("message").map(|raw| raw.value()) else {
+        panic!("{first:?}")
+    };
+    Message::scan(bytes).unwrap()
+}
+
+/// Not every client names the session: some name the link that holds it.
+#[tokio::test]
+async fn a_session_is_known_by_its_link() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let mut attach = Attach::new("holds it".into(), Role::Receiver);
+    let mut source = Source::new("steps".into());
+    source.filter = Some(Map::build(|map| {
+        map.entry(
+            &Symbol::from_static("com.microsoft:session-filter"),
+            &Text::from("s"),
+        );
+    }));
+    attach.source = Some(source);
+    attach.target = Some(Target::new("here".into()));
+    client.attach(attach).await.unwrap();
+
+    let body = Map::build(|map| {
+        map.entry("sequence-numbers", &Value::Array(Array::longs([1])));
+        map.entry("receiver-settle-mode", &1_u32);
+    });
+    for (link_name, told_is) in [
+        ("holds it", (404, "com.microsoft:message-not-found")),
+        ("another", (400, "amqp:not-allowed")),
+    ] {
+        let properties = Map::build(|map| {
+            map.entry("operation", "com.microsoft:receive-by-sequence-number");
+            map.entry("associated-link-name", link_name);
+        });
+        let answer = client.ask("steps/$management", &properties, &body).await;
+        assert_eq!(told(&answer), (told_is.0, told_is.1.into()));
     }
 }
 

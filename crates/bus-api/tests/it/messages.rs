@@ -1,8 +1,10 @@
 //! Messages that are sent, received and settled.
 
 use bytes::{Bytes, BytesMut};
+use kew_amqp::Event;
+use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
-use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
+use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, TransactionalState};
 
 use crate::client::{Server, message};
@@ -108,6 +110,33 @@ async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
 }
 
 #[tokio::test]
+async fn what_describes_a_message_has_a_limit_of_its_own() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    for (sizes_bytes, is_taken) in [
+        (&[32_000, 32_000][..], true),
+        (&[32_000, 32_000, 2_000], false),
+        (&[33_000], false),
+    ] {
+        let mut payload = BytesMut::new();
+        let properties = Map::build(|map| {
+            for (index, &size_bytes) in sizes_bytes.iter().enumerate() {
+                map.entry(index.to_string().as_str(), "x".repeat(size_bytes).as_str());
+            }
+        });
+        write_application_properties(&mut payload, &properties);
+        payload.extend_from_slice(&message("x"));
+        let state = client.send(sender, 0, payload.freeze()).await;
+        if is_taken {
+            assert_eq!(state, DeliveryState::ACCEPTED);
+        } else {
+            assert_eq!(condition_of(&state), "amqp:link:message-size-exceeded");
+        }
+    }
+}
+
+#[tokio::test]
 async fn links_that_cannot_be_are_refused() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
@@ -120,4 +149,43 @@ async fn links_that_cannot_be_are_refused() {
     assert_eq!(to_letters.condition, "amqp:not-allowed");
     let without_session = client.receiver("steps").await.unwrap_err();
     assert_eq!(without_session.condition, "amqp:not-allowed");
+}
+
+/// One disposition can be of more deliveries than a command of the broker takes.
+#[tokio::test]
+async fn thousands_are_settled_by_one_disposition() {
+    const ROUNDS: usize = 2;
+    const BATCH: usize = 2_600;
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    let one = message("x");
+    for _ in 0..ROUNDS {
+        let mut batch = BytesMut::new();
+        write_batch(&mut batch, std::iter::repeat_n(&one, BATCH));
+        let sent = client.send(sender, BATCH_FORMAT, batch.freeze()).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    client.connection.grant(receiver, 10_000);
+    let mut deliveries = Vec::new();
+    for _ in 0..ROUNDS * BATCH {
+        deliveries.push(client.delivery().await.delivery);
+    }
+    for delivery in &deliveries {
+        client.connection.update(*delivery, DeliveryState::ACCEPTED);
+    }
+    for _ in &deliveries {
+        let state = client
+            .until(|event| match event {
+                Event::Disposition {
+                    is_settled: true,
+                    state,
+                    ..
+                } => Some(state.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(state, Some(DeliveryState::ACCEPTED));
+    }
 }

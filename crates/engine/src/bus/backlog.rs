@@ -32,7 +32,22 @@ pub(crate) struct Backlog {
     pub(crate) sessions: Sessions,
     size_bytes: u64,
     scheduled_count: u64,
+    deferred_count: u64,
+    oldest: Oldest,
 }
+
+/// No message below this number can be anything but scheduled. Known for metrics alone: two backlogs
+/// that differ in it alone are equal.
+#[derive(Debug, Default)]
+struct Oldest(SequenceNumber);
+
+impl PartialEq for Oldest {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Oldest {}
 
 impl Backlog {
     pub(crate) fn starting_at(next: SequenceNumber, by_session: bool) -> Self {
@@ -46,6 +61,8 @@ impl Backlog {
             sessions: Sessions::default(),
             size_bytes: 0,
             scheduled_count: 0,
+            deferred_count: 0,
+            oldest: Oldest::default(),
         }
     }
 
@@ -122,7 +139,10 @@ impl Backlog {
                 self.due.insert((message.due_at, number));
                 self.scheduled_count += 1;
             }
-            BusMessageState::Deferred => {}
+            BusMessageState::Deferred => self.deferred_count += 1,
+        }
+        if message.state != BusMessageState::Scheduled {
+            self.oldest.0 = self.oldest.0.min(number);
         }
         if message.state == BusMessageState::Ready && message.expires_at != Timestamp::NEVER {
             self.expiring.insert((message.expires_at, number));
@@ -149,7 +169,7 @@ impl Backlog {
                 self.due.remove(&(message.due_at, number));
                 self.scheduled_count -= 1;
             }
-            BusMessageState::Deferred => {}
+            BusMessageState::Deferred => self.deferred_count -= 1,
         }
         self.expiring.remove(&(message.expires_at, number));
     }
@@ -228,6 +248,44 @@ impl Backlog {
 
     pub(crate) fn scheduled_count(&self) -> u64 {
         self.scheduled_count
+    }
+
+    pub(crate) fn deferred_count(&self) -> u64 {
+        self.deferred_count
+    }
+
+    /// Messages that a receiver has locked.
+    pub(crate) fn locked_count(&self) -> u64 {
+        self.due.len() as u64 - self.scheduled_count
+    }
+
+    /// Messages that can be received, those included that have expired and were not removed yet.
+    pub(crate) fn ready_count(&self) -> u64 {
+        self.count() - self.due.len() as u64 - self.deferred_count
+    }
+
+    /// Goes on to the oldest message that is not scheduled, in at most `steps` steps: one for each
+    /// scheduled message that it passes, once in the message's life. Says whether it got there.
+    pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
+        let from = self.messages.range(self.oldest.0..);
+        for (number, message) in from {
+            self.oldest.0 = *number;
+            if message.state != BusMessageState::Scheduled {
+                return true;
+            }
+            if *steps == 0 {
+                return false;
+            }
+            *steps -= 1;
+        }
+        self.oldest.0 = self.next;
+        true
+    }
+
+    /// When the message came that [`Backlog::pass_scheduled`] went on to, if there is one.
+    pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
+        let oldest = self.messages.get(&self.oldest.0)?;
+        Some(oldest.enqueued_at)
     }
 
     /// Bytes of messages and of the states of sessions.

@@ -167,6 +167,11 @@ impl Sessions {
         until.has_passed(now).then_some(*number)
     }
 
+    /// How many are locked; one whose lock has ended is until that is an event.
+    pub(crate) fn locked_count(&self) -> u64 {
+        self.locks.len() as u64
+    }
+
     /// When the next lock ends.
     pub(crate) fn next_lock_end(&self) -> Option<Timestamp> {
         self.locks.first().map(|(until, _)| *until)

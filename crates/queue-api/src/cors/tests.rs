@@ -1,5 +1,4 @@
 use super::*;
-use crate::xml::tree;
 
 /// A rule's document: methods, origins, allowed headers, exposed headers, age.
 fn rule(parts: [&str; 5]) -> String {
@@ -14,7 +13,7 @@ fn rule(parts: [&str; 5]) -> String {
 
 fn read(rules: &[String]) -> Result<Vec<CorsRule>, Error> {
     let document = format!("<Cors>{}</Cors>", rules.concat());
-    CorsRule::read_all(&tree::read(document.as_bytes(), "Cors")?)
+    CorsRule::read_all(&kew_xml::read(document.as_bytes(), "Cors")?)
 }
 
 fn code(rules: &[String]) -> &'static str {

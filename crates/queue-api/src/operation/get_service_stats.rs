@@ -1,13 +1,13 @@
 //! Get Queue Service Stats.
 
 use bytes::{BufMut as _, BytesMut};
+use kew_xml::{DECLARATION, put_element};
 
 use super::RequestBody;
 use crate::error::Error;
 use crate::properties::put_within;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::xml::write::{DECLARATION, put_element};
 
 /// Answers, on an account's secondary alone, how far that is behind: 200.
 ///

@@ -5,14 +5,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut as _, BytesMut};
+use kew_xml::{DECLARATION, Element, put_element};
 
 use super::RequestBody;
 use crate::auth::{DELEGATED_SERVICE, DelegationFields, Ticks};
 use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::xml::tree::{self, Element};
-use crate::xml::write::{DECLARATION, put_element};
 
 /// How long a key may be good.
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -32,7 +31,7 @@ const TENANT_SIZE_BYTES_MAX: usize = 64;
 /// Source: *Get User Delegation Key*.
 pub(super) fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let body = body?;
-    let root = tree::read(&body, "KeyInfo")?;
+    let root = kew_xml::read(&body, "KeyInfo")?;
     let [start, expiry, tenant] = root.fields(["Start", "Expiry", "DelegatedUserTid"])?;
     let start = Moment::read(start, "Start")?;
     let expiry = Moment::read(expiry, "Expiry")?;
@@ -66,8 +65,9 @@ impl<'a> Moment<'a> {
     fn read(element: Option<&'a Element<'a>>, name: &'static str) -> Result<Self, Error> {
         let element = element.ok_or(Error::MissingRequiredXmlNode { name })?;
         let text = element.text()?;
-        let at = Ticks::parse(text)
-            .ok_or_else(|| element.invalid_value("The value is no time in UTC of ISO 8601."))?;
+        let at = Ticks::parse(text).ok_or_else(|| {
+            element.invalid_value::<Error>("The value is no time in UTC of ISO 8601.")
+        })?;
         Ok(Self { element, text, at })
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 use kew_engine::{Command, ListedQueue, Outcome, QueuePage, Service};
+use kew_xml::{DECLARATION, put_attribute, put_element};
 
 use super::RequestBody;
 use crate::address::check_queue_name;
@@ -12,7 +13,6 @@ use crate::query::Query;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
-use crate::xml::write::{DECLARATION, put_attribute, put_element};
 
 /// How many queues a page has if the client does not say, and at most.
 const PAGE_QUEUE_COUNT_MAX: u32 = 5_000;

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use kew_engine::{BodyEncoding, Timestamp, Token};
+use kew_xml::{DECLARATION, put_text};
 
 use crate::limits::TEXT_SIZE_BYTES_MAX;
-use crate::xml::write::{DECLARATION, put_text};
 use crate::{date, id};
 
 /// What a document needs besides texts, in bytes: for itself, and for each message.

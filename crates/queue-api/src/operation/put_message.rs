@@ -9,12 +9,12 @@ use super::RequestBody;
 use super::message_list::{self, Field};
 use crate::error::{Error, REASON_HIDDEN_BEYOND_EXPIRY, REASON_TIME_TO_LIVE};
 use crate::limits::TEXT_SIZE_BYTES_MAX;
+use crate::message_text;
 use crate::parameter::{self, REASON_INTEGER, is_integer};
 use crate::query::Query;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
-use crate::xml;
 
 /// How long a message lives if its sender does not say, and at most before 2017-07-29: 7 days.
 const TIME_TO_LIVE_SECONDS: u32 = 604_800;
@@ -45,7 +45,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     let (encoding, body) = if request.is_raw_put() {
         (BodyEncoding::Raw, raw(body?, limit_bytes)?)
     } else {
-        let text = xml::read::message_text(&body?, limit_bytes)?;
+        let text = message_text::message_text(&body?, limit_bytes)?;
         (BodyEncoding::Text, text)
     };
     let command = Command::Send {

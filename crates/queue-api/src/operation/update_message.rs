@@ -9,7 +9,7 @@ use super::put_message::text_size_bytes_max;
 use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::{date, id, parameter, xml};
+use crate::{date, id, message_text, parameter};
 
 const X_MS_POPRECEIPT: HeaderName = HeaderName::from_static("x-ms-popreceipt");
 const X_MS_TIME_NEXT_VISIBLE: HeaderName = HeaderName::from_static("x-ms-time-next-visible");
@@ -34,7 +34,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     let body = if document.is_empty() {
         None
     } else {
-        let text = xml::read::message_text(&document, text_size_bytes_max(request.version))?;
+        let text = message_text::message_text(&document, text_size_bytes_max(request.version))?;
         Some((BodyEncoding::Text, text))
     };
     let command = Command::Update {

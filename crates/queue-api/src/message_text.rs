@@ -7,37 +7,17 @@
 //!
 //! Source: *Put Message*; XML 1.0, 2.2 and 2.11.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
-use memchr::{memchr_iter, memrchr};
+use kew_xml::document::{
+    DEPTH_MAX, ELEMENTS_MAX, characters, check_declaration, check_tag, invalid, resolve,
+};
 use quick_xml::Reader;
-use quick_xml::escape::resolve_xml_entity;
-use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
+use quick_xml::events::{BytesRef, BytesStart, Event};
 
 use crate::error::Error;
 
 const ROOT: &str = "QueueMessage";
 const TEXT: &str = "MessageText";
-
-/// How deep elements nest, the root included.
-pub(super) const DEPTH_MAX: usize = 16;
-
-/// How many elements a document has.
-pub(super) const ELEMENTS_MAX: usize = 4096;
-
-/// How many attributes an element has. Checking them for repeats is quadratic.
-const ATTRIBUTES_MAX: usize = 64;
-
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
-/// Whether XML 1.0 allows the character in a document.
-pub(crate) const fn is_allowed(character: char) -> bool {
-    matches!(
-        character,
-        '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..
-    )
-}
 
 /// The text of the message in `document`, at most `size_bytes_max` bytes of UTF-8.
 ///
@@ -56,43 +36,6 @@ pub(crate) fn message_text(document: &[u8], size_bytes_max: usize) -> Result<Byt
         size_bytes_max,
     }
     .read()
-}
-
-/// The document without a byte order mark, of characters that XML allows.
-pub(super) fn characters(document: &[u8]) -> Result<&str, Error> {
-    let document = document.strip_prefix(BYTE_ORDER_MARK).unwrap_or(document);
-    match std::str::from_utf8(document) {
-        Ok(document) => {
-            check_characters(document)?;
-            Ok(document)
-        }
-        Err(error) => Err(invalid(
-            document,
-            error.valid_up_to(),
-            "the document is not UTF-8",
-        )),
-    }
-}
-
-/// Refuses characters that may stand nowhere in a document.
-fn check_characters(document: &str) -> Result<(), Error> {
-    let forbidden =
-        |byte: &u8| (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r')) || *byte == 0xEF;
-    // 0xEF begins U+FFFE and U+FFFF, and little else: look closer only then.
-    if !document.as_bytes().iter().any(forbidden) {
-        return Ok(());
-    }
-    match document
-        .char_indices()
-        .find(|(_, character)| !is_allowed(*character))
-    {
-        None => Ok(()),
-        Some((offset, character)) => Err(invalid(
-            document.as_bytes(),
-            offset,
-            format!("U+{:04X} is not a character of XML", u32::from(character)),
-        )),
-    }
 }
 
 struct MessageReader<'a> {
@@ -217,70 +160,7 @@ impl<'a> MessageReader<'a> {
     }
 
     fn invalid(&self, offset: usize, reason: impl Into<Box<str>>) -> Error {
-        invalid(self.document.as_bytes(), offset, reason)
-    }
-}
-
-/// Checks an element's name and attributes, or says what is wrong with them.
-pub(super) fn check_tag(element: &BytesStart<'_>) -> Result<(), Box<str>> {
-    let name_starts_well = element
-        .name()
-        .as_ref()
-        .starts_with(|c: char| c.is_alphabetic() || c == '_' || c == ':');
-    if !name_starts_well {
-        return Err("an element has no name".into());
-    }
-    for (index, attribute) in element.attributes().enumerate() {
-        if index >= ATTRIBUTES_MAX {
-            return Err("too many attributes".into());
-        }
-        attribute.map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
-
-/// Checks an XML declaration that begins at `start`, or says what is wrong with it.
-pub(super) fn check_declaration(declaration: &BytesDecl<'_>, start: usize) -> Result<(), Box<str>> {
-    if start != 0 {
-        return Err("an XML declaration that is not at the start".into());
-    }
-    let encoding = match declaration.encoding() {
-        None => return Ok(()),
-        Some(encoding) => encoding.map_err(|error| error.to_string())?,
-    };
-    let is_utf8 = ["utf-8", "utf8", "us-ascii", "ascii"]
-        .iter()
-        .any(|name| encoding.eq_ignore_ascii_case(name));
-    if is_utf8 {
-        Ok(())
-    } else {
-        Err("the encoding is not UTF-8".into())
-    }
-}
-
-/// What a reference stands for, or what is wrong with it.
-pub(super) fn resolve(reference: &BytesRef<'_>) -> Result<Cow<'static, str>, Box<str>> {
-    let character = reference
-        .resolve_char_ref()
-        .map_err(|error| error.to_string())?;
-    match character {
-        Some(character) if is_allowed(character) => Ok(character.to_string().into()),
-        Some(_) => Err("a reference to what is no character of XML".into()),
-        None => match resolve_xml_entity(reference) {
-            Some(text) => Ok(text.into()),
-            None => Err("a reference to an entity that is not declared".into()),
-        },
-    }
-}
-
-/// What is wrong at `offset`, with line and column counted from 1.
-pub(super) fn invalid(document: &[u8], offset: usize, reason: impl Into<Box<str>>) -> Error {
-    let before = document.get(..offset).unwrap_or(document);
-    let line_start = memrchr(b'\n', before).map_or(0, |index| index + 1);
-    Error::InvalidXmlDocument {
-        line: memchr_iter(b'\n', before).count() + 1,
-        column: before.len() - line_start + 1,
-        reason: reason.into(),
+        invalid(self.document.as_bytes(), offset, reason).into()
     }
 }
 
@@ -450,7 +330,7 @@ mod tests {
         #[test]
         fn what_was_written_is_read(text in "[\\t\\n\\r -\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]{0,64}") {
             let mut document = bytes::BytesMut::from(&b"<QueueMessage><MessageText>"[..]);
-            super::super::write::put_text(&mut document, text.as_bytes());
+            kew_xml::put_text(&mut document, text.as_bytes());
             document.extend_from_slice(b"</MessageText></QueueMessage>");
             prop_assert_eq!(read(&document).unwrap(), text);
         }

@@ -1,45 +1,53 @@
-//! Reads small documents whole: properties and policies, which are elements within elements with
-//! text in the innermost.
+//! Reads small documents whole: elements within elements, with text in the innermost.
 //!
-//! What a message's text may not cost, these may not cost either: depth, elements and attributes are
-//! capped and document types refused. Attributes mean nothing in these documents.
+//! Depth, elements and attributes are capped and document types refused. Attributes mean nothing in
+//! these documents.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use super::read::{
+use crate::Error;
+use crate::document::{
     DEPTH_MAX, ELEMENTS_MAX, characters, check_declaration, check_tag, invalid, resolve,
 };
-use crate::error::Error;
 
 /// How many characters of a value an error shows.
 const SHOWN_LENGTH_MAX: usize = 256;
 
 /// An element and what is in it.
 #[derive(Debug)]
-pub(crate) struct Element<'a> {
+pub struct Element<'a> {
     document: &'a str,
     /// Where its tag begins.
     start: usize,
-    pub(crate) name: Box<str>,
+    /// Its name, with its prefix if it has one.
+    pub name: Box<str>,
     /// Its text, of all the pieces between its children.
     text: String,
-    pub(crate) children: Vec<Element<'a>>,
+    /// What is in it, in order.
+    pub children: Vec<Element<'a>>,
 }
 
-/// The root element of a document, which has that name.
+/// The root element of a document, whatever its name.
 ///
-/// Refuses with `InvalidXmlDocument` what is not well-formed UTF-8 XML with that root, and an element
-/// that has text besides its children.
-pub(crate) fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Error> {
+/// Refuses with [`Error::Malformed`] what is not well-formed UTF-8 XML, and an element that has text
+/// besides its children.
+pub fn parse(document: &[u8]) -> Result<Element<'_>, Error> {
     let document = characters(document)?;
-    let element = TreeReader {
+    let reader = TreeReader {
         document,
         open: Vec::new(),
         root: None,
         element_count: 0,
-    }
-    .read()?;
+    };
+    reader.read()
+}
+
+/// The root element of a document, which has that name.
+///
+/// Refuses with [`Error::Malformed`] what [`parse`] refuses, and another root.
+pub fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Error> {
+    let element = parse(document)?;
     if &*element.name == root {
         Ok(element)
     } else {
@@ -50,8 +58,8 @@ pub(crate) fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Er
 impl<'a> Element<'a> {
     /// Its text, without white space around it.
     ///
-    /// Refuses with `InvalidXmlNodeValue` if there are elements in it.
-    pub(crate) fn text(&self) -> Result<&str, Error> {
+    /// Refuses with [`Error::Value`] if there are elements in it.
+    pub fn text(&self) -> Result<&str, Error> {
         match self.children.first() {
             None => Ok(self.text.trim()),
             Some(child) => Err(self.invalid_value(format!("{} may not be in it", child.name))),
@@ -60,9 +68,9 @@ impl<'a> Element<'a> {
 
     /// The one child of each of these names, where there is one.
     ///
-    /// Refuses with `UnsupportedXmlNode` a child of another name, and with `InvalidXmlDocument` two
+    /// Refuses with [`Error::Unsupported`] a child of another name, and with [`Error::Malformed`] two
     /// of one name.
-    pub(crate) fn fields<const N: usize>(
+    pub fn fields<const N: usize>(
         &self,
         names: [&'static str; N],
     ) -> Result<[Option<&Element<'a>>; N], Error> {
@@ -83,33 +91,46 @@ impl<'a> Element<'a> {
 
     /// Its children, which all have that name.
     ///
-    /// Refuses another with `UnsupportedXmlNode`.
-    pub(crate) fn items(&self, name: &str) -> Result<&[Element<'a>], Error> {
+    /// Refuses another with [`Error::Unsupported`].
+    pub fn items(&self, name: &str) -> Result<&[Element<'a>], Error> {
         match self.children.iter().find(|child| *child.name != *name) {
             None => Ok(&self.children),
             Some(other) => Err(other.unsupported()),
         }
     }
 
-    pub(crate) fn unsupported(&self) -> Error {
-        Error::UnsupportedXmlNode {
+    /// Its name without its prefix.
+    pub fn local_name(&self) -> &str {
+        let local = self.name.rsplit_once(':').map(|(_, local)| local);
+        local.unwrap_or(&self.name)
+    }
+
+    /// Its first child with this name, whatever the prefix.
+    pub fn child(&self, local_name: &str) -> Option<&Self> {
+        let mut children = self.children.iter();
+        children.find(|child| child.local_name() == local_name)
+    }
+
+    /// It may not be there.
+    pub fn unsupported<E: From<Error>>(&self) -> E {
+        E::from(Error::Unsupported {
             name: self.name.clone(),
-        }
+        })
     }
 
     /// The document is not in order at this element.
-    pub(crate) fn invalid(&self, reason: impl Into<Box<str>>) -> Error {
-        invalid(self.document.as_bytes(), self.start, reason)
+    pub fn invalid<E: From<Error>>(&self, reason: impl Into<Box<str>>) -> E {
+        E::from(invalid(self.document.as_bytes(), self.start, reason))
     }
 
     /// Its value cannot be taken. Of a long one the error shows the beginning.
-    pub(crate) fn invalid_value(&self, reason: impl Into<Box<str>>) -> Error {
+    pub fn invalid_value<E: From<Error>>(&self, reason: impl Into<Box<str>>) -> E {
         let value: String = self.text.trim().chars().take(SHOWN_LENGTH_MAX).collect();
-        Error::InvalidXmlNodeValue {
+        E::from(Error::Value {
             name: self.name.clone(),
             value: value.into(),
             reason: reason.into(),
-        }
+        })
     }
 }
 
@@ -218,10 +239,18 @@ mod tests {
 
     use super::*;
 
+    fn code_of(error: &Error) -> &'static str {
+        match error {
+            Error::Malformed { .. } => "malformed",
+            Error::Unsupported { .. } => "unsupported",
+            Error::Value { .. } => "value",
+        }
+    }
+
     fn code(document: &str) -> &'static str {
         match read(document.as_bytes(), "A") {
             Ok(_) => "ok",
-            Err(error) => error.wire().code,
+            Err(error) => code_of(&error),
         }
     }
 
@@ -234,17 +263,14 @@ mod tests {
         assert_eq!(c.unwrap().text().unwrap(), "<x!");
         assert!(d.is_none());
         assert!(root.text().is_err());
-        for (names, expected) in [
-            (["B", "X"], "UnsupportedXmlNode"),
-            (["X", "C"], "UnsupportedXmlNode"),
-        ] {
-            assert_eq!(root.fields(names).unwrap_err().wire().code, expected);
+        for (names, expected) in [(["B", "X"], "unsupported"), (["X", "C"], "unsupported")] {
+            assert_eq!(code_of(&root.fields(names).unwrap_err()), expected);
         }
         assert!(root.items("B").is_err());
         let twice = read(b"<A><B/><B/></A>", "A").unwrap();
         assert_eq!(twice.items("B").unwrap().len(), 2);
         let refused = twice.fields(["B"]).unwrap_err();
-        assert_eq!(refused.wire().code, "InvalidXmlDocument");
+        assert_eq!(code_of(&refused), "malformed");
     }
 
     #[test]
@@ -266,9 +292,17 @@ mod tests {
             &format!("<A>{}</A>", "<a>".repeat(20)),
             &format!("<A>{}</A>", "<a/>".repeat(5000)),
         ] {
-            assert_eq!(code(document), "InvalidXmlDocument", "{document}");
+            assert_eq!(code(document), "malformed", "{document}");
         }
         assert_eq!(code("<A><![CDATA[<]]></A>"), "ok");
+    }
+
+    #[test]
+    fn a_name_is_known_whatever_its_prefix() {
+        let root = parse(b"<n:A xmlns:n='u'><m:B/><n:B>x</n:B></n:A>").unwrap();
+        assert_eq!((root.local_name(), &*root.name), ("A", "n:A"));
+        assert_eq!(root.child("B").unwrap().text().unwrap(), "");
+        assert!(root.child("n:B").is_none());
     }
 
     proptest! {

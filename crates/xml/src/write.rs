@@ -3,14 +3,16 @@
 use bytes::{BufMut as _, BytesMut};
 use memchr::{memchr_iter, memchr3};
 
+use crate::document::is_allowed;
+
 /// What every document begins with. The service puts a byte order mark before it; nobody needs it.
-pub(crate) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>";
+pub const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
 /// Writes character data: `&`, `<` and `>` are escaped, and a carriage return, which readers would
 /// otherwise turn into a line feed.
 ///
 /// The text has only characters that XML allows; what is stored was checked when it was read.
-pub(crate) fn put_text(out: &mut BytesMut, text: &[u8]) {
+pub fn put_text(out: &mut BytesMut, text: &[u8]) {
     let mut start = 0;
     for end in memchr_iter(b'\r', text) {
         put_line(out, text.get(start..end).unwrap_or_default());
@@ -48,7 +50,7 @@ const fn escape(byte: u8) -> Option<&'static [u8]> {
 }
 
 /// Writes an attribute's value, without its quotes: double quotes are escaped too.
-pub(crate) fn put_attribute(out: &mut BytesMut, text: &str) {
+pub fn put_attribute(out: &mut BytesMut, text: &str) {
     for (index, part) in text.split('"').enumerate() {
         if index > 0 {
             out.put_slice(b"&quot;");
@@ -59,7 +61,7 @@ pub(crate) fn put_attribute(out: &mut BytesMut, text: &str) {
 
 /// Writes `<name>text</name>`, or `<name />` for an empty text. What XML forbids becomes U+FFFD:
 /// the text may be anything that a client sent.
-pub(crate) fn put_element(out: &mut BytesMut, name: &str, text: &str) {
+pub fn put_element(out: &mut BytesMut, name: &str, text: &str) {
     out.put_u8(b'<');
     out.put_slice(name.as_bytes());
     if text.is_empty() {
@@ -67,18 +69,12 @@ pub(crate) fn put_element(out: &mut BytesMut, name: &str, text: &str) {
         return;
     }
     out.put_u8(b'>');
-    if text.chars().all(super::read::is_allowed) {
+    if text.chars().all(is_allowed) {
         put_text(out, text.as_bytes());
     } else {
         let text: String = text
             .chars()
-            .map(|c| {
-                if super::read::is_allowed(c) {
-                    c
-                } else {
-                    '\u{FFFD}'
-                }
-            })
+            .map(|c| if is_allowed(c) { c } else { '\u{FFFD}' })
             .collect();
         put_text(out, text.as_bytes());
     }

@@ -1,0 +1,164 @@
+//! The two ends of a queue over AMQP 1.0.
+
+use anyhow::{Context as _, Result, bail};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Encode as _, Map, Value};
+use kew_amqp::message::{Header, Message, MessageId, Properties, write_data, write_head};
+use kew_amqp::performative::{DeliveryState, Tag};
+use kew_amqp::{Delivery, Event, LinkId, Outgoing};
+
+use crate::client::Client;
+use crate::ends::{Received, Receiving, Sending, stamp_of};
+use crate::options::Target;
+
+/// A link that sends, on a connection of its own.
+pub(crate) struct Sender {
+    client: Client,
+    link: LinkId,
+    sent_count: u64,
+}
+
+impl Sender {
+    pub(crate) async fn connect(target: &Target, queue: &str) -> Result<Self> {
+        let mut client = Client::connect(target).await?;
+        let link = client.sender(queue).await?;
+        Ok(Self {
+            client,
+            link,
+            sent_count: 0,
+        })
+    }
+}
+
+impl Sending for Sender {
+    async fn send(&mut self, body: Bytes) -> Result<bool> {
+        if !self.client.connection.can_send(self.link) {
+            return Ok(false);
+        }
+        self.sent_count += 1;
+        let message = message(&body, self.sent_count, None);
+        send(&mut self.client, self.link, self.sent_count, message)?;
+        Ok(true)
+    }
+
+    async fn settled(&mut self) -> Result<usize> {
+        let mut count = 0;
+        while let Some(event) = self.client.ready_event()? {
+            count += usize::from(is_accepted(&event)?);
+        }
+        if count == 0 {
+            self.client.exchange().await?;
+        }
+        Ok(count)
+    }
+}
+
+/// Sends an encoded message. There must be room for it.
+pub(crate) fn send(client: &mut Client, link: LinkId, number: u64, message: Bytes) -> Result<()> {
+    let outgoing = Outgoing {
+        tag: Tag::new(&number.to_be_bytes())?,
+        message_format: 0,
+        is_settled: false,
+        state: None,
+    };
+    let parts = [message, Bytes::new()];
+    client
+        .connection
+        .send(link, outgoing, parts)
+        .context("a message was not taken")?;
+    Ok(())
+}
+
+/// Whether an event settles a message that was sent, or one that was received; that it was not
+/// accepted is an error, and so is the end of a link.
+pub(crate) fn is_accepted(event: &Event) -> Result<bool> {
+    match event {
+        Event::Disposition {
+            is_settled: true,
+            state: Some(DeliveryState::ACCEPTED),
+            ..
+        } => Ok(true),
+        Event::Disposition {
+            is_settled: true,
+            state,
+            ..
+        } => bail!("a message was not accepted: {state:?}"),
+        Event::Detached { error, .. } => bail!("the link was detached: {error:?}"),
+        _ => Ok(false),
+    }
+}
+
+/// An encoded message: durable, with an id, and of a session if one is named.
+pub(crate) fn message(body: &[u8], number: u64, session: Option<&str>) -> Bytes {
+    let header = Header {
+        durable: true,
+        ..Header::default()
+    };
+    let properties = Properties {
+        message_id: Some(MessageId::Ulong(number)),
+        group_id: session.map(Into::into),
+        ..Properties::default()
+    };
+    let mut out = BytesMut::with_capacity(body.len() + 64);
+    write_head(&mut out, &header, &Map::default(), &Map::default());
+    properties.encode(&mut out);
+    write_data(&mut out, body);
+    out.freeze()
+}
+
+/// The body of an encoded message.
+pub(crate) fn body_of(payload: Bytes) -> Result<Bytes> {
+    let message = Message::scan(payload)?;
+    match message.body_values().next().map(|raw| raw.value()) {
+        Some(Value::Binary(body)) => Ok(body),
+        other => bail!("the body is not of bytes: {other:?}"),
+    }
+}
+
+/// A link that receives, on a connection of its own.
+pub(crate) struct Receiver {
+    client: Client,
+    link: LinkId,
+    credit: u32,
+}
+
+impl Receiver {
+    pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
+        let mut client = Client::connect(target).await?;
+        let link = client.receiver(queue).await?;
+        client.connection.grant(link, credit);
+        Ok(Self {
+            client,
+            link,
+            credit,
+        })
+    }
+
+    fn on_delivery(&mut self, delivery: Delivery, received: &mut Received) -> Result<()> {
+        received.stamps.push(stamp_of(&body_of(delivery.payload)?)?);
+        let connection = &mut self.client.connection;
+        connection.update(delivery.delivery, DeliveryState::ACCEPTED);
+        if connection.credit(self.link) <= self.credit / 2 {
+            connection.grant(self.link, self.credit);
+        }
+        Ok(())
+    }
+}
+
+impl Receiving for Receiver {
+    async fn received(&mut self, received: &mut Received) -> Result<()> {
+        let mut has_any = false;
+        while let Some(event) = self.client.ready_event()? {
+            has_any = true;
+            if let Event::Delivery(delivery) = event {
+                self.on_delivery(delivery, received)?;
+            } else {
+                received.completed += usize::from(is_accepted(&event)?);
+            }
+        }
+        if !has_any {
+            self.client.exchange().await?;
+        }
+        Ok(())
+    }
+}

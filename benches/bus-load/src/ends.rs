@@ -1,0 +1,92 @@
+//! The two ends of a queue, whatever they speak.
+
+use anyhow::Result;
+use bytes::Bytes;
+
+use crate::options::{Protocol, Target};
+use crate::{amqp10, amqp091, null};
+
+/// An end that sends messages, each of which the broker settles once it is safe.
+pub(crate) trait Sending {
+    /// Sends a message. Says whether there was room for it; if not, `settled` makes some.
+    async fn send(&mut self, body: Bytes) -> Result<bool>;
+
+    /// Waits until messages were settled, and says how many; 0 if only room was made. To drop the
+    /// future loses nothing.
+    async fn settled(&mut self) -> Result<usize>;
+}
+
+/// An end that receives messages, and completes each as soon as it is there.
+pub(crate) trait Receiving {
+    /// Waits until something came, and notes it. To drop the future loses nothing.
+    async fn received(&mut self, received: &mut Received) -> Result<()>;
+}
+
+/// What came in.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// The stamps of messages that came, in their order.
+    pub(crate) stamps: Vec<u64>,
+    /// How many messages were completed for good. Where nobody says so: how many the broker was told
+    /// of.
+    pub(crate) completed: usize,
+}
+
+/// Any kind of both.
+pub(crate) enum Ends {
+    Amqp10(Box<(amqp10::Sender, amqp10::Receiver)>),
+    Amqp091(Box<(amqp091::Sender, amqp091::Receiver)>),
+    Null(Box<(null::Sender, null::Receiver)>),
+}
+
+impl Ends {
+    /// Connects two ends of a queue. The receiver has this much credit.
+    pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
+        Ok(match target.protocol {
+            Protocol::Amqp10 => {
+                let receiver = amqp10::Receiver::connect(target, queue, credit).await?;
+                let sender = amqp10::Sender::connect(target, queue).await?;
+                Self::Amqp10(Box::new((sender, receiver)))
+            }
+            Protocol::Amqp091 => {
+                let receiver = amqp091::Receiver::connect(target, queue, credit).await?;
+                let sender = amqp091::Sender::connect(target, queue).await?;
+                Self::Amqp091(Box::new((sender, receiver)))
+            }
+            Protocol::Null => {
+                let receiver = null::Receiver::connect(target).await?;
+                let sender = null::Sender::connect(target).await?;
+                Self::Null(Box::new((sender, receiver)))
+            }
+        })
+    }
+}
+
+/// A body of this size, which begins with a stamp.
+pub(crate) fn stamped(stamp: u64, size: u32) -> Vec<u8> {
+    let mut body = vec![b'x'; size as usize];
+    for (place, byte) in body.iter_mut().zip(stamp.to_be_bytes()) {
+        *place = byte;
+    }
+    body
+}
+
+/// The stamp of a body.
+pub(crate) fn stamp_of(body: &[u8]) -> Result<u64> {
+    let stamp = body.first_chunk();
+    stamp
+        .map(|stamp| u64::from_be_bytes(*stamp))
+        .ok_or_else(|| anyhow::anyhow!("a message has no stamp"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_found_again() {
+        let body = stamped(7 << 40, 16);
+        assert_eq!((body.len(), stamp_of(&body).unwrap()), (16, 7 << 40));
+        assert!(stamp_of(&body[..7]).is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! The command line of the load generator.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Loads a message broker, checks every answer, and prints one line of JSON.
+///
+/// Only what was settled as it should be counts; the first failure ends the run.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) mode: Mode,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// The broker.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Target {
+    /// Where it listens.
+    #[arg(long, global = true, default_value = "127.0.0.1:5672")]
+    pub(crate) address: SocketAddr,
+
+    /// What it speaks.
+    #[arg(long, global = true, value_enum, default_value_t = Protocol::Amqp10)]
+    pub(crate) protocol: Protocol,
+
+    /// How to show who we are over AMQP 1.0.
+    #[arg(long, global = true, value_enum, default_value_t = Auth::Cbs)]
+    pub(crate) auth: Auth,
+
+    /// The user, or the rule whose key signs tokens.
+    #[arg(long, global = true, default_value = "RootManageSharedAccessKey")]
+    pub(crate) user: String,
+
+    /// The password, or the key.
+    #[arg(
+        long,
+        global = true,
+        default_value = "SAS_KEY_VALUE",
+        hide_default_value = true
+    )]
+    pub(crate) password: String,
+
+    /// Also report CPU time and memory of this server process.
+    #[arg(long, global = true)]
+    pub(crate) pid: Option<u32>,
+}
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// AMQP 1.0.
+    Amqp10,
+    /// AMQP 0.9.1, with publisher confirms, persistent messages and acknowledgements.
+    Amqp091,
+    /// The frames of the null stream.
+    Null,
+}
+
+/// How a client shows who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Auth {
+    /// SASL ANONYMOUS, and a signed token for the whole namespace to `$cbs`.
+    Cbs,
+    /// SASL PLAIN.
+    Plain,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Mode {
+    /// Sends with settlement, receives under a lock, completes: as fast as it goes.
+    Cycle(Cycle),
+    /// The time from the sender's settlement to the arrival at a receiver that waits.
+    Latency(Latency),
+    /// Opens connections and holds them; reports the server's memory for each.
+    IdleConnections(Idle),
+    /// Sends a message to each of many queues; reports the server's memory.
+    Entities(Entities),
+    /// Fills many sessions, and drains them with a few receivers.
+    Sessions(Sessions),
+    /// Declares a durable queue over AMQP 0.9.1, anew.
+    Declare(Declare),
+    /// Prints a configuration file with the queues that the other modes use, for `kew serve --import`.
+    Config(Config),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Cycle {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// Sends that wait for their settlement, and the receiver's credit. The queue holds ten times as
+    /// many messages at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) in_flight: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+
+    /// Length of the measurement in seconds.
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// Seconds that are run before it and not counted.
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) warmup: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Latency {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// How many messages, one after another.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+
+    /// Pause between two messages, in milliseconds.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) pause_ms: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Idle {
+    /// How many connections.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) count: u32,
+
+    /// What each of them has.
+    #[arg(long, value_enum, default_value_t = Idling::Trusted)]
+    pub(crate) state: Idling,
+
+    /// The queue of receivers.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// How long to hold them once all are there, in seconds.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+}
+
+/// What an idle connection has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Idling {
+    /// It is open, has a session, and has shown who it is.
+    Trusted,
+    /// And a receiver with credit, which waits.
+    Receiving,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Entities {
+    /// How many queues: `entity-00000` and so on.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Sessions {
+    /// The queue, which requires sessions.
+    #[arg(long, default_value = "bench-sessions")]
+    pub(crate) queue: String,
+
+    /// How many sessions.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+
+    /// Messages of each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) messages: u32,
+
+    /// Receivers, each with a connection of its own.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) receivers: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+
+    /// A receiver that sees nothing for so long, in seconds, has stalled, and the run fails.
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) stall: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Declare {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// How it is kept.
+    #[arg(long, value_enum, default_value_t = QueueType::Classic)]
+    pub(crate) queue_type: QueueType,
+}
+
+/// How RabbitMQ keeps a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QueueType {
+    /// On one node.
+    Classic,
+    /// Replicated, here to nobody.
+    Quorum,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Config {
+    /// How many queues besides, for `entities`.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(crate) entities: u32,
+}
+
+/// A length of time. No mode runs so long that a peer would have to be told that we are alive.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=100.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0 to 100".to_owned()),
+    }
+}

@@ -1,0 +1,233 @@
+// Package conformance runs the Go SDK of Service Bus against the real binary, which the script beside
+// it has started.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
+)
+
+const (
+	patience = 30 * time.Second
+	// For what should not come.
+	moment = 300 * time.Millisecond
+)
+
+var (
+	ctx = context.Background()
+
+	// Where a scenario is about the server: an answer that a retry would cover up is shown.
+	noRetries = azservicebus.RetryOptions{MaxRetries: -1}
+
+	// Every scenario goes through each of these.
+	doors = []Door{{name: "amqp"}}
+
+	taken   = map[string]int{}
+	takenMu sync.Mutex
+)
+
+// Door is one way to the server: what is given to the SDK.
+type Door struct {
+	name string
+}
+
+func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
+	t.Helper()
+	t.Parallel()
+	for _, door := range doors {
+		t.Run(door.name, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, door)
+		})
+	}
+}
+
+func (d Door) connectionString() string {
+	return os.Getenv("KEW_BUS_CONNECTION_STRING")
+}
+
+func (d Door) options() *azservicebus.ClientOptions {
+	return &azservicebus.ClientOptions{RetryOptions: noRetries}
+}
+
+func (d Door) client(t *testing.T) *azservicebus.Client {
+	t.Helper()
+	return d.clientWith(t, d.connectionString())
+}
+
+func (d Door) clientWith(t *testing.T, connectionString string) *azservicebus.Client {
+	t.Helper()
+	client, err := azservicebus.NewClientFromConnectionString(connectionString, d.options())
+	must(t, err)
+	t.Cleanup(func() { client.Close(ctx) })
+	return client
+}
+
+// An empty queue of this kind, which no other scenario has.
+func fresh(kind string) string {
+	takenMu.Lock()
+	defer takenMu.Unlock()
+	taken[kind]++
+	return fmt.Sprintf("%s-%d", kind, taken[kind])
+}
+
+// The queue of another kind that goes with it.
+func partner(queue, kind string) string {
+	return kind + queue[strings.LastIndexByte(queue, '-'):]
+}
+
+// What every kind of receiver can do.
+type receiver interface {
+	ReceiveMessages(context.Context, int, *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+	CompleteMessage(context.Context, *azservicebus.ReceivedMessage, *azservicebus.CompleteMessageOptions) error
+}
+
+func newSender(t *testing.T, client *azservicebus.Client, queue string) *azservicebus.Sender {
+	t.Helper()
+	sender, err := client.NewSender(queue, nil)
+	must(t, err)
+	return sender
+}
+
+func newReceiver(t *testing.T, client *azservicebus.Client, queue string) *azservicebus.Receiver {
+	t.Helper()
+	return newReceiverWith(t, client, queue, azservicebus.ReceiverOptions{})
+}
+
+func newReceiverWith(
+	t *testing.T, client *azservicebus.Client, queue string, options azservicebus.ReceiverOptions,
+) *azservicebus.Receiver {
+	t.Helper()
+	receiver, err := client.NewReceiverForQueue(queue, &options)
+	must(t, err)
+	return receiver
+}
+
+func newDeadLetterReceiver(t *testing.T, client *azservicebus.Client, queue string) *azservicebus.Receiver {
+	t.Helper()
+	return newReceiverWith(t, client, queue, azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
+}
+
+func send(t *testing.T, client *azservicebus.Client, queue string, messages ...*azservicebus.Message) {
+	t.Helper()
+	sender := newSender(t, client, queue)
+	defer sender.Close(ctx)
+	for _, message := range messages {
+		must(t, sender.SendMessage(ctx, message, nil))
+	}
+}
+
+func text(body string) *azservicebus.Message {
+	return &azservicebus.Message{Body: []byte(body)}
+}
+
+// As many messages as this, in the order in which they came.
+func take(t *testing.T, from receiver, count int) []*azservicebus.ReceivedMessage {
+	t.Helper()
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var messages []*azservicebus.ReceivedMessage
+	for len(messages) < count {
+		found, err := from.ReceiveMessages(limited, count-len(messages), nil)
+		if err != nil {
+			t.Fatalf("%d of %d messages, then %v", len(messages), count, err)
+		}
+		messages = append(messages, found...)
+	}
+	return messages
+}
+
+func takeOne(t *testing.T, from receiver) *azservicebus.ReceivedMessage {
+	t.Helper()
+	return take(t, from, 1)[0]
+}
+
+// Takes a message and completes it.
+func drop(t *testing.T, from receiver) *azservicebus.ReceivedMessage {
+	t.Helper()
+	message := takeOne(t, from)
+	must(t, from.CompleteMessage(ctx, message, nil))
+	return message
+}
+
+func isEmpty(t *testing.T, from receiver) {
+	t.Helper()
+	limited, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	messages, err := from.ReceiveMessages(limited, 1, nil)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("expected nothing, got %v, %v", messages, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, expected T) {
+	t.Helper()
+	if got != expected {
+		t.Fatalf("%s: got %v, expected %v", what, got, expected)
+	}
+}
+
+// The same, of what may be absent.
+func equalAt[T comparable](t *testing.T, what string, got *T, expected T) {
+	t.Helper()
+	if got == nil {
+		t.Fatalf("%s: absent, expected %v", what, expected)
+	}
+	equal(t, what, *got, expected)
+}
+
+func bodies(messages []*azservicebus.ReceivedMessage) string {
+	var all []string
+	for _, message := range messages {
+		all = append(all, string(message.Body))
+	}
+	return strings.Join(all, " ")
+}
+
+// Expects an error with this code of the SDK.
+func refused(t *testing.T, code azservicebus.Code, err error) {
+	t.Helper()
+	var known *azservicebus.Error
+	if !errors.As(err, &known) {
+		t.Fatalf("expected %s, got %v", code, err)
+	}
+	equal(t, "code", known.Code, code)
+}
+
+// Expects an error of the server that the SDK has no code for.
+func refusedAs(t *testing.T, condition amqp.ErrCond, err error) {
+	t.Helper()
+	var known *amqp.Error
+	if !errors.As(err, &known) {
+		t.Fatalf("expected %s, got %v", condition, err)
+	}
+	equal(t, "condition", known.Condition, condition)
+}
+
+// Asks again until it is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !so() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,261 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
+)
+
+func inSession(session, body string) *azservicebus.Message {
+	return &azservicebus.Message{Body: []byte(body), SessionID: &session}
+}
+
+func accept(t *testing.T, client *azservicebus.Client, queue, session string) *azservicebus.SessionReceiver {
+	t.Helper()
+	limited, cancel := contextFor(patience)
+	defer cancel()
+	receiver, err := client.AcceptSessionForQueue(limited, queue, session, nil)
+	must(t, err)
+	return receiver
+}
+
+func acceptNext(t *testing.T, client *azservicebus.Client, queue string) *azservicebus.SessionReceiver {
+	t.Helper()
+	limited, cancel := contextFor(patience)
+	defer cancel()
+	receiver, err := client.AcceptNextSessionForQueue(limited, queue, nil)
+	must(t, err)
+	return receiver
+}
+
+func TestSessionsAreAcceptedByOne(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		send(t, client, queue, inSession("b", "1"), inSession("a", "2"), inSession("b", "3"), inSession("", "4"))
+		first := acceptNext(t, client, queue)
+		equal(t, "session", first.SessionID(), "b")
+		if until := time.Until(first.LockedUntil()); until < 30*time.Second || until > 90*time.Second {
+			t.Fatalf("locked for %v", until)
+		}
+		_, err := client.AcceptSessionForQueue(ctx, queue, "b", nil)
+		refusedAs(t, "com.microsoft:session-cannot-be-locked", err)
+
+		messages := take(t, first, 2)
+		equal(t, "in order", bodies(messages), "1 3")
+		equal(t, "session of a message", *messages[0].SessionID, "b")
+		must(t, first.AbandonMessage(ctx, messages[0], nil))
+		equal(t, "again", string(takeOne(t, first).Body), "1")
+		second := acceptNext(t, client, queue)
+		equal(t, "next", second.SessionID(), "a")
+		equal(t, "body", string(drop(t, second).Body), "2")
+		// A session that is given back is there at once, and its messages have not been counted.
+		must(t, first.Close(ctx))
+		again := accept(t, client, queue, "b")
+		messages = take(t, again, 2)
+		equal(t, "in order", bodies(messages), "1 3")
+		equal(t, "delivery count", messages[1].DeliveryCount, 1)
+		equal(t, "empty id", string(drop(t, accept(t, client, queue, "")).Body), "4")
+	})
+}
+
+func TestSessionState(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		receiver := accept(t, client, queue, "s")
+		state, err := receiver.GetSessionState(ctx, nil)
+		must(t, err)
+		equal(t, "at first", len(state), 0)
+		must(t, receiver.SetSessionState(ctx, []byte("so far"), nil))
+		must(t, receiver.Close(ctx))
+		receiver = accept(t, client, queue, "s")
+		state, err = receiver.GetSessionState(ctx, nil)
+		must(t, err)
+		equal(t, "kept", string(state), "so far")
+		must(t, receiver.SetSessionState(ctx, nil, nil))
+		state, err = receiver.GetSessionState(ctx, nil)
+		must(t, err)
+		equal(t, "cleared", len(state), 0)
+	})
+}
+
+func TestNoSessionIsATimeout(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		// The SDK asks for a little less than this, so that the server is first.
+		limited, cancel := contextFor(10 * time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := client.AcceptNextSessionForQueue(limited, queue, nil)
+		refused(t, azservicebus.CodeTimeout, err)
+		if waited := time.Since(began); waited < 9*time.Second || waited >= 10*time.Second {
+			t.Fatalf("after %v", waited)
+		}
+		// The connection is of use still.
+		send(t, client, queue, inSession("s", "x"))
+		equal(t, "session", acceptNext(t, client, queue).SessionID(), "s")
+	})
+}
+
+func TestAWaitForASessionEndsWithAMessage(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		accepted := make(chan string)
+		go func() {
+			limited, cancel := contextFor(patience)
+			defer cancel()
+			if receiver, err := client.AcceptNextSessionForQueue(limited, queue, nil); err == nil {
+				accepted <- receiver.SessionID()
+			}
+			close(accepted)
+		}()
+		time.Sleep(moment)
+		send(t, door.client(t), queue, inSession("late", "x"))
+		equal(t, "session", <-accepted, "late")
+	})
+}
+
+func TestSessionLocksAreRenewedAndLost(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("brief-session")
+		send(t, client, queue, inSession("s", "x"))
+		receiver := acceptNext(t, client, queue)
+		message := takeOne(t, receiver)
+		first := receiver.LockedUntil()
+		for time.Now().Before(first.Add(time.Second)) {
+			before := receiver.LockedUntil()
+			time.Sleep(time.Second)
+			must(t, receiver.RenewSessionLock(ctx, nil))
+			if !receiver.LockedUntil().After(before) {
+				t.Fatalf("%v is not after %v", receiver.LockedUntil(), before)
+			}
+		}
+		// Now it runs out, and the next one gets it.
+		next := acceptNext(t, door.client(t), queue)
+		equal(t, "session", next.SessionID(), "s")
+		again := takeOne(t, next)
+		equal(t, "delivery count", again.DeliveryCount, 2)
+		if err := receiver.CompleteMessage(ctx, message, nil); err == nil {
+			t.Fatal("completed without a lock")
+		}
+		if err := receiver.RenewSessionLock(ctx, nil); err == nil {
+			t.Fatal("renewed without a lock")
+		}
+		must(t, next.CompleteMessage(ctx, again, nil))
+	})
+}
+
+func TestDeferredAndPeekedMessagesOfASession(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		send(t, client, queue, inSession("a", "1"), inSession("b", "2"), inSession("a", "3"))
+		receiver := accept(t, client, queue, "a")
+		// The SDK peeks in the whole queue, also from a session.
+		peeked, err := receiver.PeekMessages(ctx, 10, nil)
+		must(t, err)
+		equal(t, "peeked in the queue", bodies(peeked), "1 2 3")
+		message := takeOne(t, receiver)
+		must(t, receiver.DeferMessage(ctx, message, nil))
+		equal(t, "what is next", string(takeOne(t, receiver).Body), "3")
+		deferred, err := receiver.ReceiveDeferredMessages(ctx, []int64{*message.SequenceNumber}, nil)
+		must(t, err)
+		equal(t, "deferred", bodies(deferred), "1")
+		must(t, receiver.CompleteMessage(ctx, deferred[0], nil))
+	})
+}
+
+func TestSessionsAreListed(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		list := func(options *azservicebus.ListSessionsOptions) int {
+			pager, count := client.NewListSessionsForQueuePager(queue, options), 0
+			for pager.More() {
+				page, err := pager.NextPage(ctx)
+				must(t, err)
+				count += len(page.Sessions)
+			}
+			return count
+		}
+		equal(t, "of an empty queue", list(nil), 0)
+		sender := newSender(t, client, queue)
+		batch, err := sender.NewMessageBatch(ctx, nil)
+		must(t, err)
+		// More than a page of the service.
+		for number := range 130 {
+			must(t, batch.AddMessage(inSession(fmt.Sprintf("s%03d", number), "x"), nil))
+		}
+		must(t, sender.SendMessageBatch(ctx, batch, nil))
+		equal(t, "with messages", list(nil), 130)
+		before := time.Now().Add(-time.Minute)
+		equal(t, "with new states", list(&azservicebus.ListSessionsOptions{SessionStateUpdatedAfter: &before}), 0)
+		must(t, accept(t, client, queue, "s005").SetSessionState(ctx, []byte("x"), nil))
+		equal(t, "with a new state", list(&azservicebus.ListSessionsOptions{SessionStateUpdatedAfter: &before}), 1)
+	})
+}
+
+func TestWhatDoesNotFitSessionsIsRefused(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, sessions, plain := door.client(t), fresh("session"), fresh("plain")
+		_, err := newReceiver(t, client, sessions).ReceiveMessages(ctx, 1, nil)
+		refusedAs(t, amqp.ErrCondNotAllowed, err)
+		err = newSender(t, client, sessions).SendMessage(ctx, text("x"), nil)
+		refusedAs(t, amqp.ErrCondNotAllowed, err)
+		_, err = client.AcceptSessionForQueue(ctx, plain, "s", nil)
+		refusedAs(t, amqp.ErrCondNotAllowed, err)
+		_, err = client.AcceptSessionForQueue(ctx, "absent", "s", nil)
+		refusedAs(t, amqp.ErrCondNotFound, err)
+	})
+}
+
+// Many receivers, few sessions: what comes is in order within each, and no connection is lost.
+func TestManyReceiversOfFewSessions(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		client, queue := door.client(t), fresh("session")
+		const sessions, each, pumps = 3, 40, 8
+		sender := newSender(t, client, queue)
+		for number := range each {
+			for session := range sessions {
+				must(t, sender.SendMessage(ctx, inSession(fmt.Sprint(session), fmt.Sprint(number)), nil))
+			}
+		}
+		type came struct{ session, body string }
+		all := make(chan came, sessions*each)
+		done, stop := context.WithCancel(ctx)
+		defer stop()
+		consumer := door.client(t)
+		for range pumps {
+			go func() {
+				for done.Err() == nil {
+					limited, cancel := context.WithTimeout(done, 10*time.Second)
+					receiver, err := consumer.AcceptNextSessionForQueue(limited, queue, nil)
+					cancel()
+					if err != nil {
+						continue
+					}
+					limited, cancel = context.WithTimeout(done, patience)
+					messages, _ := receiver.ReceiveMessages(limited, 5, nil)
+					cancel()
+					for _, message := range messages {
+						if receiver.CompleteMessage(ctx, message, nil) == nil {
+							all <- came{receiver.SessionID(), string(message.Body)}
+						}
+					}
+					receiver.Close(ctx)
+				}
+			}()
+		}
+		next := map[string]int{}
+		for range sessions * each {
+			select {
+			case message := <-all:
+				equal(t, "session "+message.session, message.body, fmt.Sprint(next[message.session]))
+				next[message.session]++
+			case <-time.After(patience):
+				t.Fatalf("only %v", next)
+			}
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package kew.conformance;
+
+import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.messaging.servicebus.ServiceBusClientBuilder;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** One way to the server: what is given to the SDK. Every scenario goes through each. */
+enum Door {
+    AMQP;
+
+    private static final Map<String, AtomicInteger> TAKEN = new ConcurrentHashMap<>();
+
+    /** An empty queue of this kind, which no other scenario has. */
+    static String fresh(String kind) {
+        return kind + "-" + TAKEN.computeIfAbsent(kind, it -> new AtomicInteger()).incrementAndGet();
+    }
+
+    /** The queue of another kind that goes with it. */
+    static String partner(String queue, String kind) {
+        return kind + queue.substring(queue.lastIndexOf('-'));
+    }
+
+    String connectionString() {
+        return System.getenv("KEW_BUS_CONNECTION_STRING");
+    }
+
+    Bus connect() {
+        return connect(connectionString());
+    }
+
+    Bus connect(String connectionString) {
+        return connect(connectionString, Duration.ofSeconds(20));
+    }
+
+    Bus connect(String connectionString, Duration timeout) {
+        // Where a scenario is about the server: an answer that a retry would cover up is shown.
+        AmqpRetryOptions once = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout);
+        return new Bus(
+            new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(once));
+    }
+}

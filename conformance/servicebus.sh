@@ -1,0 +1,80 @@
+# What the suites of Service Bus have beyond common.sh, which is sourced before: a server with queues
+# of a configuration file. A scenario takes a queue of the kind that it needs, which no other one has.
+
+QUEUES_OF_A_KIND=60
+
+# The kinds, and their settings. Queues are named KIND-1 to KIND-60.
+bus_config() {
+    local kind number separator=
+    local -A kinds=(
+        [plain]=''
+        [brief]='"LockDuration": "PT5S", "MaxDeliveryCount": 3'
+        [session]='"RequiresSession": true'
+        [brief-session]='"RequiresSession": true, "LockDuration": "PT5S", "MaxDeliveryCount": 3'
+        [unique]='"RequiresDuplicateDetection": true, "DuplicateDetectionHistoryTimeWindow": "PT20S"'
+        [fading]='"DefaultMessageTimeToLive": "PT2S"'
+        [expiring]='"DeadLetteringOnMessageExpiration": true'
+        [forwarding]='"ForwardTo": "forwarded-N"'
+        [forwarded]='"ForwardDeadLetteredMessagesTo": "letters-N"'
+        [letters]=''
+    )
+    echo '// Queues of the scenarios, by what is special about them.'
+    echo '{ "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns", "Queues": ['
+    for kind in "${!kinds[@]}"; do
+        for ((number = 1; number <= QUEUES_OF_A_KIND; number++)); do
+            echo "$separator{ \"Name\": \"$kind-$number\", \"Properties\": {${kinds[$kind]//-N/-$number}} }"
+            separator=', '
+        done
+    done
+    # Five hops, one more than a message may take.
+    for ((number = 1; number <= 6; number++)); do
+        echo "$separator{ \"Name\": \"hop-$number\", \"Properties\": {"
+        ((number == 6)) || echo "\"ForwardTo\": \"hop-$((number + 1))\""
+        echo '} }'
+    done
+    echo '] } ] } }'
+}
+
+# Starts kew on a free port; what it prints is in the environment of the scenarios.
+serve_bus() {
+    local line variable
+    bus_directory=$(mktemp -d)
+    trap end_bus EXIT
+    bus_config >"$bus_directory/Config.json"
+    coproc KEW {
+        binary=$KEW_BINARY
+        tls=$KEW_TEST_TLS
+        for variable in "${!KEW_@}"; do
+            unset "$variable"
+        done
+        exec "$binary" serve --data-dir "$bus_directory/data" --queue-listen 127.0.0.1:0 \
+            --bus-listen 127.0.0.1:0 --import "$bus_directory/Config.json" \
+            --tls-cert "$tls/server.pem" --tls-key "$tls/server.key" 2>"$bus_directory/log"
+    }
+    bus_server=$KEW_PID
+    while read -r -t 60 -u "${KEW[0]}" line; do
+        # The values are in the form that a shell reads.
+        eval "export $line"
+        if [[ $line == KEW_READY=* ]]; then
+            return
+        fi
+    done
+    cat "$bus_directory/log" >&2
+    exit 1
+}
+
+# Ends the server. A suite fails if it did not end well, or panicked meanwhile.
+end_bus() {
+    local status=$?
+    trap - EXIT
+    if [[ -n ${bus_server:-} ]]; then
+        kill "$bus_server" 2>/dev/null || true
+        if ! wait "$bus_server" || grep -q panicked "$bus_directory/log"; then
+            cat "$bus_directory/log" >&2
+            echo "the server did not end well" >&2
+            status=1
+        fi
+    fi
+    rm -rf "$bus_directory"
+    exit "$status"
+}

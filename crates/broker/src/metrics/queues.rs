@@ -1,0 +1,101 @@
+//! What queues hold, as metrics.
+
+use std::time::Duration;
+
+use kew_engine::Timestamp;
+use kew_metrics::{Family, Unit};
+
+use super::{label, none};
+use crate::overview::{BUS_STATES, Picture, Status};
+
+fn age_seconds(status: &Status, at: Timestamp) -> f64 {
+    let age_ms = status.now.as_ms().saturating_sub(at.as_ms());
+    Duration::from_millis(age_ms).as_secs_f64()
+}
+
+pub(super) fn queue_families(read: Option<&Picture>) -> Vec<Family> {
+    let mut queues = Family::gauge("kew_queues", Unit::None, "Queues");
+    let mut messages = Family::gauge(
+        "kew_messages",
+        Unit::None,
+        "Messages of all queues, visible and invisible (leased or delayed)",
+    );
+    let mut by_queue = Family::gauge(
+        "kew_queue_messages",
+        Unit::None,
+        "Messages of a queue, visible and invisible (leased or delayed)",
+    );
+    let mut oldest = Family::gauge(
+        "kew_queue_oldest_message_age",
+        Unit::Seconds,
+        "Time since the oldest message of a queue was sent; nothing for an empty queue",
+    );
+    if let Some(read) = read {
+        let counted = &read.queues;
+        queues = queues.count(none(), counted.count);
+        let all = counted.total();
+        messages = messages
+            .count(label("state", "visible"), all.visible())
+            .count(label("state", "invisible"), all.hidden);
+        for (account, queue, sum) in counted.named() {
+            let of = || vec![("account", account.to_owned()), ("queue", queue.to_owned())];
+            let with = |state: &str| [of(), label("state", state)].concat();
+            by_queue = by_queue
+                .count(with("visible"), sum.visible())
+                .count(with("invisible"), sum.hidden);
+            if let Some(oldest_at) = sum.oldest_at {
+                oldest = oldest.amount(of(), age_seconds(&read.status, oldest_at));
+            }
+        }
+    }
+    vec![queues, messages, by_queue, oldest]
+}
+
+pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
+    let mut queues = Family::gauge("kew_bus_queues", Unit::None, "Queues of Service Bus");
+    let mut messages = Family::gauge(
+        "kew_bus_messages",
+        Unit::None,
+        "Messages of all queues of Service Bus and of their sub-queues",
+    );
+    let mut by_queue = Family::gauge(
+        "kew_bus_queue_messages",
+        Unit::None,
+        "Messages of a queue of Service Bus and of its sub-queues",
+    );
+    let mut sizes = Family::gauge(
+        "kew_bus_queue_size",
+        Unit::Bytes,
+        "What a queue of Service Bus and its sub-queues take of the queue's quota",
+    );
+    let mut sessions = Family::gauge(
+        "kew_bus_queue_sessions_locked",
+        Unit::None,
+        "Sessions of a queue of Service Bus that a receiver has locked",
+    );
+    let mut oldest = Family::gauge(
+        "kew_bus_queue_oldest_message_age",
+        Unit::Seconds,
+        "Time since the oldest message came into a queue of Service Bus, but for scheduled ones and \
+         sub-queues; nothing if there is none",
+    );
+    if let Some(read) = read {
+        let counted = &read.bus_queues;
+        queues = queues.count(none(), counted.count);
+        for (state, count) in BUS_STATES.iter().zip(counted.total().messages) {
+            messages = messages.count(label("state", state), count);
+        }
+        for (namespace, queue, sum) in counted.named() {
+            let of = || [label("namespace", namespace), label("queue", queue)].concat();
+            for (state, count) in BUS_STATES.iter().zip(sum.messages) {
+                by_queue = by_queue.count([of(), label("state", state)].concat(), count);
+            }
+            sizes = sizes.count(of(), sum.size_bytes);
+            sessions = sessions.count(of(), sum.sessions_locked);
+            if let Some(oldest_at) = sum.oldest_at {
+                oldest = oldest.amount(of(), age_seconds(&read.status, oldest_at));
+            }
+        }
+    }
+    vec![queues, messages, by_queue, sizes, sessions, oldest]
+}

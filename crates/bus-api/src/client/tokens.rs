@@ -1,0 +1,168 @@
+//! Tokens that a client puts, and what becomes of them when rules are changed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use kew_amqp::LinkId;
+
+use super::{Client, Done};
+use crate::authorize::{BadToken, Grant};
+use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
+use crate::client::node::Reply;
+use crate::request::Request;
+use crate::sas;
+
+/// A token that was put and judged.
+pub(crate) struct Judged {
+    put: PutToken,
+    result: Result<Grant, BadToken>,
+    /// How often rules had been changed before.
+    changes: u64,
+}
+
+type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
+
+impl Client {
+    /// Takes a token, once those that were put before it were judged, so that answers come in order.
+    pub(super) fn put_token(&mut self, link: LinkId, request: Request) {
+        self.requests += 1;
+        self.putting.push_back((link, request));
+        if self.putting.len() == 1 {
+            self.judge_next();
+        }
+    }
+
+    pub(super) fn on_judged(&mut self, judged: Judged) {
+        self.take_judged(judged);
+        self.judge_next();
+    }
+
+    /// Judges what was put until the broker must be asked.
+    fn judge_next(&mut self) {
+        while let Some((_, request)) = self.putting.front() {
+            let mut judging = match PutToken::read(request) {
+                Ok(put) => self.judge(put),
+                Err(refused) => {
+                    self.answer_put(Err(refused));
+                    continue;
+                }
+            };
+            // Most are signed by a rule that is at hand.
+            match judging
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                Poll::Ready(judged) => self.take_judged(judged),
+                Poll::Pending => {
+                    self.tasks.spawn(async move { Done::Judged(judging.await) });
+                    return;
+                }
+            }
+        }
+    }
+
+    fn judge(&self, put: PutToken) -> Judging {
+        let (shared, origin) = (Arc::clone(&self.shared), self.origin);
+        let changes = *self.rule_changes.borrow();
+        Box::pin(async move {
+            let result = shared.grant_for(&put.token, &put.audience, origin).await;
+            Judged {
+                put,
+                result,
+                changes,
+            }
+        })
+    }
+
+    fn take_judged(&mut self, judged: Judged) {
+        let Judged {
+            put,
+            result,
+            changes,
+        } = judged;
+        let taken = put.shown(result).and_then(|shown| self.take(shown));
+        self.answer_put(taken);
+        if changes != *self.rule_changes.borrow() {
+            self.judge_again();
+        }
+    }
+
+    fn take(&mut self, shown: Shown) -> Result<(), Refused> {
+        self.grants.add(shown, self.shared.limits.tokens_max)?;
+        self.trust();
+        Ok(())
+    }
+
+    fn answer_put(&mut self, result: Result<(), Refused>) {
+        let Some((link, request)) = self.putting.pop_front() else {
+            return;
+        };
+        self.requests = self.requests.saturating_sub(1);
+        let reply = Reply {
+            reply_to: request.asked.reply_to.clone(),
+            answer: cbs::answer(&request.asked, result),
+        };
+        self.reply(link, reply);
+    }
+
+    /// Takes the response of PLAIN, if it is the name of a rule and one of its keys.
+    pub(super) fn take_password(&mut self, response: &[u8]) -> bool {
+        let mut parts = response.split(|&byte| byte == 0);
+        let (_authorize_as, name, key) = (parts.next(), parts.next(), parts.next());
+        let (Some(name), Some(key), None) = (name, key, parts.next()) else {
+            return false;
+        };
+        let Ok(name) = std::str::from_utf8(name) else {
+            return false;
+        };
+        let Some(grant) = self.shared.grant_of_password(name, key, self.origin) else {
+            return false;
+        };
+        let password = Password {
+            name: name.into(),
+            key: key.into(),
+        };
+        let shown = Shown {
+            audience: None,
+            credential: Credential::Password(Arc::new(password)),
+            grant,
+        };
+        self.take(shown).is_ok()
+    }
+
+    /// A rule was changed: what was taken may no longer hold.
+    pub(crate) fn judge_again(&mut self) {
+        self.rule_changes.mark_unchanged();
+        let all: Vec<Shown> = self.grants.iter().cloned().collect();
+        for shown in all {
+            let Shown {
+                audience,
+                credential,
+                ..
+            } = shown;
+            let token = match &credential {
+                Credential::Password(password) => {
+                    let Password { name, key } = &**password;
+                    let grant = self.shared.grant_of_password(name, key, self.origin);
+                    self.on_judged_again(&credential, grant);
+                    continue;
+                }
+                // Others come from no rule.
+                Credential::Token(token) if token.starts_with(sas::PREFIX) => Arc::clone(token),
+                Credential::Token(_) => continue,
+            };
+            let (shared, origin) = (Arc::clone(&self.shared), self.origin);
+            self.tasks.spawn(async move {
+                let audience = audience.unwrap_or_default();
+                let grant = shared.grant_for(&token, &audience, origin).await.ok();
+                Done::JudgedAgain(credential, grant)
+            });
+        }
+    }
+
+    pub(super) fn on_judged_again(&mut self, credential: &Credential, grant: Option<Grant>) {
+        self.grants.judged_again(credential, grant);
+        self.detach_what_is_not_allowed();
+    }
+}

@@ -1,0 +1,257 @@
+//! Answers, and errors in the form in which the service writes them.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+use kew_broker::Rejection;
+use kew_engine::Refusal;
+use kew_engine::bus::BusRefusal;
+use quick_xml::escape::partial_escape;
+
+use crate::api::NAMESPACE;
+use crate::authorize::BadToken;
+
+/// The type of errors.
+const XML: &str = "application/xml; charset=utf-8";
+
+/// What is written to a client.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// An answer without a body.
+pub(crate) fn answer_of(status: StatusCode) -> Answer {
+    let mut answer = Answer::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// An answer with a body of a type.
+pub(crate) fn with_body(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    let mut answer = Answer::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// Why a request is refused: `<Error><Code>status</Code><Detail>…</Detail></Error>`, with a sub-code
+/// that some SDKs look for in the text.
+///
+/// Source: Service Bus, *Resource Provider REST API*, error codes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpError {
+    pub(crate) status: StatusCode,
+    /// Five digits: the status and two more. `None`: there is nothing more to say.
+    sub_code: Option<u32>,
+    detail: String,
+}
+
+impl HttpError {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            sub_code: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// With two more digits after the status, `40900` being a conflict of which nothing is special.
+    pub(crate) fn with_sub_code(self, sub_code: u32) -> Self {
+        Self {
+            sub_code: Some(sub_code),
+            ..self
+        }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail).with_sub_code(40_000)
+    }
+
+    pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    pub(crate) fn not_found(entity: &str) -> Self {
+        let detail = format!("The messaging entity '{entity}' could not be found.");
+        Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
+    }
+
+    /// With what the service ends its texts with, so that a client's report and the log of the server
+    /// can be brought together.
+    pub(crate) fn tracked(mut self, entity: &str) -> Self {
+        let id = tracking_id();
+        let now = jiff::Timestamp::now();
+        tracing::debug!(
+            tracking_id = id,
+            status = self.status.as_u16(),
+            detail = self.detail
+        );
+        self.detail = format!(
+            "{} TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
+            self.detail
+        );
+        self
+    }
+
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
+    pub(crate) fn internal() -> Self {
+        let detail = "The server was unable to process the request.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        let answer = with_body(
+            self.status,
+            "application/json; charset=utf-8",
+            body.to_string(),
+        );
+        self.with_headers(answer)
+    }
+
+    fn to_xml(&self) -> String {
+        let status = self.status.as_u16();
+        let sub_code = match self.sub_code {
+            Some(code) => format!("SubCode={code}. "),
+            None => String::new(),
+        };
+        let detail = partial_escape(&self.detail);
+        format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
+    }
+
+    /// The bytes of an answer after which the connection ends, for where no request is read.
+    pub(crate) fn into_farewell(self) -> Vec<u8> {
+        let body = self.to_xml();
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.status,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let answer = with_body(self.status, XML, self.to_xml());
+        self.with_headers(answer)
+    }
+
+    fn with_headers(&self, mut answer: Answer) -> Answer {
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("SharedAccessSignature");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            let retry_after = HeaderName::from_static("retry-after");
+            let second = HeaderValue::from_static("1");
+            answer.headers_mut().insert(retry_after, second);
+        }
+        answer
+    }
+}
+
+impl From<BadToken> for HttpError {
+    fn from(error: BadToken) -> Self {
+        match error.status() {
+            503 => busy(&error.to_string()),
+            _ => Self::unauthorized(error.to_string()),
+        }
+    }
+}
+
+impl From<Rejection> for HttpError {
+    fn from(rejection: Rejection) -> Self {
+        match &rejection {
+            Rejection::Refused(Refusal::Bus(refusal)) => of_refusal(refusal),
+            Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
+                Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
+            }
+            Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
+            Rejection::Busy => busy("The server is busy, or its disk is full."),
+            Rejection::Stopped => busy("The server is stopping."),
+        }
+    }
+}
+
+/// A random GUID; without randomness it is zero, which is no reason to leave the error unsaid.
+fn tracking_id() -> String {
+    let mut bytes = [0; 16];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = [0; 16];
+    }
+    let id = u128::from_be_bytes(bytes);
+    let hex = format!("{id:032x}");
+    let mut text = String::with_capacity(36);
+    for (index, digit) in hex.chars().enumerate() {
+        if matches!(index, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn busy(why: &str) -> HttpError {
+    let detail = format!("{why} Please wait and try again.");
+    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
+}
+
+fn of_refusal(refusal: &BusRefusal) -> HttpError {
+    let (status, sub_code) = match refusal {
+        BusRefusal::QueueNotFound { queue } => return HttpError::not_found(queue),
+        // What the queue is to be does not exist: the request is wrong, not its path.
+        BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
+        BusRefusal::QueueAlreadyExists { .. } => (StatusCode::CONFLICT, 40_900),
+        BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::MessageTooLarge { .. }
+        | BusRefusal::SessionStateTooLarge { .. } => (StatusCode::FORBIDDEN, 40_300),
+        BusRefusal::Disabled { .. } => (StatusCode::FORBIDDEN, 40_301),
+        BusRefusal::NotSendable { .. }
+        | BusRefusal::Forwards { .. }
+        | BusRefusal::SessionRequired
+        | BusRefusal::SessionsNotSupported
+        | BusRefusal::InvalidOption(_)
+        | BusRefusal::UnchangeableOption { .. }
+        | BusRefusal::TooMany { .. }
+        | BusRefusal::SessionIdTooLong { .. } => (StatusCode::BAD_REQUEST, 40_000),
+        BusRefusal::SessionCannotBeLocked { .. }
+        | BusRefusal::NoSessionAvailable
+        | BusRefusal::LockLost
+        | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
+        BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
+    };
+    HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_is_xml_and_escapes_what_clients_say() {
+        let answer = HttpError::not_found("a<b&").into_answer();
+        assert_eq!(answer.status(), 404);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(
+            body,
+            "<Error><Code>404</Code><Detail>SubCode=40400. The messaging entity 'a&lt;b&amp;' could not \
+             be found.</Detail></Error>"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! A request, as the parts of the interface see it.
+
+use bytes::Bytes;
+use hyper::header::{AUTHORIZATION, AsHeaderName, HOST, HeaderMap};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+use tokio::sync::watch;
+
+use super::answer::HttpError;
+use crate::authorize::Grant;
+use crate::origin::Origin;
+use crate::rights::Right;
+
+/// The longest path, in bytes as it came: an entity's name of 260 characters, each percent-encoded as
+/// UTF-8, with what follows it.
+const PATH_SIZE_BYTES_MAX: usize = 8 * 1024;
+
+/// What is known of a request before its body is read.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) origin: Origin,
+    pub(crate) method: Method,
+    /// Decoded, without slashes around it, in the case in which it came.
+    pub(crate) path: String,
+    query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+}
+
+/// Tells a request that waits that the server stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopped(pub(super) watch::Receiver<bool>);
+
+impl Stopped {
+    pub(crate) async fn stopped(mut self) {
+        // An error means that the connection is gone, and nobody waits for an answer.
+        let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
+    }
+}
+
+/// A request whose token was found to be right.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) head: Head,
+    /// What its token allows.
+    pub(crate) grant: Grant,
+    pub(crate) body: Bytes,
+    pub(crate) stopped: Stopped,
+}
+
+impl Head {
+    pub(crate) fn new(origin: Origin, parts: Parts) -> Result<Self, HttpError> {
+        let path = parts.uri.path();
+        if path.len() > PATH_SIZE_BYTES_MAX {
+            let size_bytes = path.len();
+            return Err(HttpError::new(
+                StatusCode::URI_TOO_LONG,
+                format!("the path has {size_bytes} bytes, and may have {PATH_SIZE_BYTES_MAX}"),
+            ));
+        }
+        let path = decoded(path)?;
+        let query = read_query(&parts.uri)?;
+        Ok(Self {
+            origin,
+            method: parts.method,
+            path: path.trim_matches('/').to_owned(),
+            query,
+            headers: parts.headers,
+        })
+    }
+
+    /// The value of a parameter, whose name is compared without case.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let mut query = self.query.iter();
+        let found = query.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// All parameters, in their order.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let query = self.query.iter();
+        query.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The value of a header, if it is there and text.
+    pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn authorization(&self) -> Option<&str> {
+        self.header(AUTHORIZATION)
+    }
+
+    /// Scheme, host and port as the client calls them, for links in answers.
+    pub(crate) fn base_url(&self) -> String {
+        let scheme = if self.origin.is_secure {
+            "https"
+        } else {
+            "http"
+        };
+        let host = self.header(HOST).unwrap_or("localhost");
+        format!("{scheme}://{host}")
+    }
+}
+
+impl Call {
+    /// Refuses what the token does not allow. `path` is an entity's, or empty for the namespace.
+    pub(crate) fn require(&self, right: Right, path: &str) -> Result<(), HttpError> {
+        match self.grant.allows(right, &path.to_lowercase()) {
+            true => Ok(()),
+            false => Err(unauthorized(right, path)),
+        }
+    }
+
+    /// Refuses what the token does not allow with an entity, whose path in lower case is the beginning of
+    /// the request's: the token may be for any part of that.
+    pub(crate) fn require_of(&self, right: Right, entity: &str) -> Result<(), HttpError> {
+        let queue = entity.split_once("/$").map_or(entity, |(queue, _)| queue);
+        let path = self.head.path.to_lowercase();
+        match self.grant.allows_request(right, queue, &path) {
+            true => Ok(()),
+            false => Err(unauthorized(right, entity)),
+        }
+    }
+}
+
+fn unauthorized(right: Right, path: &str) -> HttpError {
+    HttpError::unauthorized(format!(
+        "Unauthorized: '{right}' claim(s) are required to perform this operation. Resource: '{path}'."
+    ))
+}
+
+fn decoded(text: &str) -> Result<String, HttpError> {
+    let text = percent_decode_str(text).decode_utf8();
+    let text = text.map_err(|_| HttpError::bad_request("the path or query is not UTF-8"))?;
+    Ok(text.into_owned())
+}
+
+fn read_query(uri: &Uri) -> Result<Vec<(String, String)>, HttpError> {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    pairs
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decoded(key)?, decoded(&value.replace('+', " "))?))
+        })
+        .collect()
+}

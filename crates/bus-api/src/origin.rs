@@ -1,0 +1,15 @@
+//! Where a connection comes from.
+
+use std::net::SocketAddr;
+
+/// What the listener knows of a connection. Rights can depend on it, so that each listener is judged
+/// by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub is_secure: bool,
+    /// Whether it may use the rule whose key is public.
+    pub may_use_public_key: bool,
+}
