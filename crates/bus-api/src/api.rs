@@ -1,13 +1,18 @@
 //! The handle that the server holds.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kew_broker::Broker;
+use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
+use crate::holdings::room_for_answers;
+use crate::metrics::{Instruments, Overdue};
 use crate::rights::AuthorizationRule;
 use crate::{Limits, Origin, http};
 
@@ -30,6 +35,11 @@ pub(crate) struct Shared {
     pub(crate) rules: Vec<AuthorizationRule>,
     pub(crate) limits: Limits,
     connections: AtomicUsize,
+    pub(crate) instruments: Instruments,
+    /// Room for answers with messages in them.
+    pub(crate) answers: Arc<Semaphore>,
+    pub(crate) busy_log: OnceASecond,
+    pub(crate) refused_log: OnceASecond,
 }
 
 /// The place that a connection takes, as long as it lives.
@@ -48,19 +58,35 @@ impl BusApi {
         let shared = Shared {
             broker,
             rules,
+            answers: room_for_answers(limits.held_size_bytes_max),
             limits,
             connections: AtomicUsize::new(0),
+            instruments: Instruments::new(),
+            busy_log: OnceASecond::default(),
+            refused_log: OnceASecond::default(),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// A place for one more connection, unless there are as many as there may be.
-    pub fn admit(&self) -> Option<ConnectionPermit> {
+    /// A place for one more connection, unless there are as many as there may be: then it is to be
+    /// closed, and was counted and logged.
+    pub fn admit(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
         let permit = ConnectionPermit(Arc::clone(&self.shared));
         let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
-        (before < self.shared.limits.connections_max).then_some(permit)
+        if before < self.shared.limits.connections_max {
+            self.shared.instruments.accepted.increment();
+            return Some(permit);
+        }
+        self.shared.note_turned_away(peer);
+        None
+    }
+
+    /// What it has counted, for a page of metrics. Does not block.
+    pub fn metrics(&self) -> Vec<Family> {
+        let open = self.shared.connections.load(Ordering::Relaxed);
+        self.shared.instruments.families(open)
     }
 
     /// Serves one connection until it ends, in the protocol that its first byte tells. When
@@ -83,10 +109,8 @@ impl BusApi {
         };
         match first {
             Ok(Ok(First::Amqp(begun))) => {
-                let driver = Driver::new(Arc::clone(&self.shared), &begun);
-                if let Err(error) = driver.run(stream, shutdown).await {
-                    tracing::debug!(%error, "a Service Bus connection broke");
-                }
+                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
+                driver.run(stream, shutdown).await;
             }
             Ok(Ok(First::Http(begun))) => {
                 let stream = Begun::new(begun, stream);
@@ -99,8 +123,14 @@ impl BusApi {
                 ))
                 .await;
             }
-            Ok(Err(error)) => tracing::debug!(peer = %origin.peer, %error, "nothing was said"),
-            Err(_) => tracing::debug!(peer = %origin.peer, "nothing was said in time"),
+            Ok(Err(error)) => {
+                self.shared.instruments.broken.increment();
+                tracing::debug!(target: "kew::access", peer = %origin.peer, %error, "nothing was said");
+            }
+            Err(_) => {
+                self.shared.instruments.note_overdue(Overdue::Handshake);
+                tracing::debug!(target: "kew::access", peer = %origin.peer, "nothing was said in time");
+            }
         }
         drop(permit);
     }

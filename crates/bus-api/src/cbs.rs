@@ -75,7 +75,7 @@ impl Grants {
         request: &Request,
         rules: &[AuthorizationRule],
         tokens_max: usize,
-    ) -> Bytes {
+    ) -> (i32, Bytes) {
         let (code, text) = match self.put_token(request, rules, tokens_max) {
             Ok(()) => (202, "Accepted".to_owned()),
             Err(refused) => refused,
@@ -84,11 +84,8 @@ impl Grants {
             map.entry("status-code", &code);
             map.entry("status-description", text.as_str());
         });
-        encode_answer(
-            &request.asked,
-            &properties,
-            &Raw::of(&Text::from(text.as_str())),
-        )
+        let body = Raw::of(&Text::from(text.as_str()));
+        (code, encode_answer(&request.asked, &properties, &body))
     }
 
     fn put_token(

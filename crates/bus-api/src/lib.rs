@@ -29,6 +29,7 @@ mod client;
 mod description;
 mod driver;
 mod first;
+mod holdings;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "the parts that use it are being added")
@@ -38,6 +39,8 @@ mod import;
 mod inbound;
 mod limits;
 mod management;
+mod metrics;
+mod observe;
 mod origin;
 mod outbound;
 mod refusal;

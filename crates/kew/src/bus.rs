@@ -89,8 +89,7 @@ pub(crate) async fn serve(listener: TcpListener, api: BusApi, stopping: watch::R
             // The settings see to it.
             may_use_public_key: true,
         };
-        let Some(permit) = api.admit() else {
-            tracing::warn!(%peer, "too many Service Bus connections: one was closed");
+        let Some(permit) = api.admit(peer) else {
             return;
         };
         let (api, mut stopping) = (api.clone(), stopping.clone());

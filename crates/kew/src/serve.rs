@@ -8,7 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{AccountStore, Accounts, Issuer, OperatorOptions, QueueApi, QueueApiOptions};
+use kew_queue_api::{
+    AccountStore, Accounts, Issuer, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions,
+};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -267,6 +269,10 @@ async fn serve_until_stopped(
         &mut options.limits.connections_max,
         !sockets.bus.is_empty(),
     );
+    let bus_api = bus::api(broker, bus_connections_max);
+    let counted = bus_api.clone();
+    let bus_metrics = OtherMetrics::new(move || counted.metrics());
+    options.operator.others.push(bus_metrics);
     let api = QueueApi::new(broker.clone(), options);
     let well_known = settings.public_key != PublicKey::Nowhere;
     let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
@@ -318,7 +324,6 @@ async fn serve_until_stopped(
         };
         tasks.spawn(acceptor.run(listener));
     }
-    let bus_api = bus::api(broker, bus_connections_max);
     for listener in bus_listeners {
         tasks.spawn(bus::serve(listener, bus_api.clone(), stopping.clone()));
     }

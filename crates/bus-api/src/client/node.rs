@@ -1,6 +1,8 @@
 //! Nodes that answer requests: `$cbs` and `$management`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kew_amqp::codec::Text;
@@ -8,10 +10,15 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
 use kew_engine::{EntityName, Token};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::{Client, Done, Link};
 use crate::address::Node;
+use crate::holdings::{Part, Room, Sum};
 use crate::management;
+use crate::metrics::{Answered, Offered};
+use crate::refusal::bus_condition;
 use crate::request::{Request, text_of};
 
 /// A link over which a client sends requests.
@@ -30,7 +37,7 @@ pub(super) struct Replies {
     /// What a request can call it: its name, or where its messages go to.
     names: [Option<Text>; 2],
     is_settled: bool,
-    waiting: VecDeque<Bytes>,
+    waiting: VecDeque<(Bytes, Part)>,
     next_tag: u64,
 }
 
@@ -51,6 +58,8 @@ impl Replies {
 pub(crate) struct Reply {
     reply_to: Option<Text>,
     answer: Bytes,
+    /// What it took until now.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Client {
@@ -80,26 +89,60 @@ impl Client {
         self.connection
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
-            Node::Management(entity) => self.manage(delivery.link, entity, request),
+            Node::Management(entity) => {
+                self.manage(delivery.link, entity, request, delivery.payload.len());
+            }
             _ => self.put_token(delivery.link, &request),
         }
     }
 
     fn put_token(&mut self, link: LinkId, request: &Request) {
         let limits = &self.shared.limits;
-        let answer = self
+        let began = Instant::now();
+        let (status, answer) = self
             .grants
             .answer(request, &self.shared.rules, limits.tokens_max);
+        self.note_token(&request.operation, status, began.elapsed());
         if !self.grants.is_empty() {
             self.trust();
         }
         let reply_to = request.asked.reply_to.clone();
-        self.reply(link, Reply { reply_to, answer });
+        let reply = Reply {
+            reply_to,
+            answer,
+            room: None,
+        };
+        self.reply(link, reply);
     }
 
-    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
+    /// A request to `$cbs` was answered.
+    fn note_token(&self, operation: &str, status: i32, took: Duration) {
+        let code = match status {
+            200..300 => None,
+            401 => Some(condition::UNAUTHORIZED_ACCESS),
+            403 => Some(condition::RESOURCE_LIMIT_EXCEEDED),
+            _ => Some(bus_condition::ARGUMENT_ERROR),
+        };
+        let answered = Answered {
+            operation,
+            status,
+            code,
+            took,
+        };
+        self.shared.note_request(&self.origin, "$cbs", &answered);
+        if status == 401 {
+            let error = Error::new(condition::UNAUTHORIZED_ACCESS, "the token was refused");
+            self.shared
+                .note_denied(&self.origin, Offered::Token, &error);
+        }
+    }
+
+    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request, size_bytes: usize) {
+        let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
         let context = management::Context {
-            broker: self.shared.broker.clone(),
+            shared: Arc::clone(&self.shared),
+            origin: self.origin,
+            is_busy: self.room != Room::Much,
             is_allowed: self.grants.allow_management(&entity),
             session: self.session_named(&entity, &request),
             entity,
@@ -107,8 +150,14 @@ impl Client {
         self.requests += 1;
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
-            let answer = management::answer(context, request).await;
-            Done::Answered(link, Reply { reply_to, answer })
+            let (answer, room) = management::answer(context, request).await;
+            drop(request_part);
+            let reply = Reply {
+                reply_to,
+                answer,
+                room,
+            };
+            Done::Answered(link, reply)
         });
     }
 
@@ -148,23 +197,28 @@ impl Client {
             tracing::debug!("an answer has no link to go over");
             return;
         };
-        let replies_max = self.shared.limits.replies_max;
-        if let Some(Link::Replies(replies)) = self.links.get_mut(&id) {
-            if replies.waiting.len() >= replies_max {
-                let text = format!("{replies_max} answers wait for credit");
+        let limits = &self.shared.limits;
+        let size_bytes = self.account.value(Sum::ReplyBytes) + reply.answer.len();
+        let is_over = size_bytes > limits.replies_size_bytes_max;
+        let part = self.account.fixed(Sum::ReplyBytes, reply.answer.len());
+        drop(reply.room);
+        if let Some(Link::Replies(replies)) = self.links.get_mut(id) {
+            let count = replies.waiting.len();
+            if count >= limits.replies_max || (is_over && count > 0) {
+                let text = format!("{count} answers wait for credit, and no more can");
                 let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
                 return self.detach(id, error);
             }
-            replies.waiting.push_back(reply.answer);
+            replies.waiting.push_back((reply.answer, part));
             self.stirred.insert(id);
         }
     }
 
     pub(super) fn pump_replies(&mut self, link: LinkId) {
-        let Some(Link::Replies(replies)) = self.links.get_mut(&link) else {
+        let Some(Link::Replies(replies)) = self.links.get_mut(link) else {
             return;
         };
-        while let Some(answer) = replies.waiting.front() {
+        while let Some((answer, _)) = replies.waiting.front() {
             let mut tag = [0; 16];
             for (place, byte) in tag.iter_mut().zip(replies.next_tag.to_be_bytes()) {
                 *place = byte;

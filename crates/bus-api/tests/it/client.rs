@@ -31,22 +31,27 @@ const LOCAL: Origin = Origin {
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
-    {"Name": "steps", "Properties": {"RequiresSession": true}}
+    {"Name": "steps", "Properties": {"RequiresSession": true}},
+    {"Name": "other"}
 ]}]}}"#;
 
 pub(crate) struct Server {
     broker: Broker,
-    api: BusApi,
+    pub(crate) api: BusApi,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Limits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
         let api = BusApi::new(
             broker.clone(),
             vec![AuthorizationRule::well_known()],
-            Limits::default(),
+            limits,
         );
         Self { broker, api }
     }
@@ -55,7 +60,7 @@ impl Server {
     pub(crate) fn stream(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
-        let permit = api.admit().unwrap();
+        let permit = api.admit(LOCAL.peer).unwrap();
         tokio::spawn(async move {
             api.serve(theirs, LOCAL, permit, std::future::pending())
                 .await
@@ -65,13 +70,22 @@ impl Server {
 
     /// A client that says this first.
     pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
+        self.connect_with(Config::default(), mechanism, response)
+    }
+
+    fn connect_with(
+        &self,
+        config: Config,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
         let ours = self.stream();
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
                 initial_response: response.map(|text| Bytes::copy_from_slice(text.as_bytes())),
             },
-            ..Config::default()
+            ..config
         };
         let mut connection = Connection::client(config, WireLimits::default(), Millis(0));
         let session = connection.begin();
@@ -84,8 +98,13 @@ impl Server {
 
     /// A client that may do everything.
     pub(crate) async fn trusted(&self) -> Client {
+        self.trusted_with(Config::default()).await
+    }
+
+    /// The same, with a connection that is set up like this.
+    pub(crate) async fn trusted_with(&self, config: Config) -> Client {
         let response = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
-        let mut client = self.connect("PLAIN", Some(&response));
+        let mut client = self.connect_with(config, "PLAIN", Some(&response));
         client.begun().await;
         client
     }
@@ -99,11 +118,17 @@ impl Drop for Server {
 
 pub(crate) struct Client {
     pub(crate) connection: Connection,
-    stream: DuplexStream,
-    session: Option<SessionId>,
+    pub(crate) stream: DuplexStream,
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Client {
+    /// Writes what there is to say, and reads nothing.
+    pub(crate) async fn say(&mut self) {
+        let output = self.connection.take_output(Millis(0));
+        self.stream.write_all(&output).await.unwrap();
+    }
+
     /// The next event.
     pub(crate) async fn event(&mut self) -> Event {
         loop {
