@@ -1,7 +1,8 @@
 //! Azure Service Bus over AMQP 1.0: queues, as unmodified SDKs use them.
 //!
-//! [`BusApi::serve`] drives one connection, a task for each. [`kew_amqp::Connection`] knows the
-//! protocol, the broker knows the queues; what is here is what the service says between the two:
+//! [`BusApi::serve`] drives one connection, a task for each, and [`BusApi::turn_away`] tells one that
+//! is not served why. [`kew_amqp::Connection`] knows the protocol, the broker knows the queues; what is
+//! here is what the service says between the two:
 //!
 //! - `rights`, `rules`: authorization rules, of the namespace and of queues;
 //! - `authorize`, `sas`: what a credential allows; `cbs`: those that a client puts to the node `$cbs`;
@@ -31,10 +32,6 @@ mod client;
 mod description;
 mod driver;
 mod first;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the parts that use it are being added")
-)]
 mod http;
 mod import;
 mod inbound;
@@ -48,6 +45,7 @@ mod rights;
 mod rules;
 mod sas;
 mod submit;
+mod turn_away;
 
 pub use api::{
     BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
@@ -57,3 +55,5 @@ pub use limits::Limits;
 pub use origin::Origin;
 pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
 pub use rules::RuleError;
+pub use sas::sign_token;
+pub use turn_away::TurnedAway;

@@ -7,6 +7,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
+use crate::bus_command::BusArgs;
+use crate::operate::DlqArgs;
 use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
@@ -48,6 +50,14 @@ pub(crate) enum Command {
     /// the command line cannot be meant, and 3 if nobody answered, not in time, or the service was too busy.
     /// Results go to standard output; errors, notes and progress to standard error.
     Queue(QueueArgs),
+    /// Look at Service Bus queues of a server that runs, and put them in order.
+    ///
+    /// Exits as kew queue does.
+    Bus(BusArgs),
+    /// Look at the dead letters of Service Bus queues, send them again or delete them.
+    ///
+    /// Exits as kew queue does.
+    Dlq(DlqArgs),
     /// Print the completions for a shell, to be read by it.
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command.

@@ -4,12 +4,14 @@ mod accept;
 mod account_command;
 mod admin;
 mod bus;
+mod bus_command;
 mod cli;
 mod completions;
 mod disk_test;
 mod issuer_keys;
 mod log_command;
 mod logs;
+mod operate;
 mod queue_args;
 mod queue_command;
 mod queue_values;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),
+        Some(Command::Bus(args)) => return bus_command::run(&args),
+        Some(Command::Dlq(args)) => return operate::run_dlq(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => completions::write_manual(&args),
     };

@@ -129,9 +129,11 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
             certificate: files.cert.clone(),
             key: files.key.clone(),
         },
-        protocols: vec![b"http/1.1".to_vec()],
+        // One list for all listeners: what is spoken is told by the first bytes, not by what a client
+        // asked for here.
+        protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
-    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let tls = Arc::new(Tls::open(options).context("cannot serve TLS")?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let asked = async move || {
         hangup.recv().await;

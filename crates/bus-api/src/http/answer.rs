@@ -11,6 +11,10 @@ use quick_xml::escape::partial_escape;
 
 use crate::authorize::BadToken;
 
+/// The type of errors.
+pub(super) const JSON: &str = "application/json; charset=utf-8";
+const XML: &str = "application/xml; charset=utf-8";
+
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -87,31 +91,38 @@ impl HttpError {
         &self.detail
     }
 
-    /// As JSON: `{"error": {"code": …, "message": …}}`.
-    pub(crate) fn into_json_answer(self) -> Answer {
-        let reason = self.status.canonical_reason().unwrap_or("Error");
-        let code = reason.replace(' ', "");
-        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
-        let answer = with_body(
-            self.status,
-            "application/json; charset=utf-8",
-            body.to_string(),
-        );
-        self.with_headers(answer)
-    }
-
-    pub(crate) fn into_answer(self) -> Answer {
+    fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
             Some(code) => format!("SubCode={code}. "),
             None => String::new(),
         };
-        let body = format!(
-            "<Error><Code>{status}</Code><Detail>{sub_code}{}</Detail></Error>",
-            partial_escape(&self.detail)
-        );
-        let answer = with_body(self.status, "application/xml; charset=utf-8", body);
-        self.with_headers(answer)
+        let detail = partial_escape(&self.detail);
+        format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
+    }
+
+    /// The bytes of an answer after which the connection ends, for where no request is read.
+    pub(crate) fn into_farewell(self) -> Vec<u8> {
+        let body = self.to_xml();
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.status,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        self.with_headers(with_body(self.status, JSON, body.to_string()))
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let body = self.to_xml();
+        self.with_headers(with_body(self.status, XML, body))
     }
 
     fn with_headers(&self, mut answer: Answer) -> Answer {

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
+use super::audit::Actor;
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
 use super::{data, health, operator};
@@ -119,13 +120,17 @@ async fn dispatch(
         body,
         stopped,
     };
-    match route {
+    let answered = match route {
         Route::Data => data::answer(shared, &call).await,
         Route::Operator => operator::answer(shared, &call).await,
         Route::Health | Route::WebSocket | Route::Atom => {
             Err(HttpError::not_found(&call.head.path))
         }
+    };
+    if route == Route::Atom {
+        Actor::of(&call).managed(&call.head.method, &call.head.path, &answered);
     }
+    answered
 }
 
 async fn read_body(body: Incoming) -> Result<Bytes, HttpError> {

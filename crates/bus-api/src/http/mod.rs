@@ -19,5 +19,6 @@ mod route;
 mod shown;
 mod times;
 
+pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
 pub(crate) use operator::Jobs;

@@ -23,7 +23,7 @@ use kew_bus_api::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-const LOCAL: Origin = Origin {
+pub(crate) const LOCAL: Origin = Origin {
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
     is_secure: false,
     may_use_public_key: true,
@@ -47,6 +47,10 @@ impl Server {
             .await
             .unwrap();
         Self { broker, api }
+    }
+
+    pub(crate) fn api(&self) -> BusApi {
+        self.api.clone()
     }
 
     /// A connection on which nothing was said yet.
@@ -79,7 +83,16 @@ impl Server {
 
     /// A client that says this first.
     pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
-        let ours = self.stream();
+        self.connect_over(self.stream(), mechanism, response)
+    }
+
+    /// A client on a connection that may be served in any way.
+    pub(crate) fn connect_over(
+        &self,
+        stream: DuplexStream,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
@@ -91,7 +104,7 @@ impl Server {
         let session = connection.begin();
         Client {
             connection,
-            stream: ours,
+            stream,
             session,
         }
     }

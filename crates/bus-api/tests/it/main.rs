@@ -7,6 +7,8 @@ mod data;
 mod http;
 mod management;
 mod messages;
+mod operator;
 mod rest;
 mod sasl;
 mod tokens;
+mod turned_away;

@@ -1,5 +1,7 @@
 //! What a bus queue answers.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
@@ -150,6 +152,8 @@ pub struct DeliveredMessage {
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub dead_letter_source: Option<Arc<str>>,
     /// Its bytes.
     pub body: BodyLocation,
     /// Changes to its properties, oldest first.
@@ -175,6 +179,8 @@ pub struct PeekedBusMessage {
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub dead_letter_source: Option<Arc<str>>,
     /// Its bytes.
     pub body: BodyLocation,
     /// Changes to its properties, oldest first.

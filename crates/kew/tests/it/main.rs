@@ -4,6 +4,7 @@
 //! dies with the test.
 
 mod accounts;
+mod bus_door;
 mod client;
 mod clock_jump;
 mod command_line;
@@ -18,6 +19,7 @@ mod load;
 mod many;
 mod memory_limit;
 mod observe;
+mod operate;
 mod power_cut;
 mod preload;
 mod queue_command;

@@ -195,6 +195,7 @@ pub(super) fn peeked(sequence_number: SequenceNumber, message: &Message) -> Peek
         delivery_count: message.delivery_count,
         state: message.state,
         cause: message.cause,
+        dead_letter_source: message.dead_letter_source.clone(),
         body: message.body,
         overlays: message.overlays.clone(),
     }

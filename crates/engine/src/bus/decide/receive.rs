@@ -93,6 +93,7 @@ impl Turn<'_> {
             delivery_count: message.delivery_count,
             state: message.state,
             cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
             body: message.body,
             overlays: message.overlays.clone(),
         };
