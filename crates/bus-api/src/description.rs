@@ -32,6 +32,12 @@ pub(crate) struct Description {
     pub(crate) enable_express: bool,
     /// Shown as it was set. Order is kept in any case.
     pub(crate) support_ordering: bool,
+    /// How the name of the queue was spelled that messages go on to.
+    pub(crate) forward_to: String,
+    /// How the name of the queue was spelled that dead letters go on to.
+    pub(crate) forward_dead_letters_to: String,
+    /// Of a queue that does not detect duplicates: for how long it would. Shown as it was set.
+    pub(crate) duplicate_window_ms: Option<u64>,
 }
 
 impl Default for Description {
@@ -45,6 +51,9 @@ impl Default for Description {
             enable_partitioning: false,
             enable_express: false,
             support_ordering: true,
+            forward_to: String::new(),
+            forward_dead_letters_to: String::new(),
+            duplicate_window_ms: None,
         }
     }
 }
@@ -94,6 +103,9 @@ mod tests {
             enable_partitioning: true,
             enable_express: true,
             support_ordering: false,
+            forward_to: "Next".into(),
+            forward_dead_letters_to: "Letters".into(),
+            duplicate_window_ms: Some(1),
             ..Description::named("Orders")
         };
         assert_eq!(Description::decode(&description.encode()), description);
@@ -118,6 +130,8 @@ mod tests {
         let description = Description {
             rules: vec![rule; AuthorizationRule::COUNT_MAX],
             user_metadata: "\u{1}".repeat(1024),
+            forward_to: "𐐀".repeat(260),
+            forward_dead_letters_to: "𐐀".repeat(260),
             ..Description::named(&"𐐀".repeat(260))
         };
         assert!(description.encode().len() <= 64 * 1024);

@@ -31,6 +31,7 @@ mod cbs;
 mod client;
 mod description;
 mod driver;
+mod duration;
 mod first;
 mod http;
 mod import;

@@ -34,6 +34,11 @@ pub(crate) enum Command {
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.
     Account(AccountArgs),
+    /// Administer Service Bus: who may do what, queues and messages.
+    ///
+    /// Rules are asked of the server that uses the data directory; if none does, the directory itself is
+    /// changed. Everything else is asked of a server by a connection string, and exits as kew queue does.
+    Bus(BusArgs),
     /// Make certificates with which clients can reach this server over HTTPS.
     Tls(TlsArgs),
     /// Look at the log of a data directory, and repair it if it is damaged.
@@ -50,10 +55,6 @@ pub(crate) enum Command {
     /// the command line cannot be meant, and 3 if nobody answered, not in time, or the service was too busy.
     /// Results go to standard output; errors, notes and progress to standard error.
     Queue(QueueArgs),
-    /// Look at Service Bus queues of a server that runs, and put them in order.
-    ///
-    /// Exits as kew queue does.
-    Bus(BusArgs),
     /// Look at the dead letters of Service Bus queues, send them again or delete them.
     ///
     /// Exits as kew queue does.
@@ -164,7 +165,8 @@ pub(crate) struct ServeArgs {
 
     /// What the tokens may be for; repeatable, and in the environment separated by commas
     /// [env: KEW_AUDIENCE] [default: https://storage.azure.com,
-    /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application]
+    /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application; for
+    /// Service Bus https://servicebus.azure.net]
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) audience: Vec<String>,
 
@@ -172,8 +174,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "CLAIM")]
     pub(crate) role_claim: Option<String>,
 
-    /// What a value of that claim means: reader, processor, sender, contributor or delegator;
-    /// repeatable, and in the environment separated by commas [env: KEW_ROLES]
+    /// What a value of that claim means: reader, processor, sender, contributor or delegator, and for
+    /// Service Bus bus-owner, bus-sender or bus-receiver; repeatable, and in the environment separated by commas [env: KEW_ROLES]
     /// [default: the names of the built-in roles, such as StorageQueueDataReader]
     #[arg(long, value_name = "VALUE=ROLE")]
     pub(crate) role: Vec<String>,

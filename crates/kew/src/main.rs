@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),
-        Some(Command::Bus(args)) => return bus_command::run(&args),
+        Some(Command::Bus(args)) => return bus_command::run(args),
         Some(Command::Dlq(args)) => return operate::run_dlq(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => completions::write_manual(&args),

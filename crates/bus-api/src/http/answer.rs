@@ -9,6 +9,7 @@ use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
+use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
 /// The type of errors.
@@ -80,6 +81,23 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
+    /// With what the service ends its texts with, so that a client's report and the log of the server
+    /// can be brought together.
+    pub(crate) fn tracked(mut self, entity: &str) -> Self {
+        let id = tracking_id();
+        let now = jiff::Timestamp::now();
+        tracing::debug!(
+            tracking_id = id,
+            status = self.status.as_u16(),
+            detail = self.detail
+        );
+        self.detail = format!(
+            "{} TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
+            self.detail
+        );
+        self
+    }
+
     /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
     /// be read.
     pub(crate) fn internal() -> Self {
@@ -121,8 +139,8 @@ impl HttpError {
     }
 
     pub(crate) fn into_answer(self) -> Answer {
-        let body = self.to_xml();
-        self.with_headers(with_body(self.status, XML, body))
+        let answer = with_body(self.status, XML, self.to_xml());
+        self.with_headers(answer)
     }
 
     fn with_headers(&self, mut answer: Answer) -> Answer {
@@ -160,6 +178,24 @@ impl From<Rejection> for HttpError {
             Rejection::Stopped => busy("The server is stopping."),
         }
     }
+}
+
+/// A random GUID; without randomness it is zero, which is no reason to leave the error unsaid.
+fn tracking_id() -> String {
+    let mut bytes = [0; 16];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = [0; 16];
+    }
+    let id = u128::from_be_bytes(bytes);
+    let hex = format!("{id:032x}");
+    let mut text = String::with_capacity(36);
+    for (index, digit) in hex.chars().enumerate() {
+        if matches!(index, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn busy(why: &str) -> HttpError {

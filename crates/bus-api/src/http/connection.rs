@@ -20,7 +20,7 @@ use super::answer::{Answer, HttpError};
 use super::audit::Actor;
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
-use super::{data, health, operator};
+use super::{atom, data, health, operator};
 use crate::api::Shared;
 use crate::origin::Origin;
 
@@ -120,17 +120,17 @@ async fn dispatch(
         body,
         stopped,
     };
-    let answered = match route {
+    match route {
+        Route::Atom => {
+            let answered = atom::answer(shared, &call).await;
+            let head = &call.head;
+            Actor::of(&call).managed(&head.method, &head.path, &answered);
+            answered
+        }
         Route::Data => data::answer(shared, &call).await,
         Route::Operator => operator::answer(shared, &call).await,
-        Route::Health | Route::WebSocket | Route::Atom => {
-            Err(HttpError::not_found(&call.head.path))
-        }
-    };
-    if route == Route::Atom {
-        Actor::of(&call).managed(&call.head.method, &call.head.path, &answered);
+        Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
     }
-    answered
 }
 
 async fn read_body(body: Incoming) -> Result<Bytes, HttpError> {

@@ -4,11 +4,13 @@
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
 //! says which part of it a request is for, and the parts answer [`call::Call`]s:
 //!
+//! - `atom`: management of queues, as the SDKs' administration clients ask for it;
 //! - `data`: messages;
 //! - `health`: what the emulator says of itself;
 //! - `operator`: what the service does not have.
 
 mod answer;
+mod atom;
 mod audit;
 mod call;
 mod connection;

@@ -1,0 +1,188 @@
+//! A description of a queue that goes out: every element, in the documented order.
+
+use bytes::BytesMut;
+use hyper::header::HOST;
+use kew_engine::bus::{BusQueueCounts, BusQueueView};
+use kew_xml::put_element;
+
+use super::asked::STATUSES;
+use super::document::{CONTENT_NAMESPACES, close, open, time};
+use super::rules;
+use super::settings::{KILOBYTE, MEGABYTE};
+use crate::description::Description;
+use crate::duration;
+use crate::http::call::Head;
+use crate::import::DUPLICATE_WINDOW_MS;
+
+/// When a queue was used last that never was.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+/// A queue and what is kept of it besides.
+pub(super) struct Queue<'a> {
+    view: &'a BusQueueView,
+    description: Description,
+}
+
+impl<'a> Queue<'a> {
+    pub(super) fn of(view: &'a BusQueueView) -> Self {
+        Self {
+            view,
+            description: Description::decode(&view.options.description),
+        }
+    }
+
+    /// The name as it was spelled when the queue was created.
+    pub(super) fn name(&self) -> &str {
+        spelled(&self.description.name, &self.view.name)
+    }
+
+    /// Writes the `QueueDescription`.
+    pub(super) fn write(&self, out: &mut BytesMut, head: &Head) {
+        let (options, kept) = (&self.view.options, &self.description);
+        let detects = options.duplicate_window_ms.is_some();
+        let window = options.duplicate_window_ms.or(kept.duplicate_window_ms);
+        let counts = Counts::of(self.view);
+        open(out, "QueueDescription", CONTENT_NAMESPACES);
+        let mut put = |name: &str, value: String| put_element(out, name, &value);
+        put("LockDuration", duration::format(options.lock_duration_ms));
+        let megabytes = options.size_bytes_max.div_ceil(MEGABYTE);
+        put("MaxSizeInMegabytes", megabytes.to_string());
+        put("RequiresDuplicateDetection", detects.to_string());
+        put("RequiresSession", options.requires_session.to_string());
+        let time_to_live = duration::format(options.default_time_to_live_ms);
+        put("DefaultMessageTimeToLive", time_to_live);
+        put(
+            "DeadLetteringOnMessageExpiration",
+            options.dead_letters_expired.to_string(),
+        );
+        put(
+            "DuplicateDetectionHistoryTimeWindow",
+            duration::format(window.unwrap_or(DUPLICATE_WINDOW_MS)),
+        );
+        put("MaxDeliveryCount", options.max_delivery_count.to_string());
+        put(
+            "EnableBatchedOperations",
+            kept.enable_batched_operations.to_string(),
+        );
+        put("SizeInBytes", self.view.counts.size_bytes.to_string());
+        put("MessageCount", counts.all().to_string());
+        put("IsAnonymousAccessible", false.to_string());
+        rules::write(out, &kept.rules);
+        self.write_rest(out, head, &counts);
+        close(out, "QueueDescription");
+    }
+
+    fn write_rest(&self, out: &mut BytesMut, head: &Head, counts: &Counts) {
+        let (options, kept) = (&self.view.options, &self.description);
+        let status = STATUSES.iter().find(|(it, _)| *it == options.status);
+        put_element(out, "Status", status.map_or("Unknown", |(_, name)| name));
+        if let Some(name) = &options.forward_to {
+            put_element(out, "ForwardTo", &address(head, &kept.forward_to, name));
+        }
+        if !kept.user_metadata.is_empty() {
+            put_element(out, "UserMetadata", &kept.user_metadata);
+        }
+        let (created_at, used_at) = (self.view.created_at, self.view.used_at);
+        put_element(out, "CreatedAt", &time(created_at.as_ms()));
+        put_element(out, "UpdatedAt", &time(self.view.updated_at.as_ms()));
+        let accessed_at = if used_at == created_at {
+            NEVER.to_owned()
+        } else {
+            time(used_at.as_ms())
+        };
+        put_element(out, "AccessedAt", &accessed_at);
+        put_element(out, "SupportOrdering", &kept.support_ordering.to_string());
+        counts.write(out);
+        let idle = duration::format(options.auto_delete_on_idle_ms);
+        put_element(out, "AutoDeleteOnIdle", &idle);
+        let is_partitioned = kept.enable_partitioning.to_string();
+        put_element(out, "EnablePartitioning", &is_partitioned);
+        put_element(out, "EntityAvailabilityStatus", "Available");
+        if let Some(name) = &options.forward_dead_letters_to {
+            let address = address(head, &kept.forward_dead_letters_to, name);
+            put_element(out, "ForwardDeadLetteredMessagesTo", &address);
+        }
+        put_element(out, "EnableExpress", &kept.enable_express.to_string());
+        let kilobytes = options.message_size_bytes_max.div_ceil(KILOBYTE);
+        put_element(out, "MaxMessageSizeInKilobytes", &kilobytes.to_string());
+    }
+}
+
+/// A name as it was spelled, unless that is not known or the spelling of another.
+fn spelled<'a>(spelling: &'a str, name: &'a str) -> &'a str {
+    if spelling.to_lowercase() == name {
+        spelling
+    } else {
+        name
+    }
+}
+
+/// A queue's absolute address, at the host by which the client knows the namespace.
+fn address(head: &Head, spelling: &str, name: &str) -> String {
+    let host = head.header(HOST).unwrap_or("localhost");
+    format!("sb://{host}/{}", spelled(spelling, name))
+}
+
+/// What a queue holds, in the service's words.
+struct Counts {
+    active: u64,
+    dead_letters: u64,
+    scheduled: u64,
+    /// Those that wait to go on to another queue.
+    transfer: u64,
+    transfer_dead_letters: u64,
+}
+
+impl Counts {
+    fn of(view: &BusQueueView) -> Self {
+        let BusQueueCounts {
+            active,
+            scheduled,
+            dead_letters,
+            failed_transfers,
+            ..
+        } = view.counts;
+        let (active, transfer) = match view.options.forward_to {
+            Some(_) => (0, active),
+            None => (active, 0),
+        };
+        Self {
+            active,
+            dead_letters,
+            scheduled,
+            transfer,
+            transfer_dead_letters: failed_transfers,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        let Self {
+            active,
+            dead_letters,
+            scheduled,
+            transfer,
+            transfer_dead_letters,
+        } = self;
+        active + dead_letters + scheduled + transfer + transfer_dead_letters
+    }
+
+    /// JavaScript reads the prefix from the one attribute of `CountDetails`.
+    fn write(&self, out: &mut BytesMut) {
+        let namespace =
+            b" xmlns:d2p1=\"http://schemas.microsoft.com/netservices/2011/06/servicebus\"";
+        open(out, "CountDetails", namespace);
+        for (name, count) in [
+            ("d2p1:ActiveMessageCount", self.active),
+            ("d2p1:DeadLetterMessageCount", self.dead_letters),
+            ("d2p1:ScheduledMessageCount", self.scheduled),
+            ("d2p1:TransferMessageCount", self.transfer),
+            (
+                "d2p1:TransferDeadLetterMessageCount",
+                self.transfer_dead_letters,
+            ),
+        ] {
+            put_element(out, name, &count.to_string());
+        }
+        close(out, "CountDetails");
+    }
+}

@@ -1,0 +1,108 @@
+//! Where messages go on to, and whether the caller may say so.
+//!
+//! A destination is a queue of this namespace, as a name or an absolute address. Who has messages go
+//! there must manage it too: SDKs send a token for it in a header of its own.
+//!
+//! Source: Service Bus, *Chaining entities with autoforwarding*.
+
+use hyper::header::HOST;
+use percent_encoding::percent_decode_str;
+
+use super::asked::AskedQueue;
+use crate::address::is_queue_name;
+use crate::api::Shared;
+use crate::http::answer::HttpError;
+use crate::http::call::{Call, Head};
+use crate::rights::Right;
+
+/// The names of the queues that messages go on to, as they were spelled.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    pub(super) forward_to: Option<String>,
+    pub(super) forward_dead_letters_to: Option<String>,
+}
+
+impl AskedQueue {
+    /// The queues that its addresses mean.
+    pub(super) fn targets(&self, head: &Head) -> Result<Targets, HttpError> {
+        let target = |element, address: &Option<String>| match address {
+            Some(address) => name_in(head, element, address).map(Some),
+            None => Ok(None),
+        };
+        Ok(Targets {
+            forward_to: target("ForwardTo", &self.forward_to)?,
+            forward_dead_letters_to: target(
+                "ForwardDeadLetteredMessagesTo",
+                &self.forward_dead_letters_to,
+            )?,
+        })
+    }
+}
+
+/// The name in an address. Its host must be the one that the request is for: another namespace's
+/// queue would be confused with one of ours.
+fn name_in(head: &Head, element: &str, address: &str) -> Result<String, HttpError> {
+    let invalid = |reason: &str| {
+        HttpError::bad_request(format!("{element} is '{address}', and must be {reason}."))
+    };
+    let path = match address.split_once("://") {
+        None => address,
+        Some((_, rest)) => {
+            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let own = head.header(HOST).unwrap_or_default();
+            if !host_of(authority).eq_ignore_ascii_case(host_of(own)) {
+                let reason = format!("an address in this namespace, which is '{}'", host_of(own));
+                return Err(invalid(&reason));
+            }
+            path.split_once('?').map_or(path, |(path, _)| path)
+        }
+    };
+    let name = percent_decode_str(path).decode_utf8_lossy();
+    let name = name.trim_matches('/');
+    if is_queue_name(&name.to_lowercase()) {
+        Ok(name.to_owned())
+    } else {
+        Err(invalid("the name or the absolute address of a queue"))
+    }
+}
+
+/// A host without its port.
+fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// Refuses destinations that the caller does not manage.
+pub(super) async fn check_targets(
+    shared: &Shared,
+    call: &Call,
+    targets: &Targets,
+) -> Result<(), HttpError> {
+    let forward_to = (&targets.forward_to, "ServiceBusSupplementaryAuthorization");
+    let forward_dead_letters_to = (
+        &targets.forward_dead_letters_to,
+        "ServiceBusDlqSupplementaryAuthorization",
+    );
+    for (target, header) in [forward_to, forward_dead_letters_to] {
+        let Some(target) = target else { continue };
+        let token = call.head.header(header).ok_or_else(|| {
+            HttpError::unauthorized(format!(
+                "MissingToken: The authorization header {header} was not found, which must have a \
+                 token for '{target}'."
+            ))
+            .with_sub_code(40_100)
+        })?;
+        let path = target.to_lowercase();
+        let grant = shared.grant_of(token, &path, call.head.origin).await?;
+        if !grant.allows(Right::Manage, &path) {
+            return Err(HttpError::unauthorized(format!(
+                "Unauthorized: 'Manage' claim(s) are required to forward messages. Resource: \
+                 '{target}'."
+            ))
+            .with_sub_code(40_100));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Pages of queues.
+
+use std::str::FromStr;
+
+use hyper::StatusCode;
+use kew_engine::Outcome;
+use kew_engine::bus::{BusCommand, BusOutcome};
+
+use super::described;
+use super::document::{Entry, Feed};
+use crate::api::{NAMESPACE, Shared};
+use crate::http::answer::{Answer, HttpError};
+use crate::http::call::Call;
+use crate::rights::Right;
+use crate::submit::Submitted;
+
+/// How many a page shows if nothing is said, and at most.
+const TOP_MAX: u32 = 100;
+
+/// Source: Service Bus, *List Queues*; a page is what `$skip` and `$top` say.
+pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Answer, HttpError> {
+    call.require(Right::Manage, &call.head.path)?;
+    let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
+    let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
+    match kind {
+        "queues" => queues(shared, call, skip, top).await,
+        // There are none: topics cannot be created.
+        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, shared.now_ms()).answer()),
+        _ => Err(HttpError::not_found(&call.head.path)),
+    }
+}
+
+async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Answer, HttpError> {
+    let list = BusCommand::ListQueues {
+        namespace: NAMESPACE.into(),
+        from: "".into(),
+        skip,
+        // One more tells whether a page follows.
+        limit: top + 1,
+    };
+    let answer = Submitted::new(&shared.broker, list).answer().await?;
+    let Outcome::Bus(BusOutcome::Queues(mut views)) = answer.outcome else {
+        let detail = "The server was unable to list the queues.";
+        return Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
+    };
+    let is_full = views.len() > top as usize;
+    views.truncate(top as usize);
+    let next = is_full.then(|| (skip.saturating_add(top), top));
+    let mut feed = Feed::begin(call, "Queues", skip, top, next, shared.now_ms());
+    for view in &views {
+        let queue = described::Queue::of(view);
+        let entry = Entry {
+            title: queue.name(),
+            path: queue.name(),
+            published_ms: view.created_at.as_ms(),
+            updated_ms: view.updated_at.as_ms(),
+        };
+        feed.entry(call, &entry, |out| queue.write(out, &call.head));
+    }
+    Ok(feed.answer())
+}
+
+fn number(
+    call: &Call,
+    name: &str,
+    default: u32,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<u32, HttpError> {
+    let Some(text) = call.head.parameter(name) else {
+        return Ok(default);
+    };
+    let number = u32::from_str(text).ok();
+    number
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| {
+            let (from, to) = (range.start(), range.end());
+            HttpError::bad_request(format!("{name} is '{text}', and must be {from} to {to}."))
+        })
+}

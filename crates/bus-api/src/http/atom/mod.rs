@@ -1,0 +1,78 @@
+//! Management by ATOM documents: queues, their settings, rules and counts, and the namespace.
+//!
+//! - `queue`: what is done with one queue; `list`: pages of them; `namespace`: what is said of all;
+//! - `asked`: a description that came in; `settings`: what it comes to; `forward`: whether messages
+//!   may go on to where it says;
+//! - `described`: a description that goes out; `rules`: authorization rules, both ways;
+//! - `document`: entries, feeds and links around them.
+//!
+//! Topics, subscriptions and rules of subscriptions are not served: to create one is refused, and
+//! there are none to be found.
+//!
+//! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
+
+mod asked;
+mod described;
+mod document;
+mod forward;
+mod list;
+mod namespace;
+mod queue;
+mod rules;
+mod settings;
+
+use std::sync::Arc;
+
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, StatusCode};
+
+use super::answer::{Answer, HttpError};
+use super::call::Call;
+use crate::api::Shared;
+
+/// What the paths of lists begin with, in lower case.
+const LISTS: &str = "$resources/";
+
+/// Answers a request.
+pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+    let answered = route(shared, call).await;
+    answered.map_err(|error| error.tracked(&call.head.path))
+}
+
+async fn route(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+    let path = call.head.path.to_lowercase();
+    let method = &call.head.method;
+    if path == "$namespaceinfo" {
+        return match *method {
+            Method::GET => namespace::read(shared, call),
+            _ => Ok(not_allowed("GET")),
+        };
+    }
+    if let Some(kind) = path.strip_prefix(LISTS) {
+        return match *method {
+            Method::GET => list::read(shared, call, kind).await,
+            _ => Ok(not_allowed("GET")),
+        };
+    }
+    match *method {
+        Method::GET => queue::read(shared, call).await,
+        Method::PUT => queue::put(shared, call).await,
+        Method::DELETE => queue::delete(shared, call).await,
+        _ => Ok(not_allowed("GET, PUT, DELETE")),
+    }
+}
+
+/// The path has other methods.
+fn not_allowed(methods: &'static str) -> Answer {
+    let detail = format!("The specified HTTP verb is not valid here: {methods} are.");
+    let mut answer = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, detail).into_answer();
+    let headers = answer.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static(methods));
+    answer
+}
+
+impl From<kew_xml::Error> for HttpError {
+    fn from(error: kew_xml::Error) -> Self {
+        Self::bad_request(format!("The request body cannot be taken: {error}."))
+    }
+}

@@ -1,0 +1,140 @@
+//! What a description that came in makes of a queue.
+//!
+//! An update replaces all settings: what it does not say gets its default again, as at the service,
+//! but for what never changes and for authorization rules, which stay. Not every SDK knows of these.
+
+use kew_engine::bus::{BusQueueOptions, BusQueueView};
+
+use super::asked::AskedQueue;
+use super::forward::Targets;
+use crate::description::Description;
+use crate::http::answer::HttpError;
+use crate::import::DUPLICATE_WINDOW_MS;
+
+/// Bytes of what is counted in megabytes, and in kilobytes.
+pub(super) const MEGABYTE: u64 = 1 << 20;
+pub(super) const KILOBYTE: u64 = 1 << 10;
+
+impl AskedQueue {
+    /// The settings of a queue that is to be created under this name.
+    pub(super) fn created(
+        &self,
+        name: &str,
+        targets: &Targets,
+        now_ms: u64,
+    ) -> Result<BusQueueOptions, HttpError> {
+        let before = BusQueueOptions::default();
+        self.settings(&before, Description::named(name), targets, now_ms)
+    }
+
+    /// The settings of a queue that is there.
+    pub(super) fn updated(
+        &self,
+        view: &BusQueueView,
+        targets: &Targets,
+        now_ms: u64,
+    ) -> Result<BusQueueOptions, HttpError> {
+        let mut description = Description::decode(&view.options.description);
+        if description.name.is_empty() {
+            description.name = view.name.to_string();
+        }
+        let is_partitioned = description.enable_partitioning;
+        if self.enable_partitioning.unwrap_or(is_partitioned) != is_partitioned {
+            let detail = "EnablePartitioning cannot be changed once the queue is there.";
+            return Err(HttpError::bad_request(detail));
+        }
+        self.settings(&view.options, description, targets, now_ms)
+    }
+
+    fn settings(
+        &self,
+        before: &BusQueueOptions,
+        description: Description,
+        targets: &Targets,
+        now_ms: u64,
+    ) -> Result<BusQueueOptions, HttpError> {
+        let unset = BusQueueOptions::default();
+        let detects = self.requires_duplicate_detection;
+        let detects = detects.unwrap_or(before.duplicate_window_ms.is_some());
+        let window_ms = self.duplicate_window_ms.unwrap_or(DUPLICATE_WINDOW_MS);
+        let idle_ms = self.auto_delete_on_idle_ms;
+        let options = BusQueueOptions {
+            lock_duration_ms: self.lock_duration_ms.unwrap_or(unset.lock_duration_ms),
+            max_delivery_count: self.max_delivery_count.unwrap_or(unset.max_delivery_count),
+            default_time_to_live_ms: self
+                .default_time_to_live_ms
+                .unwrap_or(unset.default_time_to_live_ms),
+            requires_session: self.requires_session.unwrap_or(before.requires_session),
+            duplicate_window_ms: detects.then_some(window_ms),
+            dead_letters_expired: self.dead_letters_expired.unwrap_or(false),
+            // A queue that forwards never deletes itself.
+            auto_delete_on_idle_ms: match targets.forward_to {
+                Some(_) => u64::MAX,
+                None => idle_ms.unwrap_or(unset.auto_delete_on_idle_ms),
+            },
+            forward_to: targets.forward_to.as_deref().map(in_lower_case),
+            forward_dead_letters_to: targets
+                .forward_dead_letters_to
+                .as_deref()
+                .map(in_lower_case),
+            status: self.status.unwrap_or_default(),
+            size_bytes_max: sized(self.max_size_megabytes, MEGABYTE, before.size_bytes_max)
+                .unwrap_or(unset.size_bytes_max),
+            message_size_bytes_max: sized(
+                self.max_message_size_kilobytes,
+                KILOBYTE,
+                before.message_size_bytes_max,
+            )
+            .unwrap_or(unset.message_size_bytes_max),
+            description: Box::default(),
+        };
+        let description = self.described(description, targets, window_ms, detects, now_ms)?;
+        Ok(BusQueueOptions {
+            description: description.encode(),
+            ..options
+        })
+    }
+
+    fn described(
+        &self,
+        before: Description,
+        targets: &Targets,
+        window_ms: u64,
+        detects: bool,
+        now_ms: u64,
+    ) -> Result<Description, HttpError> {
+        let rules = match &self.rules {
+            Some(asked) => super::rules::replaced(&before.rules, asked, now_ms)?,
+            None => before.rules,
+        };
+        let spelled = |target: &Option<String>| target.clone().unwrap_or_default();
+        Ok(Description {
+            rules,
+            user_metadata: self.user_metadata.clone().unwrap_or_default(),
+            enable_batched_operations: self.enable_batched_operations.unwrap_or(true),
+            enable_partitioning: self
+                .enable_partitioning
+                .unwrap_or(before.enable_partitioning),
+            enable_express: self.enable_express.unwrap_or(false),
+            support_ordering: self.support_ordering.unwrap_or(true),
+            forward_to: spelled(&targets.forward_to),
+            forward_dead_letters_to: spelled(&targets.forward_dead_letters_to),
+            duplicate_window_ms: (!detects).then_some(window_ms),
+            ..before
+        })
+    }
+}
+
+fn in_lower_case(name: &str) -> Box<str> {
+    name.to_lowercase().into()
+}
+
+/// A size in bytes, from one in larger units. One that is shown as it was asked for stays as it is:
+/// it may lie between two.
+fn sized(asked: Option<u64>, unit: u64, before: u64) -> Option<u64> {
+    let asked = asked?;
+    if before.div_ceil(unit) == asked {
+        return Some(before);
+    }
+    Some(asked.saturating_mul(unit))
+}

@@ -1,0 +1,139 @@
+//! Management by ATOM documents, by raw requests.
+
+mod document;
+mod errors;
+mod lists;
+
+use kew_bus_api::WELL_KNOWN_KEY;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::client::{Server, token};
+
+const HOST: &str = "ns.example:5300";
+const CONNECT: &str = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect";
+
+/// What a server answered.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    /// The text of the first element of that name.
+    fn text(&self, name: &str) -> &str {
+        let begin = format!("<{name}>");
+        let after = self.body.split_once(&begin);
+        let after = after
+            .unwrap_or_else(|| panic!("no {name} in {}", self.body))
+            .1;
+        after.split_once('<').unwrap().0
+    }
+
+    #[track_caller]
+    fn check(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// It is a refusal with this sub-code, and says this.
+    #[track_caller]
+    fn check_refused(self, status: u16, sub_code: u32, says: &str) {
+        let answer = self.check(status);
+        let begin = format!("<Error><Code>{status}</Code><Detail>SubCode={sub_code}. ");
+        assert!(answer.body.starts_with(&begin), "{answer:?}");
+        assert!(answer.body.contains(says), "{answer:?}");
+        assert!(answer.body.contains(" TrackingId:"), "{answer:?}");
+        assert!(
+            answer
+                .head
+                .contains("content-type: application/xml; charset=utf-8")
+        );
+    }
+}
+
+/// A request.
+struct Ask<'a> {
+    method: &'a str,
+    target: &'a str,
+    headers: Vec<(&'a str, String)>,
+    body: String,
+}
+
+fn ask<'a>(method: &'a str, target: &'a str) -> Ask<'a> {
+    Ask {
+        method,
+        target,
+        headers: Vec::new(),
+        body: String::new(),
+    }
+}
+
+impl<'a> Ask<'a> {
+    fn header(mut self, name: &'a str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// With an entry that describes a queue by these elements.
+    fn queue(self, elements: &str) -> Self {
+        self.description("QueueDescription", elements)
+    }
+
+    fn description(mut self, kind: &str, elements: &str) -> Self {
+        self.body = format!(
+            "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\">\
+             <{kind} xmlns=\"{CONNECT}\" xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\">\
+             {elements}</{kind}></content></entry>"
+        );
+        self
+    }
+
+    /// With tokens for the queues that messages go on to.
+    fn forwards(self) -> Self {
+        let all = token("http://ns.example", WELL_KNOWN_KEY, 100);
+        self.header("ServiceBusSupplementaryAuthorization", &all)
+            .header("ServiceBusDlqSupplementaryAuthorization", &all)
+    }
+
+    /// Asks with a token for everything.
+    async fn of(self, server: &Server) -> Answer {
+        let token = token("http://ns.example", WELL_KNOWN_KEY, 100);
+        self.header("Authorization", &token).plain(server).await
+    }
+
+    /// Asks as it is.
+    async fn plain(self, server: &Server) -> Answer {
+        let mut request = format!(
+            "{} {} HTTP/1.1\r\nHost: {HOST}\r\n",
+            self.method, self.target
+        );
+        for (name, value) in &self.headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        let size_bytes = self.body.len();
+        request += &format!("Connection: close\r\nContent-Length: {size_bytes}\r\n\r\n");
+        request += &self.body;
+        let mut stream = server.stream();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer {
+            status,
+            head: head.to_owned(),
+            body: body.to_owned(),
+        }
+    }
+}
+
+async fn create(server: &Server, path: &str, elements: &str) -> Answer {
+    ask("PUT", path).queue(elements).of(server).await
+}
+
+async fn update(server: &Server, path: &str, elements: &str) -> Answer {
+    let update = ask("PUT", path).header("If-Match", "*");
+    update.queue(elements).of(server).await
+}
