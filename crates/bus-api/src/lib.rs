@@ -59,4 +59,5 @@ pub use limits::Limits;
 pub use origin::Origin;
 pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
 pub use rules::RuleError;
+pub use sas::sign_token;
 pub use turn_away::TurnedAway;
