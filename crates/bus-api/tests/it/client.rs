@@ -37,17 +37,25 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
 
 pub(crate) struct Server {
     broker: Broker,
-    api: BusApi,
+    pub(crate) api: BusApi,
+    origin: Origin,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::open(BusApiOptions::default(), LOCAL).await
+    }
+
+    /// One whose connections come from there.
+    pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
         let broker = Broker::start_in_memory().unwrap();
         import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::open(broker.clone(), BusApiOptions::default())
-            .await
-            .unwrap();
-        Self { broker, api }
+        let api = BusApi::open(broker.clone(), options).await.unwrap();
+        Self {
+            broker,
+            api,
+            origin,
+        }
     }
 
     pub(crate) fn api(&self) -> BusApi {
@@ -66,8 +74,8 @@ impl Server {
     ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
-        let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
+        let (permit, origin) = (api.admit().unwrap(), self.origin);
+        tokio::spawn(async move { api.serve(theirs, origin, permit, shutdown).await });
         ours
     }
 
@@ -371,12 +379,17 @@ pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
         .unwrap()
         .as_secs();
     let expiry = now.checked_add_signed(seconds).unwrap();
+    token_by(WELL_KNOWN_RULE, resource, key, expiry)
+}
+
+/// A token by a rule, good until a time in seconds since 1970.
+pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> String {
     let resource = resource.replace(':', "%3a").replace('/', "%2f");
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
     let signature = hmac::sign(&key, format!("{resource}\n{expiry}").as_bytes());
     let signature = STANDARD.encode(signature).replace('+', "%2B");
     let signature = signature.replace('/', "%2F").replace('=', "%3D");
-    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={WELL_KNOWN_RULE}")
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
 }
 
 /// A message of these bytes.
