@@ -28,9 +28,8 @@ use crate::client::node::{Replies, Requests};
 use crate::client::receiver::{Batch, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
-use crate::client::tokens::Judged;
+use crate::client::tokens::{Judged, Put};
 use crate::origin::Origin;
-use crate::request::Request;
 use crate::rights::Right;
 pub(crate) use receiver::batch_of;
 pub(crate) use settle::overlay_of;
@@ -80,7 +79,7 @@ pub(crate) struct Client {
     origin: Origin,
     grants: Grants,
     /// Tokens that were put and are not judged yet, in order. The first one is under way.
-    putting: VecDeque<(LinkId, Request)>,
+    putting: VecDeque<Put>,
     links: BTreeMap<LinkId, Link>,
     /// Receivers and replies that may have something to do.
     stirred: BTreeSet<LinkId>,
@@ -331,6 +330,7 @@ impl Client {
 
     /// The connection is gone: what its tasks still bring is given back.
     pub(crate) async fn leave(mut self) {
+        self.putting.clear();
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }

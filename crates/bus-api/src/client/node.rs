@@ -81,7 +81,7 @@ impl Client {
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
             Node::Management(entity) => self.manage(delivery.link, entity, request),
-            _ => self.put_token(delivery.link, request),
+            _ => self.put_token(delivery.link, &request),
         }
     }
 
