@@ -61,7 +61,7 @@ pub(crate) fn announce(
             first_public.get_or_insert(address);
         } else if !has_rules {
             tracing::warn!(
-                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add"
             );
         }
     }

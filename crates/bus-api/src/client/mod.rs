@@ -36,7 +36,7 @@ use crate::client::node::{Replies, Requests};
 use crate::client::receiver::{Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
-use crate::client::tokens::{Judged, Putting};
+use crate::client::tokens::{Judged, Put};
 use crate::holdings::{Account, Holdings, Room, Sum};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope, Sent};
 use crate::origin::Origin;
@@ -93,7 +93,7 @@ pub(crate) struct Client {
     origin: Origin,
     grants: Grants,
     /// Tokens that were put and are not judged yet, in order. The first one is under way.
-    putting: VecDeque<Putting>,
+    putting: VecDeque<Put>,
     /// When the locks of sessions run out, by link.
     session_ends: BTreeSet<(Timestamp, LinkId)>,
     links: Links,
@@ -546,6 +546,7 @@ impl Client {
 
     /// The connection is gone: what its tasks still bring is given back.
     pub(crate) async fn leave(mut self) {
+        self.putting.clear();
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }

@@ -93,7 +93,7 @@ impl Client {
             Node::Management(entity) => {
                 self.manage(delivery.link, entity, request, delivery.payload.len());
             }
-            _ => self.put_token(delivery.link, request, delivery.payload.len()),
+            _ => self.put_token(delivery.link, &request, delivery.payload.len()),
         }
     }
 
