@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::{Client, Done, Link};
 use crate::address::Node;
-use crate::holdings::{Part, Room, Sum};
+use crate::holdings::{Part, Sum};
 use crate::management;
 use crate::metrics::{Answered, Offered};
 use crate::refusal::bus_condition;
@@ -142,7 +142,7 @@ impl Client {
         let context = management::Context {
             shared: Arc::clone(&self.shared),
             origin: self.origin,
-            is_busy: self.room != Room::Much,
+            is_busy: !self.has_room_beside_others(),
             is_allowed: self.grants.allow_management(&entity),
             session: self.session_named(&entity, &request),
             entity,

@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod client;
+mod hostile;
 mod http;
 mod management;
 mod messages;
+mod metrics;
 mod sasl;
 mod tokens;
