@@ -37,7 +37,7 @@ use crate::client::receiver::{Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
-use crate::holdings::{Account, Holdings, Room, Sum};
+use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope, Sent};
 use crate::origin::Origin;
 use crate::refusal::bus_condition;
@@ -126,11 +126,6 @@ pub(crate) struct Client {
 /// When those are looked at again who were held back because there was no room.
 const STARVED_PAUSE_MS: u64 = 100;
 
-/// What a connection may hold that is left alone when there is no room at all.
-const MODEST_SIZE_BYTES: usize = 64 << 10;
-/// The same for one without a token when there is little.
-const UNPROVEN_SIZE_BYTES: usize = 8 << 10;
-
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
         let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
@@ -200,9 +195,14 @@ impl Client {
     /// Whether more may be received for the client.
     fn may_receive(&self) -> bool {
         let limits = &self.shared.limits;
-        self.room == Room::Much
+        self.has_room_beside_others()
             && self.account.value(Sum::ReadyBytes) < limits.ready_size_bytes_max
             && self.account.value(Sum::Deliveries) < limits.unsettled_max
+    }
+
+    /// Whether the others leave room for what this client wants.
+    fn has_room_beside_others(&self) -> bool {
+        self.room == Room::Much || self.held_size_bytes() < MODEST_SIZE_BYTES
     }
 
     /// Finds out how much room there is beside what all others hold, and sees to it that the client
@@ -237,7 +237,8 @@ impl Client {
             },
         };
         if self.room != Room::Much {
-            wire.reassembly_size_max = self.connection.reassembly_size();
+            let begun = self.connection.reassembly_size();
+            wire.reassembly_size_max = begun.max(MODEST_SIZE_BYTES as u64);
             wire.reassembly_condition = bus_condition::SERVER_BUSY;
         }
         self.connection.set_limits(wire);

@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Client, Done, Link};
 use crate::address::Node;
-use crate::holdings::{Part, Room, Sum};
+use crate::holdings::{Part, Sum};
 use crate::management;
 use crate::metrics::{Answered, Offered};
 use crate::refusal::bus_condition;
@@ -124,7 +124,7 @@ impl Client {
         let context = management::Context {
             shared: Arc::clone(&self.shared),
             origin: self.origin,
-            is_busy: self.room != Room::Much,
+            is_busy: !self.has_room_beside_others(),
             rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,

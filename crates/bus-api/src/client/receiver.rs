@@ -20,7 +20,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{Client, Done, Link};
 use crate::api::Shared;
-use crate::holdings::{Account, Part, Sum};
+use crate::holdings::{Account, Part, Room, Sum};
 use crate::outbound::{Facts, encode, tag};
 use crate::refusal::error_of;
 use crate::submit::Submitted;
@@ -207,6 +207,10 @@ impl Client {
         }
         let credit = self.connection.credit(link);
         let may_receive = self.may_receive();
+        let count_max = match self.room {
+            Room::Much => u32::MAX,
+            Room::None | Room::Gone => 1,
+        };
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return;
         };
@@ -226,7 +230,7 @@ impl Client {
             return self.give_back(entity, unwanted);
         }
         if receiver.receiving.is_none() && receiver.ready.messages.is_empty() {
-            let count = credit.min(receiver.count);
+            let count = credit.min(receiver.count).min(count_max);
             if may_receive {
                 self.receive(link, count);
             } else {
