@@ -25,6 +25,8 @@ pub enum Wake {
     One(Incarnation),
     /// All who wait for it.
     All(Incarnation),
+    /// All who wait for it, and all who use it: it has changed, or is gone.
+    Changed(Incarnation),
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +67,7 @@ impl Watchers {
         for wake in wakes {
             match wake {
                 Wake::One(entity) => wake_one(by_entity.get_mut(&entity)),
-                Wake::All(entity) => wake_all(by_entity.get_mut(&entity)),
+                Wake::All(entity) | Wake::Changed(entity) => wake_all(by_entity.get_mut(&entity)),
             }
         }
     }

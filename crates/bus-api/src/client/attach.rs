@@ -13,6 +13,7 @@ use kew_engine::bus::{
 };
 use kew_engine::{EntityName, Outcome, Refusal};
 
+use super::changes::check_usable;
 use super::node::{Replies, Requests};
 use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
@@ -160,6 +161,10 @@ impl Client {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
+        if let Err(error) = check_usable(&opened.view, attach.role) {
+            self.refuse(link, &attach, error);
+            return self.give_session_back(Ok(opened));
+        }
         if attach.role == Role::Sender {
             return self.accept_sender(link, &attach, entity, &opened.view);
         }
@@ -206,8 +211,11 @@ impl Client {
         let mut answer = attach.answer();
         answer.max_message_size = Some(view.options.message_size_bytes_max);
         if self.connection.accept(link, answer) {
-            self.links.insert(link, Link::Sender(Sender { entity }));
+            let attached = self.attached(entity, view.incarnation);
+            self.links.insert(link, Link::Sender(Sender { attached }));
             self.connection.grant(link, Sender::CREDIT);
+            // It may have changed since it was read.
+            self.look(link);
         }
     }
 
@@ -240,10 +248,13 @@ impl Client {
             _ => ReceiveMode::PeekLock,
         };
         let name = attach.name.clone();
-        let incarnation = opened.view.incarnation;
-        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
+        let attached = self.attached(entity, opened.view.incarnation);
+        let receiver = Receiver::new(name, attached, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
-        if !self.connection.accept(link, answer) {
+        if self.connection.accept(link, answer) {
+            // It may have changed since it was read.
+            self.look(link);
+        } else {
             self.forget(link);
         }
     }

@@ -1,6 +1,7 @@
 //! One client: its links, and what of its is under way.
 
 mod attach;
+mod changes;
 mod node;
 mod receiver;
 mod sender;
@@ -16,8 +17,8 @@ use kew_amqp::sasl::SaslCode;
 use kew_amqp::{Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::Rejection;
 use kew_engine::EntityName;
-use kew_engine::bus::BusCommand;
-use tokio::sync::watch;
+use kew_engine::bus::{BusCommand, BusQueueView};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::api::Shared;
@@ -67,6 +68,9 @@ pub(crate) enum Done {
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
+    /// What a link's entity is now, if it is one at all.
+    Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
+    LookAgain(LinkId),
     /// Nobody waits for it.
     Released,
 }
@@ -76,6 +80,8 @@ pub(crate) struct Client {
     pub(crate) tasks: JoinSet<Done>,
     /// Tells that tokens are to be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
+    /// Tells that the entity of a link may have changed.
+    pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
     origin: Origin,
     grants: Grants,
@@ -111,6 +117,7 @@ impl Client {
             connection: Connection::server(config, WireLimits::before_trust(), now),
             tasks: JoinSet::new(),
             rule_changes: shared.rules.watch(),
+            changes: Arc::default(),
             shared,
             origin,
             grants: Grants::default(),
@@ -276,6 +283,8 @@ impl Client {
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
+            Ok(Done::Looked(link, view)) => self.on_looked(link, view),
+            Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::Released) => {}
             Err(error) => {
                 tracing::error!(%error, "a request of a Service Bus client panicked, which is a bug");
@@ -308,8 +317,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.attached.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.attached.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)

@@ -18,6 +18,7 @@ use kew_engine::bus::{
 use kew_engine::{EntityName, Incarnation, Outcome, Token};
 use tokio::sync::Notify;
 
+use super::changes::Attached;
 use super::settle::Held;
 use super::{Client, Done, Link};
 use crate::outbound::{Facts, encode, tag};
@@ -30,7 +31,7 @@ const COUNT_MAX: u32 = 256;
 /// About how many bytes are received at once: by the size of those before.
 const SIZE_BYTES_WANTED: usize = 1 << 20;
 /// How long a receive waits that the broker had no room for.
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Messages, and for each its bytes and the changes to its properties.
 pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
@@ -39,8 +40,7 @@ pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 pub(super) struct Receiver {
     /// The link's.
     pub(super) name: Text,
-    pub(super) entity: EntityName,
-    incarnation: Incarnation,
+    pub(super) attached: Attached,
     mode: ReceiveMode,
     pub(super) session: Option<SessionLock>,
     /// Those that wait for credit or room.
@@ -89,15 +89,13 @@ impl Cancel {
 impl Receiver {
     pub(super) fn new(
         name: Text,
-        entity: EntityName,
-        incarnation: Incarnation,
+        attached: Attached,
         mode: ReceiveMode,
         session: Option<SessionLock>,
     ) -> Self {
         Self {
             name,
-            entity,
-            incarnation,
+            attached,
             mode,
             session,
             ready: VecDeque::new(),
@@ -142,7 +140,7 @@ impl Client {
                 // They are nowhere else: they wait for credit.
                 ReceiveMode::ReceiveAndDelete => VecDeque::new(),
             };
-            let entity = receiver.entity.clone();
+            let entity = receiver.attached.entity.clone();
             self.connection.drained(link);
             return self.give_back(entity, unwanted);
         }
@@ -166,7 +164,7 @@ impl Client {
             let sent = self.connection.send(link, outgoing, ready.parts.clone());
             match (sent, ready.lock) {
                 (Ok(delivery), Some(lock)) => {
-                    let entity = receiver.entity.clone();
+                    let entity = receiver.attached.entity.clone();
                     self.held.insert(delivery, Held { link, entity, lock });
                 }
                 (Ok(_), None) => {}
@@ -189,12 +187,15 @@ impl Client {
         let cancel = Arc::<Cancel>::default();
         receiver.receiving = Some(Arc::clone(&cancel));
         let command = BusCommand::Receive {
-            queue: receiver.entity.clone(),
+            queue: receiver.attached.entity.clone(),
             count,
             mode: receiver.mode,
             session: receiver.session.as_ref().map(|session| session.lock),
         };
-        let (entity, incarnation) = (receiver.entity.clone(), receiver.incarnation);
+        let (entity, incarnation) = (
+            receiver.attached.entity.clone(),
+            receiver.attached.incarnation,
+        );
         let may_wait = !receiver.is_drain;
         let broker = self.shared.broker.clone();
         self.tasks.spawn(async move {
@@ -249,7 +250,7 @@ impl Client {
         if let Some(cancel) = &receiver.receiving {
             cancel.give_up();
         }
-        let entity = receiver.entity;
+        let entity = receiver.attached.entity;
         self.give_back(entity.clone(), receiver.ready);
         if let Some(session) = receiver.session {
             self.submit_and_forget(BusCommand::ReleaseSession {

@@ -2,6 +2,7 @@
 
 mod document;
 mod errors;
+mod links;
 mod lists;
 
 use kew_bus_api::WELL_KNOWN_KEY;
