@@ -1,4 +1,4 @@
-"""Compares kew with the null durable server and with Azurite, interleaved.
+"""Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py.
 
 Every round measures every server in every case for a short while, in an order that rotates, so
 that whatever else the machine does falls on all of them. What counts is the ratio within a round;
@@ -8,98 +8,23 @@ its median and spread are printed. All servers keep their data on the same files
 import argparse
 import contextlib
 import json
-import os
-import selectors
 import shutil
-import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import compare_bus
+from servers import ROOT, Server, add_common_options, finish_options, median, spread
+from servers import start_kew, start_null
+
 AZURITE_VERSION = "3.37.0"
 PEERS = ROOT / "benches" / "peers"
 AZURITE = PEERS / "node_modules" / "azurite"
 ACCOUNT = "devstoreaccount1"
 CASES = [("put", 1), ("put", 16), ("cycle", 1), ("cycle", 16)]
-READY_TIMEOUT_SECONDS = 60
-
-
-class Server:
-    """A process that is ready once it has printed a line with a certain text."""
-
-    def __init__(self, name, command, ready, log_path):
-        self.name = name
-        self.log_path = log_path
-        self.facts = {}
-        started = time.monotonic()
-        with open(log_path, "wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
-            )
-        try:
-            self._wait_until(ready, started)
-        except BaseException:
-            self.stop(signal.SIGKILL)
-            raise
-        self.start_seconds = time.monotonic() - started
-
-    def _wait_until(self, ready, started):
-        output = self.process.stdout
-        buffered = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(output, selectors.EVENT_READ)
-            while True:
-                left = started + READY_TIMEOUT_SECONDS - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    raise SystemExit(f"{self.name} was not ready in {READY_TIMEOUT_SECONDS} s")
-                chunk = os.read(output.fileno(), 65536)
-                if not chunk:
-                    log = self.log_path.read_text(errors="replace")
-                    raise SystemExit(f"{self.name} ended before it was ready:\n{log}")
-                buffered += chunk
-                *lines, buffered = buffered.split(b"\n")
-                for line in lines:
-                    text = line.decode()
-                    key, _, value = text.partition("=")
-                    self.facts[key] = value
-                    if ready in text:
-                        return
-
-    def resident_mib(self):
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        return float("nan")
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-
-
-def start_kew(options, data):
-    command = [str(options.kew), "serve", "--data-dir", str(data / "kew")]
-    command += ["--queue-listen", "127.0.0.1:0"]
-    server = Server("kew", command, "KEW_READY=1", data / "kew.stderr")
-    server.address = server.facts["KEW_QUEUE_LISTEN"].strip("'\"")
-    return server
-
-
-def start_null(options, data):
-    command = [str(options.bin / "kew-null-server"), "--log", str(data / "null.log")]
-    server = Server("null", command, "NULL_READY=1", data / "null.stderr")
-    server.address = server.facts["NULL_LISTEN"]
-    return server
 
 
 def start_azurite(_options, data):
@@ -164,17 +89,6 @@ def parse(text):
     return result
 
 
-def spread(values):
-    """Median, quartiles and extremes as text."""
-    values = sorted(values)
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return f"{middle:.2f}  quartiles {low:.2f}..{high:.2f}  range {values[0]:.2f}..{values[-1]:.2f}"
-
-
-def median(values):
-    return statistics.median(list(values))
-
-
 def compare(options, servers):
     results = {}
     for number in range(options.rounds):
@@ -232,26 +146,18 @@ def measure_start(options, data):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (9)")
+    add_common_options(parser)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (1)")
     parser.add_argument("--warmup", type=float, default=0.2, help="seconds before each (0.2)")
-    parser.add_argument("--size", type=int, default=1024, help="characters of text (1024)")
     parser.add_argument("--starts", type=int, default=9, help="starts to time; 0: none (9)")
     parser.add_argument("--no-azurite", action="store_true", help="leave Azurite out")
     parser.add_argument("--no-kew", action="store_true", help="compare only the yardsticks")
-    parser.add_argument("--kew", type=Path, help="the kew to measure (the release build)")
-    parser.add_argument("--json", type=Path, help="also write every measurement to this file")
-    options = parser.parse_args()
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-    options.target = target
-    options.bin = target / "release"
-    options.kew = options.kew or options.bin / "kew"
-    if options.rounds < 2:
-        parser.error("--rounds must be at least 2, to have a spread")
-    return options
+    return finish_options(parser, parser.parse_args())
 
 
 def main():
+    if sys.argv[1:2] == ["bus"]:
+        return compare_bus.main(sys.argv[2:])
     options = parse_options()
     starters = [] if options.no_kew else [start_kew]
     starters += [start_null] + ([] if options.no_azurite else [start_azurite])

@@ -73,13 +73,20 @@ impl Class {
             | BusCommand::AcceptSession { .. }
             | BusCommand::RenewSession { .. }
             | BusCommand::ReleaseSession { .. }
-            | BusCommand::DeleteBatch { .. } => Self::Consume,
+            | BusCommand::DeleteBatch { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. } => Self::Consume,
             BusCommand::CreateQueue { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
+            | BusCommand::Resubmit { .. }
             | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
             | BusCommand::ReadSessionState { .. }
             | BusCommand::SetSessionState { .. }
             | BusCommand::ListSessions { .. } => Self::Other,
@@ -126,6 +133,10 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
                 Disposition::Complete | Disposition::Release => 0,
             })
             .sum(),
+        BusCommand::Resubmit { resubmit, .. } => {
+            let messages = resubmit.messages.iter();
+            messages.map(|message| message.body.len()).sum()
+        }
         BusCommand::SetSessionState { state, .. } => state.as_ref().map_or(0, Bytes::len),
         _ => 0,
     }

@@ -150,7 +150,12 @@ impl Broker {
     /// Has `notify` told whenever the settings of a bus queue or sub-queue are changed, or it is
     /// deleted. What was told of is found with [`ChangeWatch::take`].
     pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
-        self.shared.changes.watch(entity, notify)
+        self.shared.watchers.watch_changes(entity, notify)
+    }
+
+    /// How many watches there are.
+    pub fn watch_count(&self) -> usize {
+        self.shared.watchers.count()
     }
 
     /// Whether a put would succeed now.

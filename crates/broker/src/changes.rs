@@ -48,10 +48,12 @@ impl ChangeWatchers {
         }
     }
 
+    /// Whether nobody is to be told of anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     pub(crate) fn tell(&self, entity: Incarnation) {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
         for told in lock(&self.by_entity).get(&entity).into_iter().flatten() {
             told.has_changed.store(true, Ordering::Release);
             told.notify.notify_one();
@@ -96,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn all_who_hold_on_to_an_entity_are_told() {
         let watchers = Arc::<ChangeWatchers>::default();
-        let (first, second) = (Incarnation::default(), Incarnation::default().next());
+        let [first, second, _] = Incarnation::default().with_sub_queues();
         let notify = Arc::<Notify>::default();
         let [a, b] = [(); 2].map(|()| watchers.watch(first, &notify));
         let other = watchers.watch(second, &notify);

@@ -688,6 +688,7 @@ fn writes_nothing(state: &State, command: &Command) -> bool {
             BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
             | BusCommand::ReadSessionState { .. }
             | BusCommand::ListSessions { .. },
         ) => true,

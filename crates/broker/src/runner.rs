@@ -16,10 +16,9 @@ use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::{oneshot, watch};
 
 use crate::broker::lock;
-use crate::changes::ChangeWatchers;
 use crate::metrics::Instruments;
 use crate::overview::{SliceRequest, slice_of};
-use crate::watch::{Wake, Watchers};
+use crate::watch::Watchers;
 use crate::{
     Admission, Admitted, BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply,
     StartError, TurnEnd,
@@ -36,7 +35,6 @@ pub(crate) struct Shared {
     out_of_space: AtomicBool,
     pub(crate) instruments: Instruments,
     pub(crate) watchers: Arc<Watchers>,
-    pub(crate) changes: Arc<ChangeWatchers>,
 }
 
 #[derive(Debug)]
@@ -157,7 +155,6 @@ pub(crate) fn start(
         out_of_space: AtomicBool::new(false),
         instruments: Instruments::new(began.elapsed(), &recovery, partition.state()),
         watchers: Arc::default(),
-        changes: Arc::default(),
     });
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
@@ -271,13 +268,7 @@ impl Runner {
                 .turn(now, &mut self.waiting, &mut self.replies);
             let decided = waiting_before - self.waiting.len();
             self.shared.instruments.note_turn(decided);
-            let changes = &self.shared.changes;
-            let wakes = self.partition.take_wakes().inspect(|wake| {
-                if let Wake::Changed(entity) = wake {
-                    changes.tell(*entity);
-                }
-            });
-            self.shared.watchers.wake(wakes);
+            self.shared.watchers.wake(self.partition.take_wakes());
             self.carry_out_jobs();
             self.answer();
             match end {

@@ -17,6 +17,7 @@ use kew_engine::Incarnation;
 use tokio::sync::Notify;
 
 use crate::broker::lock;
+use crate::changes::{ChangeWatch, ChangeWatchers};
 
 /// Who is to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ pub(crate) struct Watchers {
     /// How many there are, for the runner to look at without the lock.
     count: AtomicUsize,
     by_entity: Mutex<HashMap<Incarnation, VecDeque<Arc<Watcher>>>>,
+    changes: Arc<ChangeWatchers>,
 }
 
 impl Watchers {
@@ -59,15 +61,27 @@ impl Watchers {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
+        self.changes.watch(entity, notify)
+    }
+
     pub(crate) fn wake(&self, wakes: impl Iterator<Item = Wake>) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.count.load(Ordering::Relaxed) == 0 && self.changes.is_empty() {
             return;
         }
         let mut by_entity = lock(&self.by_entity);
         for wake in wakes {
             match wake {
                 Wake::One(entity) => wake_one(by_entity.get_mut(&entity)),
-                Wake::All(entity) | Wake::Changed(entity) => wake_all(by_entity.get_mut(&entity)),
+                Wake::All(entity) => wake_all(by_entity.get_mut(&entity)),
+                Wake::Changed(entity) => {
+                    wake_all(by_entity.get_mut(&entity));
+                    self.changes.tell(entity);
+                }
             }
         }
     }
@@ -201,6 +215,18 @@ mod tests {
         assert!(!is_woken(&mut wait));
         drop(first);
         assert!(is_woken(&mut wait));
+    }
+
+    #[test]
+    fn a_change_is_told_to_those_who_do_not_wait() {
+        let watchers = Arc::<Watchers>::default();
+        let notify = Arc::<Notify>::default();
+        let holds_on = watchers.watch_changes(entity(), &notify);
+        watchers.wake([Wake::All(entity())].into_iter());
+        assert!(!holds_on.take());
+        watchers.wake([Wake::Changed(entity())].into_iter());
+        assert!(holds_on.take());
+        assert!(is_woken(&mut pin!(notify.notified())));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
+use kew_issuer::Issuer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::Driver;
@@ -30,13 +31,20 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// Work that operators have begun.
+    pub(crate) jobs: http::Jobs,
+    pub(crate) issuer: Option<Arc<Issuer>>,
+    clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
-    clock: fn() -> SystemTime,
     connections: AtomicUsize,
 }
 
 impl Shared {
+    pub(crate) fn now(&self) -> SystemTime {
+        (self.clock)()
+    }
+
     /// Now, in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
         self.now_ms() / 1000
@@ -44,12 +52,12 @@ impl Shared {
 
     /// Now, in milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
-        ms_of((self.clock)())
+        ms_since_1970(self.now())
     }
 }
 
-fn ms_of(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
+fn ms_since_1970(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
@@ -60,6 +68,8 @@ fn ms_of(time: SystemTime) -> u64 {
 pub struct BusApiOptions {
     /// What bounds clients.
     pub limits: Limits,
+    /// The issuer of the bearer tokens to take; none are taken without it.
+    pub issuer: Option<Arc<Issuer>>,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
 }
@@ -68,6 +78,7 @@ impl Default for BusApiOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            issuer: None,
             clock: SystemTime::now,
         }
     }
@@ -88,10 +99,12 @@ impl BusApi {
     pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
         let shared = Shared {
             broker,
-            started_at_ms: ms_of((options.clock)()),
             rules: Rules::default(),
             limits: options.limits,
+            jobs: http::Jobs::default(),
+            issuer: options.issuer,
             clock: options.clock,
+            started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
         };
         shared.load_rules().await?;

@@ -7,6 +7,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use kew_broker::Rejection;
 use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
+use kew_issuer::Role;
 use thiserror::Error;
 
 use crate::address::path_of;
@@ -15,6 +16,19 @@ use crate::origin::Origin;
 use crate::rights::{AuthorizationRule, Right, Rights};
 use crate::rules::RuleError;
 use crate::sas::{self, SignedToken};
+
+/// What bearer tokens are for.
+const RESOURCE: &str = "https://servicebus.azure.net";
+
+/// What a role allows, if it is one of this service's: who owns may manage, and so do everything.
+fn right_of(role: Role) -> Option<Right> {
+    match role {
+        Role::BusOwner => Some(Right::Manage),
+        Role::BusSender => Some(Right::Send),
+        Role::BusReceiver => Some(Right::Listen),
+        Role::Reader | Role::Processor | Role::Sender | Role::Contributor | Role::Delegator => None,
+    }
+}
 
 /// What a credential that was found to be right allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +86,10 @@ pub(crate) enum BadToken {
     Expired(u64),
     #[error("InvalidSignature: the token has an invalid signature")]
     Signature,
+    #[error("InvalidToken: {0}")]
+    Bearer(&'static str),
+    #[error("bearer tokens are taken over TLS only")]
+    NotPrivate,
     #[error("InvalidAudience: the token is for '{granted}', and not for '{asked}'")]
     Elsewhere { granted: String, asked: String },
     #[error("the server is busy and cannot check the token: please try again")]
@@ -116,7 +134,7 @@ impl Shared {
         let grant = if token.starts_with(sas::PREFIX) {
             self.grant_of_signature(token, origin).await?
         } else {
-            return Err(BadToken::Unknown);
+            self.grant_of_bearer(token, origin)?
         };
         let asked = path_of(audience);
         if !grant.covers(&asked) {
@@ -146,6 +164,27 @@ impl Shared {
             rights,
             expires_at_s: token.expires_at_s,
             queue,
+        })
+    }
+
+    /// What a token of the issuer allows, in the whole namespace.
+    ///
+    /// Source: Service Bus, *Authenticate and authorize an application with Microsoft Entra ID*.
+    fn grant_of_bearer(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
+        let issuer = self.issuer.as_ref().ok_or(BadToken::Unknown)?;
+        if !issuer.is_private(origin.peer.ip(), origin.is_secure) {
+            return Err(BadToken::NotPrivate);
+        }
+        let is_audience =
+            |audience: &str| audience.strip_suffix('/').unwrap_or(audience) == RESOURCE;
+        let bearer = issuer
+            .verify(token, is_audience, self.now())
+            .map_err(BadToken::Bearer)?;
+        Ok(Grant {
+            path: String::new(),
+            rights: bearer.roles.into_iter().filter_map(right_of).collect(),
+            expires_at_s: bearer.expires_at_s,
+            queue: None,
         })
     }
 

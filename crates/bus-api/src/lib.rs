@@ -1,7 +1,8 @@
 //! Azure Service Bus over AMQP 1.0: queues, as unmodified SDKs use them.
 //!
-//! [`BusApi::serve`] drives one connection, a task for each. [`kew_amqp::Connection`] knows the
-//! protocol, the broker knows the queues; what is here is what the service says between the two:
+//! [`BusApi::serve`] drives one connection, a task for each, and [`BusApi::turn_away`] tells one that
+//! is not served why. [`kew_amqp::Connection`] knows the protocol, the broker knows the queues; what is
+//! here is what the service says between the two:
 //!
 //! - `rights`, `rules`: authorization rules, of the namespace and of queues;
 //! - `authorize`, `sas`: what a credential allows; `cbs`: those that a client puts to the node `$cbs`;
@@ -45,6 +46,7 @@ mod rights;
 mod rules;
 mod sas;
 mod submit;
+mod turn_away;
 
 pub use api::{
     BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
@@ -54,3 +56,4 @@ pub use limits::Limits;
 pub use origin::Origin;
 pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
 pub use rules::RuleError;
+pub use turn_away::TurnedAway;

@@ -3,6 +3,8 @@
 //! A new header and new annotations are written before the bare message, which goes out byte for
 //! byte; only where settlements changed application properties are these written anew.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
 use kew_amqp::message::{Header, Message, write_application_properties, write_head};
@@ -13,13 +15,17 @@ use kew_engine::{Timestamp, Token};
 pub(crate) const DEAD_LETTER_REASON: &str = "DeadLetterReason";
 pub(crate) const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
+/// The annotation that names the queue that made a message a dead letter, if it was forwarded since.
+const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
+
 /// Annotations that are the broker's to write, whatever a client wrote there.
-const OWN_ANNOTATIONS: [&str; 5] = [
+pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     "x-opt-enqueued-time",
     "x-opt-sequence-number",
     "x-opt-enqueue-sequence-number",
     "x-opt-locked-until",
     "x-opt-message-state",
+    DEAD_LETTER_SOURCE,
 ];
 
 /// What the queue says of a message that goes out.
@@ -35,6 +41,7 @@ pub(crate) struct Facts {
     /// 0 active, 1 deferred, 2 scheduled.
     pub(crate) state: i32,
     pub(crate) cause: Option<DeadLetterCause>,
+    pub(crate) dead_letter_source: Option<Arc<str>>,
 }
 
 impl From<&DeliveredMessage> for Facts {
@@ -49,6 +56,7 @@ impl From<&DeliveredMessage> for Facts {
             delivery_count: message.delivery_count,
             state: state_number(message.state),
             cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
         }
     }
 }
@@ -66,6 +74,7 @@ impl From<&PeekedBusMessage> for Facts {
             delivery_count: message.delivery_count,
             state: state_number(message.state),
             cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
         }
     }
 }
@@ -146,6 +155,9 @@ fn annotations(facts: &Facts, of_client: &Map) -> Map {
             put("x-opt-locked-until", wire_time(locked_until));
         }
         put("x-opt-message-state", Value::Int(facts.state));
+        if let Some(source) = &facts.dead_letter_source {
+            put(DEAD_LETTER_SOURCE, Value::String((&**source).into()));
+        }
     })
 }
 

@@ -75,6 +75,9 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::NotSendable { .. }
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
+        | BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked
         | BusRefusal::SessionsNotSupported => condition::NOT_ALLOWED,
         BusRefusal::SessionCannotBeLocked { .. } => bus::SESSION_CANNOT_BE_LOCKED,
         BusRefusal::NoSessionAvailable => bus::TIMEOUT,

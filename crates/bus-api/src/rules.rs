@@ -239,7 +239,7 @@ impl BusApi {
         name: &str,
         which: WhichKey,
     ) -> Result<AuthorizationRule, RuleError> {
-        let now_ms = self.shared.now_s().saturating_mul(1000);
+        let now_ms = self.shared.now_ms();
         let mut changed = None;
         self.change(queue, &mut |rules| {
             let mut rules = rules.iter_mut();

@@ -6,13 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{
-    BusApi, ConnectionPermit, ImportedQueue, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
+    BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
 use kew_listen::{Door, Opened};
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
@@ -97,7 +95,7 @@ pub(crate) fn endpoint(address: SocketAddr) -> String {
     }
 }
 
-/// What serves the connections of one listener.
+/// Serves what comes to one listener.
 pub(crate) struct BusAcceptor {
     /// Whether the rule whose key is public is served here.
     pub(crate) may_use_public_key: bool,
@@ -108,29 +106,24 @@ pub(crate) struct BusAcceptor {
 }
 
 impl BusAcceptor {
-    /// Serves connections until the server stops, and waits for them to end.
     pub(crate) async fn run(self, listener: TcpListener) {
         let stopping = self.stopping.clone();
         accept(listener, stopping, |serving, stream, peer| {
-            self.serve(serving, stream, peer);
+            let connection = BusConnection {
+                api: self.api.clone(),
+                door: self.door.clone(),
+                plain: self.plain,
+                may_use_public_key: self.may_use_public_key,
+                peer,
+                stopping: self.stopping.clone(),
+            };
+            // It counts from now on, whatever it is going to say.
+            match self.api.admit() {
+                Some(permit) => serving.spawn(connection.serve(stream, permit)),
+                None => serving.spawn(connection.turn_away(stream)),
+            };
         })
         .await;
-    }
-
-    fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-        let Some(permit) = self.api.admit() else {
-            tracing::warn!(%peer, "too many Service Bus connections: one was closed");
-            return;
-        };
-        let connection = BusConnection {
-            api: self.api.clone(),
-            door: self.door.clone(),
-            plain: self.plain,
-            may_use_public_key: self.may_use_public_key,
-            peer,
-            stopping: self.stopping.clone(),
-        };
-        serving.spawn(connection.serve(stream, permit));
     }
 }
 
@@ -153,32 +146,36 @@ impl BusConnection {
             // Nothing was asked yet.
             () = stopped(&mut stopping) => return,
         };
-        let origin = Origin {
-            peer: self.peer,
-            is_secure: matches!(opened, Ok(Opened::Secure(_))),
-            may_use_public_key: self.may_use_public_key,
-        };
+        let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
         let shutdown = stopped(&mut stopping);
+        // In boxes, so that each connection has the space for its own kind alone.
         match opened {
             Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
                 Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
             }
-            Ok(Opened::Plain(stream)) => refuse_plain(stream, self.peer).await,
+            Ok(Opened::Plain(stream)) => {
+                Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)).await;
+            }
             Ok(Opened::Secure(stream)) => {
                 Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
             }
             Err(error) => tracing::debug!(peer = %self.peer, %error, "connection not opened"),
         }
     }
-}
 
-/// What a client is told that must speak TLS.
-///
-/// Source: AMQP 1.0, 5.2.
-const TLS_HEADER: [u8; 8] = *b"AMQP\x02\x01\x00\x00";
+    async fn turn_away(self, stream: TcpStream) {
+        tracing::warn!(peer = %self.peer, "too many Service Bus connections: one was turned away");
+        if let Some(stream) = self.door.turn_away(stream).await {
+            let origin = self.origin(false);
+            Box::pin(self.api.turn_away(stream, origin, TurnedAway::Crowded)).await;
+        }
+    }
 
-async fn refuse_plain(mut stream: TcpStream, peer: SocketAddr) {
-    tracing::warn!(%peer, "a Service Bus connection without TLS was refused");
-    // Whether it is heard is the client's matter.
-    let _ = stream.write_all(&TLS_HEADER).await;
+    fn origin(&self, is_secure: bool) -> Origin {
+        Origin {
+            peer: self.peer,
+            is_secure,
+            may_use_public_key: self.may_use_public_key,
+        }
+    }
 }

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
+use crate::bus_command::BusArgs;
 use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
@@ -32,6 +33,10 @@ pub(crate) enum Command {
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.
     Account(AccountArgs),
+    /// Administer Service Bus: who may do what.
+    ///
+    /// Asks the server that uses the data directory; if none does, changes the directory itself.
+    Bus(BusArgs),
     /// Make certificates with which clients can reach this server over HTTPS.
     Tls(TlsArgs),
     /// Look at the log of a data directory, and repair it if it is damaged.
@@ -154,7 +159,8 @@ pub(crate) struct ServeArgs {
 
     /// What the tokens may be for; repeatable, and in the environment separated by commas
     /// [env: KEW_AUDIENCE] [default: https://storage.azure.com,
-    /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application]
+    /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application; for
+    /// Service Bus https://servicebus.azure.net]
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) audience: Vec<String>,
 
@@ -162,8 +168,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "CLAIM")]
     pub(crate) role_claim: Option<String>,
 
-    /// What a value of that claim means: reader, processor, sender, contributor or delegator;
-    /// repeatable, and in the environment separated by commas [env: KEW_ROLES]
+    /// What a value of that claim means: reader, processor, sender, contributor or delegator, and for
+    /// Service Bus bus-owner, bus-sender or bus-receiver; repeatable, and in the environment separated by commas [env: KEW_ROLES]
     /// [default: the names of the built-in roles, such as StorageQueueDataReader]
     #[arg(long, value_name = "VALUE=ROLE")]
     pub(crate) role: Vec<String>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hyper::Uri;
-use kew_queue_api::{IssuerOptions, Role};
+use kew_issuer::{IssuerOptions, Role};
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
@@ -154,17 +154,14 @@ fn split_role(pair: &str) -> (String, String) {
 }
 
 fn parse_role(value: &str, role: &str) -> Result<Role, SettingsError> {
-    match role {
-        "reader" => Ok(Role::Reader),
-        "processor" => Ok(Role::Processor),
-        "sender" => Ok(Role::Sender),
-        "contributor" => Ok(Role::Contributor),
-        "delegator" => Ok(Role::Delegator),
-        _ => Err(SettingsError::new(format!(
-            "the role of {value:?} is {role:?}, and must be reader, processor, sender, contributor \
-             or delegator: --role VALUE=ROLE"
-        ))),
-    }
+    let mut roles = Role::ALL.into_iter();
+    roles.find(|known| known.word() == role).ok_or_else(|| {
+        let words: Vec<_> = Role::ALL.iter().map(|role| role.word()).collect();
+        SettingsError::new(format!(
+            "the role of {value:?} is {role:?}, and must be one of {}: --role VALUE=ROLE",
+            words.join(", ")
+        ))
+    })
 }
 
 /// An address to trust: with TLS, or on this machine.

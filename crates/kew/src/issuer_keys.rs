@@ -15,7 +15,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use kew_queue_api::Issuer;
+use kew_issuer::Issuer;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
@@ -222,7 +222,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use kew_queue_api::IssuerOptions;
+    use kew_issuer::IssuerOptions;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 

@@ -4,6 +4,7 @@ mod accept;
 mod account_command;
 mod admin;
 mod bus;
+mod bus_command;
 mod cli;
 mod completions;
 mod disk_test;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Account(args)) => account_command::run(args),
+        Some(Command::Bus(args)) => bus_command::run(args),
         Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),

@@ -7,16 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{BusApi, BusApiOptions};
+use kew_issuer::Issuer;
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{AccountStore, Accounts, Issuer, OperatorOptions, QueueApi, QueueApiOptions};
+use kew_queue_api::{AccountStore, Accounts, OperatorOptions, QueueApi, QueueApiOptions};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::accept::{Acceptor, Role};
-use crate::admin::{self, Endpoint};
+use crate::admin::bus::BusEndpoint;
+use crate::admin::{self, Administered, Endpoint};
 use crate::bus::{self, BusAcceptor};
 use crate::cli::{ServeArgs, print_line};
 use crate::issuer_keys::KeyKeeper;
@@ -129,9 +131,11 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
             certificate: files.cert.clone(),
             key: files.key.clone(),
         },
-        protocols: vec![b"http/1.1".to_vec()],
+        // One list for all listeners: what is spoken is told by the first bytes, not by what a client
+        // asked for here.
+        protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
-    let tls = Arc::new(Tls::open(options).context("cannot serve HTTPS")?);
+    let tls = Arc::new(Tls::open(options).context("cannot serve TLS")?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let asked = async move || {
         hangup.recv().await;
@@ -259,7 +263,7 @@ async fn serve_until_stopped(
 ) -> Result<()> {
     let mut options = QueueApiOptions {
         operator: operator_options(settings),
-        issuer,
+        issuer: issuer.clone(),
         queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
@@ -278,7 +282,10 @@ async fn serve_until_stopped(
         .await
         .context("cannot read the accounts")?
         .is_empty();
-    let mut bus_options = BusApiOptions::default();
+    let mut bus_options = BusApiOptions {
+        issuer,
+        ..BusApiOptions::default()
+    };
     bus_options.limits.connections_max = bus_connections_max;
     let bus_api = BusApi::open(broker.clone(), bus_options)
         .await
@@ -305,7 +312,13 @@ async fn serve_until_stopped(
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let (Some(door), Some(address)) = (admin, first) {
-        tasks.spawn(door.run(store, Endpoint(reachable(address)), stopping.clone()));
+        let administered = Administered {
+            accounts: store,
+            endpoint: Endpoint(reachable(address)),
+            bus: bus_api.clone(),
+            bus_endpoint: bus_endpoint(&bus_listeners, settings),
+        };
+        tasks.spawn(door.run(administered, stopping.clone()));
     }
     let queue = listeners
         .into_iter()
@@ -354,6 +367,20 @@ async fn serve_until_stopped(
     }
     result
 }
+
+/// Where clients of Service Bus are told to go: its first listener, or the usual place.
+fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
+    let first = listeners.first();
+    let address = first.and_then(|listener| listener.local_addr().ok());
+    let usual = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, BUS_PORT));
+    BusEndpoint {
+        endpoint: bus::endpoint(address.map_or(usual, reachable)),
+        is_plain: settings.tls.plain != PlainHttp::Nowhere,
+    }
+}
+
+/// Where clients of Service Bus look for a server without TLS.
+const BUS_PORT: u16 = 5672;
 
 fn operator_options(settings: &Settings) -> OperatorOptions {
     let observing = &settings.observing;

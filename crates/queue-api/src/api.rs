@@ -168,7 +168,10 @@ impl QueueApi {
             properties: PropertyStore::default(),
             deletions: Deletions::new(queue_deletion_delay),
             clock,
-            challenge: issuer.as_deref().and_then(Issuer::challenge),
+            challenge: issuer.as_deref().and_then(|issuer| {
+                let challenge = issuer.challenge(crate::auth::RESOURCE);
+                HeaderValue::try_from(challenge).ok()
+            }),
             issuer,
             request_ids: RequestIds::new(),
             connections: Semaphore::new(connections_max),

@@ -29,9 +29,8 @@ use rights::Bearer;
 use sas::AccountSas;
 use shared_key::Scheme;
 
-pub(crate) use issuer::Caller;
-pub use issuer::{InvalidKeys, Issuer, IssuerOptions};
-pub use rights::Role;
+pub(crate) use issuer::{Caller, RESOURCE};
+pub use kew_issuer::{InvalidKeys, Issuer, IssuerOptions, Role};
 pub(crate) use rights::Roles;
 pub(crate) use sas::time::Ticks;
 pub(crate) use sas::{DELEGATED_SERVICE, DelegationFields, Policy, PolicyLink};

@@ -43,6 +43,13 @@ impl Reading {
                 to,
                 to_sequence_number,
                 ..
+            }
+            | BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                to,
+                to_sequence_number,
+                ..
             } => {
                 self.stand_in_bus(*queue, at);
                 self.note_arrival(*to, *to_sequence_number, at, why);
@@ -98,10 +105,11 @@ impl Reading {
             | BusFact::SessionStateSet { queue, .. } => {
                 self.first_of_queue.insert(*queue);
             }
-            // Forwarded: only a queue takes messages of others.
+            // Forwarded or sent again: only a queue takes messages of others.
             BusFact::Moved {
                 to, cause: None, ..
-            } => {
+            }
+            | BusFact::Resubmitted { to, .. } => {
                 self.first_of_queue.insert(*to);
             }
             _ => {}

@@ -90,19 +90,6 @@ impl Client {
         node_at(address).ok_or_else(|| not_found(address))
     }
 
-    /// Refuses whoever may not do what a link is for.
-    fn check_right(&self, attach: &Attach, entity: &EntityName) -> Result<(), Error> {
-        let right = match attach.role {
-            Role::Sender => Right::Send,
-            Role::Receiver => Right::Listen,
-        };
-        if self.grants.allow(entity, right) {
-            Ok(())
-        } else {
-            Err(unauthorized(entity, right))
-        }
-    }
-
     fn accept_node(&mut self, link: LinkId, attach: &Attach, node: Node) {
         if !self.connection.accept(link, attach.answer()) {
             return;
@@ -119,8 +106,9 @@ impl Client {
 
     /// Looks for the entity, and for the session if one is asked for.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
-        if let Err(error) = self.check_right(&attach, &entity) {
-            return self.refuse(link, &attach, error);
+        let right = right_of(&attach);
+        if !self.grants.allow(&entity, right) {
+            return self.refuse(link, &attach, unauthorized(&entity, right));
         }
         if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
             let text = "Sending via another entity is not supported.";
@@ -157,7 +145,8 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // It may have expired while the entity was looked for.
-        if let Err(error) = self.check_right(&attach, &entity) {
+        if !self.grants.allow(&entity, right_of(&attach)) {
+            let error = unauthorized(&entity, right_of(&attach));
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
@@ -257,6 +246,14 @@ impl Client {
         } else {
             self.forget(link);
         }
+    }
+}
+
+/// The right that a link needs.
+fn right_of(attach: &Attach) -> Right {
+    match attach.role {
+        Role::Sender => Right::Send,
+        Role::Receiver => Right::Listen,
     }
 }
 

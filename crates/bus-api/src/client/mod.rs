@@ -26,14 +26,14 @@ use crate::authorize::Grant;
 use crate::cbs::{Credential, Grants};
 use crate::client::attach::Opened;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::{Batch, Receiver};
+use crate::client::receiver::Receiver;
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
 use crate::client::tokens::Judged;
 use crate::origin::Origin;
 use crate::request::Request;
 use crate::rights::Right;
-pub(crate) use receiver::batch_of;
+pub(crate) use receiver::{Batch, batch_of};
 pub(crate) use settle::overlay_of;
 
 use crate::submit::Submitted;

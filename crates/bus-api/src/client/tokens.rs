@@ -11,6 +11,7 @@ use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::Reply;
 use crate::request::Request;
+use crate::sas;
 
 /// A token that was put and judged.
 pub(crate) struct Judged {
@@ -147,7 +148,9 @@ impl Client {
                     self.on_judged_again(&credential, grant);
                     continue;
                 }
-                Credential::Token(token) => Arc::clone(token),
+                // Others come from no rule.
+                Credential::Token(token) if token.starts_with(sas::PREFIX) => Arc::clone(token),
+                Credential::Token(_) => continue,
             };
             let (shared, origin) = (Arc::clone(&self.shared), self.origin);
             self.tasks.spawn(async move {

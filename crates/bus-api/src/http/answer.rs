@@ -12,6 +12,9 @@ use quick_xml::escape::partial_escape;
 use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
+/// The type of errors.
+const XML: &str = "application/xml; charset=utf-8";
+
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -94,17 +97,57 @@ impl HttpError {
         self
     }
 
-    pub(crate) fn into_answer(self) -> Answer {
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
+    pub(crate) fn internal() -> Self {
+        let detail = "The server was unable to process the request.";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        let answer = with_body(
+            self.status,
+            "application/json; charset=utf-8",
+            body.to_string(),
+        );
+        self.with_headers(answer)
+    }
+
+    fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
             Some(code) => format!("SubCode={code}. "),
             None => String::new(),
         };
-        let body = format!(
-            "<Error><Code>{status}</Code><Detail>{sub_code}{}</Detail></Error>",
-            partial_escape(&self.detail)
-        );
-        let mut answer = with_body(self.status, "application/xml; charset=utf-8", body);
+        let detail = partial_escape(&self.detail);
+        format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
+    }
+
+    /// The bytes of an answer after which the connection ends, for where no request is read.
+    pub(crate) fn into_farewell(self) -> Vec<u8> {
+        let body = self.to_xml();
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.status,
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let answer = with_body(self.status, XML, self.to_xml());
+        self.with_headers(answer)
+    }
+
+    fn with_headers(&self, mut answer: Answer) -> Answer {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -186,6 +229,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::NoSessionAvailable
         | BusRefusal::LockLost
         | BusRefusal::SessionLockLost => (StatusCode::GONE, 41_000),
+        BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
         BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
     };
     HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)

@@ -5,6 +5,7 @@ use hyper::header::{AUTHORIZATION, AsHeaderName, HOST, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
+use tokio::sync::watch;
 
 use super::answer::HttpError;
 use crate::authorize::Grant;
@@ -26,6 +27,17 @@ pub(crate) struct Head {
     pub(crate) headers: HeaderMap,
 }
 
+/// Tells a request that waits that the server stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopped(pub(super) watch::Receiver<bool>);
+
+impl Stopped {
+    pub(crate) async fn stopped(mut self) {
+        // An error means that the connection is gone, and nobody waits for an answer.
+        let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
+    }
+}
+
 /// A request whose token was found to be right.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -33,6 +45,7 @@ pub(crate) struct Call {
     /// What its token allows.
     pub(crate) grant: Grant,
     pub(crate) body: Bytes,
+    pub(crate) stopped: Stopped,
 }
 
 impl Head {
@@ -63,6 +76,12 @@ impl Head {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// All parameters, in their order.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let query = self.query.iter();
+        query.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// The value of a header, if it is there and text.
     pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -87,14 +106,28 @@ impl Head {
 impl Call {
     /// Refuses what the token does not allow. `path` is an entity's, or empty for the namespace.
     pub(crate) fn require(&self, right: Right, path: &str) -> Result<(), HttpError> {
-        if self.grant.allows(right, &path.to_lowercase()) {
-            return Ok(());
+        match self.grant.allows(right, &path.to_lowercase()) {
+            true => Ok(()),
+            false => Err(unauthorized(right, path)),
         }
-        Err(HttpError::unauthorized(format!(
-            "Unauthorized: '{right}' claim(s) are required to perform this operation. Resource: \
-             '{path}'."
-        )))
     }
+
+    /// Refuses what the token does not allow with an entity, whose path in lower case is the beginning of
+    /// the request's: the token may be for any part of that.
+    pub(crate) fn require_of(&self, right: Right, entity: &str) -> Result<(), HttpError> {
+        let queue = entity.split_once("/$").map_or(entity, |(queue, _)| queue);
+        let path = self.head.path.to_lowercase();
+        match self.grant.allows_request(right, queue, &path) {
+            true => Ok(()),
+            false => Err(unauthorized(right, entity)),
+        }
+    }
+}
+
+fn unauthorized(right: Right, path: &str) -> HttpError {
+    HttpError::unauthorized(format!(
+        "Unauthorized: '{right}' claim(s) are required to perform this operation. Resource: '{path}'."
+    ))
 }
 
 fn decoded(text: &str) -> Result<String, HttpError> {

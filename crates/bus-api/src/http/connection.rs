@@ -13,13 +13,14 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
-use super::atom;
-use super::call::{Call, Head};
-use super::health;
+use super::audit::Actor;
+use super::call::{Call, Head, Stopped};
 use super::route::Route;
+use super::{atom, data, health, operator};
 use crate::api::Shared;
 use crate::origin::Origin;
 
@@ -43,12 +44,11 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let (stop, stopped) = watch::channel(false);
     let service = service_fn(|request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
-        async move {
-            let answered = answer(&shared, origin, request).await;
-            Ok::<_, Infallible>(answered.unwrap_or_else(HttpError::into_answer))
-        }
+        let stopped = Stopped(stopped.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, origin, request, stopped).await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -69,6 +69,8 @@ pub(crate) async fn serve<S>(
             }
             () = &mut shutdown, if !is_stopping => {
                 is_stopping = true;
+                // What waits for a message answers that there is none.
+                let _ = stop.send(true);
                 connection.as_mut().graceful_shutdown();
             }
         }
@@ -79,26 +81,55 @@ async fn answer(
     shared: &Arc<Shared>,
     origin: Origin,
     request: Request<Incoming>,
-) -> Result<Answer, HttpError> {
+    stopped: Stopped,
+) -> Answer {
     let (parts, body) = request.into_parts();
-    let head = Head::new(origin, parts)?;
+    let head = match Head::new(origin, parts) {
+        Ok(head) => head,
+        Err(error) => return error.into_answer(),
+    };
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
+    let answered = dispatch(shared, route, head, body, stopped).await;
+    answered.unwrap_or_else(|error| match route {
+        Route::Operator => error.into_json_answer(),
+        _ => error.into_answer(),
+    })
+}
+
+async fn dispatch(
+    shared: &Arc<Shared>,
+    route: Route,
+    head: Head,
+    body: Incoming,
+    stopped: Stopped,
+) -> Result<Answer, HttpError> {
     if route == Route::Health {
         return Ok(health::answer(shared));
     }
+    let origin = head.origin;
     // Nothing is read for somebody who has no token.
     let authorization = head.authorization().ok_or_else(|| {
         HttpError::unauthorized("MissingToken: The Authorization header is missing.")
     })?;
     let grant = shared.grant_of(authorization, &head.path, origin).await?;
     let body = read_body(body).await?;
-    let call = Call { head, grant, body };
+    let call = Call {
+        head,
+        grant,
+        body,
+        stopped,
+    };
     match route {
-        Route::Atom => atom::answer(shared, &call).await,
-        Route::Health | Route::WebSocket | Route::Operator | Route::Data => {
-            Err(HttpError::not_found(&call.head.path))
+        Route::Atom => {
+            let answered = atom::answer(shared, &call).await;
+            let head = &call.head;
+            Actor::of(&call).managed(&head.method, &head.path, &answered);
+            answered
         }
+        Route::Data => data::answer(shared, &call).await,
+        Route::Operator => operator::answer(shared, &call).await,
+        Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
     }
 }
 

@@ -2,16 +2,25 @@
 //!
 //! Management, the data plane and the operator's own interface answer on the same host and port as
 //! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
-//! says which part of it a request is for, and the parts answer calls:
+//! says which part of it a request is for, and the parts answer [`call::Call`]s:
 //!
+//! - `atom`: management of queues, as the SDKs' administration clients ask for it;
+//! - `data`: messages;
 //! - `health`: what the emulator says of itself;
-//! - `atom`: management of queues, as the SDKs' administration clients ask for it.
+//! - `operator`: what the service does not have.
 
 mod answer;
 mod atom;
+mod audit;
 mod call;
 mod connection;
+mod data;
 mod health;
+mod operator;
 mod route;
+mod shown;
+mod times;
 
+pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
+pub(crate) use operator::Jobs;

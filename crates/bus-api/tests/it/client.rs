@@ -1,6 +1,7 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -17,13 +18,14 @@ use kew_amqp::{
     Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
-use kew_broker::Broker;
+use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{
     BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
+use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-const LOCAL: Origin = Origin {
+pub(crate) const LOCAL: Origin = Origin {
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
     is_secure: false,
     may_use_public_key: true,
@@ -41,29 +43,65 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let broker = Broker::start_in_memory().unwrap();
-        import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
+        let server = Self::start_on(Arc::new(MemoryStorage::new())).await;
+        let queues = read_config(QUEUES).unwrap();
+        import(&server.broker, queues).await.unwrap();
+        server
+    }
+
+    /// One with what there is in a storage.
+    pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default())
             .await
             .unwrap();
         Self { broker, api }
     }
 
+    pub(crate) fn api(&self) -> BusApi {
+        self.api.clone()
+    }
+
     /// A connection on which nothing was said yet.
     pub(crate) fn stream(&self) -> DuplexStream {
+        self.stream_until(std::future::pending())
+    }
+
+    /// The same, until the server stops.
+    pub(crate) fn stream_until(
+        &self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
         let permit = api.admit().unwrap();
-        tokio::spawn(async move {
-            api.serve(theirs, LOCAL, permit, std::future::pending())
-                .await
-        });
+        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
         ours
+    }
+
+    /// Waits until so many receivers wait for messages.
+    pub(crate) async fn waiting(&self, count: usize) {
+        let watched = async {
+            while self.broker.watch_count() != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let watched = tokio::time::timeout(Duration::from_secs(60), watched).await;
+        watched.expect("receivers come and go");
     }
 
     /// A client that says this first.
     pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
-        let ours = self.stream();
+        self.connect_over(self.stream(), mechanism, response)
+    }
+
+    /// A client on a connection that may be served in any way.
+    pub(crate) fn connect_over(
+        &self,
+        stream: DuplexStream,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
         let config = Config {
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
@@ -75,7 +113,7 @@ impl Server {
         let session = connection.begin();
         Client {
             connection,
-            stream: ours,
+            stream,
             session,
         }
     }

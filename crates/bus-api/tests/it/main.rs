@@ -4,8 +4,11 @@
 
 mod atom;
 mod client;
+mod data;
 mod http;
 mod management;
 mod messages;
+mod rest;
 mod sasl;
 mod tokens;
+mod turned_away;

@@ -1,5 +1,7 @@
 //! How facts change bus queues. Total: a fact that no longer fits changes nothing.
 
+use std::sync::Arc;
+
 use kew_planted::{Bug, is_planted};
 
 use super::message::Message;
@@ -43,6 +45,42 @@ impl State {
                 cause,
                 overlay,
             ),
+            BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                to,
+                to_sequence_number,
+                expires_at,
+                session,
+                id_hash,
+                body,
+            } => {
+                let is_there = self
+                    .bus
+                    .get(&queue)
+                    .and_then(|it| it.backlog.get(sequence_number));
+                if is_there.is_none() || !self.bus.contains_key(&to) {
+                    return;
+                }
+                if let Some(from) = self.bus.get_mut(&queue) {
+                    from.used_at = at;
+                    from.backlog.remove(sequence_number);
+                }
+                if let Some(to_queue) = self.bus.get_mut(&to) {
+                    to_queue.apply(
+                        at,
+                        BusFact::Sent {
+                            queue: to,
+                            sequence_number: to_sequence_number,
+                            expires_at,
+                            scheduled_at: Timestamp::ZERO,
+                            session,
+                            id_hash,
+                            body,
+                        },
+                    );
+                }
+            }
             fact => {
                 if let Some(queue) = self.bus.get_mut(&fact.entity()) {
                     queue.apply(at, fact);
@@ -115,6 +153,10 @@ impl State {
         from.used_at = at;
         let session = from.backlog.get(sequence_number);
         let session = session.and_then(|message| from.backlog.sessions.get(message.session));
+        let source_of = match from.role {
+            Role::DeadLetters { of } => Some(of),
+            Role::Queue | Role::FailedTransfers { .. } => None,
+        };
         // Taken before the message goes, and perhaps its session with it.
         let session: Option<Box<str>> = session.map(|session| session.id.clone());
         let known = if is_planted(Bug::BusMovedTwice) {
@@ -125,6 +167,8 @@ impl State {
         let Some(mut message) = known else {
             return;
         };
+        let source = source_of.and_then(|queue| self.bus.get(&queue));
+        let source: Option<Arc<str>> = source.map(|queue| (*queue.name.name).into());
         let Some(entity) = self.bus.get_mut(&to) else {
             return;
         };
@@ -144,6 +188,9 @@ impl State {
         } else {
             message.hops = message.hops.saturating_add(1);
             message.delivery_count = 0;
+            if source.is_some() {
+                message.dead_letter_source = source;
+            }
         }
         entity.backlog.push(to_sequence_number, message);
     }
@@ -316,6 +363,7 @@ impl BusQueue {
             cause: None,
             hops: 0,
             session,
+            dead_letter_source: None,
             overlays: Vec::new(),
         };
         self.backlog.push(sequence_number, message);

@@ -88,6 +88,13 @@ pub enum BusCommand {
         /// Only those of this session.
         session: Option<Box<str>>,
     },
+    /// Shows the message of a lock that holds.
+    ReadLocked {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// The lock.
+        lock: Token,
+    },
     /// Takes scheduled messages back, all or none.
     CancelScheduled {
         /// The queue.
@@ -148,6 +155,54 @@ pub enum BusCommand {
         /// At most this many.
         limit: u32,
     },
+    /// Deletes messages in any state: as many as one command may, from a number on.
+    Purge {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// Which.
+        purge: Purge,
+    },
+    /// Clears states of sessions that have no messages, and so forgets those sessions.
+    ClearSessionStates {
+        /// The queue.
+        queue: EntityName,
+        /// At most this many.
+        count: u32,
+        /// Whether they are only counted.
+        is_dry_run: bool,
+    },
+    /// Takes one message by its number, whatever its state, unless it is locked.
+    TakeMessage {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// Its number.
+        number: SequenceNumber,
+        /// Whether it stays, locked.
+        mode: ReceiveMode,
+    },
+    /// Deletes one message by its number, whatever its state.
+    DeleteMessage {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// Its number.
+        number: SequenceNumber,
+        /// Whether also if somebody has locked it.
+        with_locked: bool,
+    },
+    /// Ends a lock for its holder.
+    BreakLock {
+        /// The queue or sub-queue.
+        queue: EntityName,
+        /// Whose lock.
+        target: BreakTarget,
+    },
+    /// Sends messages of one entity to a queue, as new ones.
+    Resubmit {
+        /// Where they are.
+        queue: EntityName,
+        /// Which, and where to.
+        resubmit: Resubmit,
+    },
     /// Deletes ready messages from the head.
     DeleteBatch {
         /// The queue or sub-queue.
@@ -187,6 +242,59 @@ pub struct DeferredRead {
     pub mode: ReceiveMode,
     /// The lock of their session.
     pub session: Option<Token>,
+}
+
+/// A part of a purge. Whoever wants all of it goes on at [`Purged::next`](super::Purged::next).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The first number of interest.
+    pub from: SequenceNumber,
+    /// The first number that stays; what comes next, if nothing is said.
+    pub until: Option<SequenceNumber>,
+    /// Only messages enqueued before this.
+    pub before: Option<Timestamp>,
+    /// At most this many.
+    pub count: u32,
+    /// Whether also those that somebody has locked.
+    pub with_locked: bool,
+    /// Whether they are only counted.
+    pub is_dry_run: bool,
+}
+
+/// A lock to break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BreakTarget {
+    /// A message's.
+    Message(SequenceNumber),
+    /// A session's, with those of its messages.
+    Session(Box<str>),
+}
+
+/// Messages to send again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resubmit {
+    /// The queue to send them to, in lower case: that to which the dead letters belong, if none is named.
+    pub to: Option<Box<str>>,
+    /// The messages.
+    pub messages: Vec<Resubmission>,
+}
+
+/// A message to send again, as it is to be from then on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resubmission {
+    /// Its number where it is.
+    pub sequence_number: SequenceNumber,
+    /// How many changes to its properties were known to who made the new bytes of it: if there are others,
+    /// it stays.
+    pub overlay_count: u32,
+    /// Its bytes.
+    pub body: Bytes,
+    /// Its id, for queues that detect duplicates.
+    pub message_id: Option<Box<str>>,
+    /// Its session.
+    pub session: Option<Box<str>>,
+    /// How long it lives from now on.
+    pub time_to_live_ms: Option<u64>,
 }
 
 /// What becomes of a message that is received.

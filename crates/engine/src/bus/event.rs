@@ -139,6 +139,25 @@ pub enum BusFact {
         /// The queue.
         queue: Incarnation,
     },
+    /// A message was sent again: it is gone from here, and there is a new one there, in one step.
+    Resubmitted {
+        /// Where it was.
+        queue: Incarnation,
+        /// Its number there.
+        sequence_number: SequenceNumber,
+        /// Where it is.
+        to: Incarnation,
+        /// Its number there.
+        to_sequence_number: SequenceNumber,
+        /// When it expires.
+        expires_at: Timestamp,
+        /// Its session.
+        session: Option<Box<str>>,
+        /// The hash of its id, where duplicates are detected.
+        id_hash: Option<u128>,
+        /// Its bytes.
+        body: BodyLocation,
+    },
     /// A session's state was replaced.
     SessionStateSet {
         /// The queue.
@@ -180,6 +199,7 @@ mod kind {
     pub(super) const SESSION_RELEASED: u8 = super::FIRST_KIND + 12;
     pub(super) const SESSION_STATE_SET: u8 = super::FIRST_KIND + 13;
     pub(super) const USED: u8 = super::FIRST_KIND + 14;
+    pub(super) const RESUBMITTED: u8 = super::FIRST_KIND + 16;
 }
 
 impl BusFact {
@@ -197,6 +217,7 @@ impl BusFact {
             | Self::Released { queue, .. }
             | Self::Removed { queue, .. }
             | Self::Moved { queue, .. }
+            | Self::Resubmitted { queue, .. }
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
             | Self::SessionReleased { queue, .. }
@@ -207,7 +228,7 @@ impl BusFact {
     /// The other entity that it changes, if there is one.
     pub(crate) fn other_entity(&self) -> Option<Incarnation> {
         match self {
-            Self::Moved { to, .. } => Some(*to),
+            Self::Moved { to, .. } | Self::Resubmitted { to, .. } => Some(*to),
             _ => None,
         }
     }
@@ -225,7 +246,7 @@ impl BusFact {
             | Self::Activated { queue, .. }
             | Self::Released { queue, .. }
             | Self::SessionReleased { queue, .. } => Some(*queue),
-            Self::Moved { to, .. } => Some(*to),
+            Self::Moved { to, .. } | Self::Resubmitted { to, .. } => Some(*to),
             Self::Sent { .. }
             | Self::QueueCreated { .. }
             | Self::Locked { .. }
@@ -263,6 +284,7 @@ impl BusFact {
             Self::SessionReleased { .. } => kind::SESSION_RELEASED,
             Self::SessionStateSet { .. } => kind::SESSION_STATE_SET,
             Self::Used { .. } => kind::USED,
+            Self::Resubmitted { .. } => kind::RESUBMITTED,
         }
     }
 
@@ -346,6 +368,24 @@ impl BusFact {
                 put_optional(out, *cause, put_cause);
                 put_optional(out, *overlay, put_location);
             }
+            Self::Resubmitted {
+                sequence_number,
+                to,
+                to_sequence_number,
+                expires_at,
+                session,
+                id_hash,
+                body,
+                ..
+            } => {
+                put_varint(out, sequence_number.as_u64());
+                put_varint(out, to.as_u64());
+                put_varint(out, to_sequence_number.as_u64());
+                put_time(out, *expires_at);
+                put_optional(out, session.as_deref(), put_str);
+                put_optional(out, *id_hash, |out, hash| out.extend(hash.to_be_bytes()));
+                put_location(out, *body);
+            }
             Self::SessionLocked { session, until, .. }
             | Self::SessionRenewed { session, until, .. } => {
                 put_str(out, session);
@@ -361,7 +401,7 @@ impl BusFact {
 
     /// Reads what follows kind, version and time; nothing if the kind is none of a bus queue's.
     pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        if !(FIRST_KIND..=kind::USED).contains(&kind) {
+        if !matches!(kind, FIRST_KIND..=kind::USED | kind::RESUBMITTED) {
             return Ok(None);
         }
         let queue = incarnation(r)?;
@@ -439,6 +479,16 @@ impl BusFact {
                 session: r.str()?.into(),
             },
             kind::USED => Self::Used { queue },
+            kind::RESUBMITTED => Self::Resubmitted {
+                queue,
+                sequence_number: sequence_number(r)?,
+                to: incarnation(r)?,
+                to_sequence_number: sequence_number(r)?,
+                expires_at: time(r)?,
+                session: optional(r, |r| Ok(r.str()?.into()))?,
+                id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
+                body: location(r)?,
+            },
             _ => Self::SessionStateSet {
                 queue,
                 session: r.str()?.into(),

@@ -1,5 +1,7 @@
 //! A message of a bus queue as the state holds it.
 
+use std::sync::Arc;
+
 use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// What can be done with a message.
@@ -56,6 +58,8 @@ pub(crate) struct Message {
     pub(crate) hops: u8,
     /// The entity's number for its session; 0 without one.
     pub(crate) session: u32,
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub(crate) dead_letter_source: Option<Arc<str>>,
     /// Changes to its application properties, oldest first.
     pub(crate) overlays: Vec<BodyLocation>,
 }

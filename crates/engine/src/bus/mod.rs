@@ -21,13 +21,16 @@ mod room;
 mod session;
 pub(crate) mod snapshot;
 
-pub use command::{BusCommand, BusMessage, DeferredRead, Disposition, ReceiveMode, SessionChoice};
+pub use command::{
+    BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
+    Resubmission, Resubmit, SessionChoice,
+};
 pub use event::{BusFact, Release};
 pub use message::{BusMessageState, DeadLetterCause};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
     BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, DeliveredMessage, PeekedBusMessage,
-    SessionLock, Verdict,
+    Purged, ResubmitVerdict, SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;

@@ -1,5 +1,7 @@
 //! What a bus queue answers.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
@@ -45,6 +47,16 @@ pub enum BusOutcome {
     Sessions(Vec<Box<str>>),
     /// How many messages were deleted.
     BatchDeleted(u32),
+    /// What a part of a purge has done.
+    Purged(Purged),
+    /// How many states of sessions were cleared.
+    SessionStatesCleared(u32),
+    /// The message is gone.
+    MessageDeleted,
+    /// The lock is gone.
+    LockBroken,
+    /// What became of each message that was to be sent again, in order.
+    Resubmitted(Vec<ResubmitVerdict>),
 }
 
 impl BusOutcome {
@@ -140,6 +152,8 @@ pub struct DeliveredMessage {
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub dead_letter_source: Option<Arc<str>>,
     /// Its bytes.
     pub body: BodyLocation,
     /// Changes to its properties, oldest first.
@@ -165,6 +179,8 @@ pub struct PeekedBusMessage {
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub dead_letter_source: Option<Arc<str>>,
     /// Its bytes.
     pub body: BodyLocation,
     /// Changes to its properties, oldest first.
@@ -180,6 +196,40 @@ pub struct SessionLock {
     pub lock: Token,
     /// Until when it holds.
     pub locked_until: Timestamp,
+}
+
+/// What a part of a purge has done, or would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many messages are gone.
+    pub count: u32,
+    /// How many stay because they are locked.
+    pub locked_count: u32,
+    /// Where the next part begins; nothing if this was the last.
+    pub next: Option<SequenceNumber>,
+    /// Where the purge ends, for the next parts to end there too.
+    pub until: SequenceNumber,
+}
+
+/// What became of a message that was to be sent again. It is where it was unless it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResubmitVerdict {
+    /// It is in the other queue under this number.
+    Resubmitted(SequenceNumber),
+    /// It was not there any more.
+    NotFound,
+    /// Somebody has locked it.
+    Locked,
+    /// Its properties had changed since it was read.
+    Changed,
+    /// The destination has seen its id, and would drop it.
+    Duplicate,
+    /// It is larger than the destination takes.
+    TooLarge,
+    /// The destination wants a session, and it has none.
+    SessionRequired,
+    /// The destination has no room.
+    Full,
 }
 
 /// What became of a lock that was to end.
@@ -293,6 +343,25 @@ pub enum BusRefusal {
         /// The number asked for.
         sequence_number: u64,
     },
+    /// Somebody has locked the message.
+    #[error("the message with sequence number {sequence_number} is locked until {until}")]
+    MessageLocked {
+        /// The number asked for.
+        sequence_number: u64,
+        /// Until when; [`Timestamp::NEVER`] if as long as its session.
+        until: Timestamp,
+    },
+    /// The message is scheduled: a lock would make it forget for when.
+    #[error(
+        "the message with sequence number {sequence_number} is scheduled, and cannot be locked"
+    )]
+    MessageScheduled {
+        /// The number asked for.
+        sequence_number: u64,
+    },
+    /// Nobody has locked what was to be freed.
+    #[error("there is no lock to break")]
+    NotLocked,
     /// One command brings or names more than it may.
     #[error("{count} messages at once are above the maximum of {limit}")]
     TooMany {

@@ -6,7 +6,10 @@
 use bytes::Bytes;
 
 use super::message::Message;
-use super::{BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, SessionChoice};
+use super::{
+    BreakTarget, BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, Purge,
+    Resubmission, SessionChoice,
+};
 use crate::EntityName;
 
 /// The most messages, locks or numbers in one command.
@@ -26,6 +29,9 @@ pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
 /// What an event takes at most beside its texts: two varints of 56 bits, two of 36, two times, the
 /// place of a body, a hash, and the batch's own tag and length.
 const EVENT_SIZE_BYTES: u64 = 128;
+/// What the event takes at most that takes a message out in one place and puts it in another: beside what
+/// any event takes, a varint of 36 bits and one of 56.
+const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
 /// What one takes that names a message, and a time at most: it is locked, renewed or gone.
 const SMALL_EVENT_SIZE_BYTES: u64 = 48;
 /// What a batch adds to a body.
@@ -74,6 +80,7 @@ impl BusCommand {
             Self::RenewLocks { locks, .. } => locks.len(),
             Self::CancelScheduled { numbers, .. } => numbers.len(),
             Self::ReceiveDeferred { read } => read.numbers.len(),
+            Self::Resubmit { resubmit, .. } => resubmit.messages.len(),
             _ => 0,
         };
         if count > ITEMS_MAX {
@@ -90,7 +97,18 @@ impl BusCommand {
             Self::AcceptSession {
                 session: SessionChoice::Named(id),
                 ..
+            }
+            | Self::BreakLock {
+                target: BreakTarget::Session(id),
+                ..
             } => id.len(),
+            Self::Resubmit { resubmit, .. } => {
+                let sessions = resubmit
+                    .messages
+                    .iter()
+                    .filter_map(|it| it.session.as_deref());
+                sessions.map(str::len).max().unwrap_or(0)
+            }
             _ => 0,
         };
         if longest_session > SESSION_ID_SIZE_BYTES_MAX {
@@ -104,6 +122,11 @@ impl BusCommand {
             Self::Settle { settlements, .. } => settlements
                 .iter()
                 .map(|(_, disposition)| disposition.overlay_size_bytes())
+                .sum(),
+            Self::Resubmit { resubmit, .. } => resubmit
+                .messages
+                .iter()
+                .map(|it| it.body.len() as u64)
                 .sum(),
             _ => 0,
         };
@@ -131,6 +154,18 @@ impl BusCommand {
             Self::Receive { count, .. } | Self::DeleteBatch { count, .. } => {
                 events(ITEMS_MAX.min(*count as usize))
             }
+            Self::Purge { purge, .. } if purge.is_dry_run => 0,
+            Self::Purge { purge, .. } => events(ITEMS_MAX.min(purge.count as usize)),
+            Self::ClearSessionStates {
+                is_dry_run: true, ..
+            } => 0,
+            Self::ClearSessionStates { count, .. } => {
+                ITEMS_MAX.min(*count as usize) as u64 * DUE_SIZE_BYTES_MAX
+            }
+            Self::TakeMessage { .. } | Self::DeleteMessage { .. } => SMALL_EVENT_SIZE_BYTES,
+            Self::Resubmit { resubmit, .. } => {
+                resubmit.messages.iter().map(resubmission_size_bytes).sum()
+            }
             Self::Settle { settlements, .. } => settlements
                 .iter()
                 .map(|(_, disposition)| disposition.size_bytes_max())
@@ -139,6 +174,7 @@ impl BusCommand {
             Self::CancelScheduled { numbers, .. } => events(numbers.len()),
             Self::ReceiveDeferred { read } => events(read.numbers.len()),
             Self::AcceptSession { .. }
+            | Self::BreakLock { .. }
             | Self::RenewSession { .. }
             | Self::ReleaseSession { .. } => DUE_SIZE_BYTES_MAX,
             Self::SetSessionState { state, .. } => {
@@ -149,6 +185,7 @@ impl BusCommand {
             Self::ReadQueue { .. }
             | Self::ListQueues { .. }
             | Self::Peek { .. }
+            | Self::ReadLocked { .. }
             | Self::ReadSessionState { .. }
             | Self::ListSessions { .. } => 0,
         };
@@ -158,7 +195,14 @@ impl BusCommand {
 
     /// The same request for at most `count` messages, if it is one that takes "at most so many".
     pub fn limit_count(&mut self, count: u32) {
-        if let Self::Receive { count: asked, .. } | Self::DeleteBatch { count: asked, .. } = self {
+        if let Self::Receive { count: asked, .. }
+        | Self::DeleteBatch { count: asked, .. }
+        | Self::ClearSessionStates { count: asked, .. }
+        | Self::Purge {
+            purge: Purge { count: asked, .. },
+            ..
+        } = self
+        {
             *asked = count.min(*asked);
         }
     }
@@ -187,6 +231,11 @@ impl Disposition {
 fn message_size_bytes(message: &BusMessage) -> u64 {
     let session = message.session.as_deref().map_or(0, str::len);
     EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
+}
+
+fn resubmission_size_bytes(message: &Resubmission) -> u64 {
+    let session = message.session.as_deref().map_or(0, str::len);
+    RESUBMITTED_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
 }
 
 fn queue_size_bytes(queue: &EntityName, options: &BusQueueOptions) -> u64 {

@@ -17,6 +17,7 @@ pub(crate) mod kind {
     pub(crate) const SESSIONS: u8 = 33;
     pub(crate) const DUPLICATES: u8 = 34;
     pub(crate) const MESSAGES: u8 = 35;
+    pub(crate) const DEAD_LETTER_SOURCES: u8 = 36;
 }
 
 /// A part is closed once it has this many bytes.
@@ -88,6 +89,17 @@ impl State {
                 |out, (number, message)| put_message(out, number, message),
                 part,
             );
+            parts(
+                &head(kind::DEAD_LETTER_SOURCES),
+                backlog.messages().filter_map(|(number, message)| {
+                    Some((number, message.dead_letter_source.as_deref()?))
+                }),
+                |out, (number, source)| {
+                    put_varint(out, number.as_u64());
+                    put_str(out, source);
+                },
+                part,
+            );
         }
     }
 
@@ -97,7 +109,7 @@ impl State {
         kind: u8,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
-        if !(kind::QUEUE..=kind::MESSAGES).contains(&kind) {
+        if !(kind::QUEUE..=kind::DEAD_LETTER_SOURCES).contains(&kind) {
             return Ok(false);
         }
         let incarnation = incarnation(r)?;
@@ -120,7 +132,8 @@ impl State {
                         let hash = u128::from_be_bytes(r.array()?);
                         queue.duplicates.restore(hash, time(r)?);
                     }
-                    _ => restore_message(queue, r)?,
+                    kind::MESSAGES => restore_message(queue, r)?,
+                    _ => restore_dead_letter_source(queue, r)?,
                 }
             }
         }
@@ -232,6 +245,18 @@ fn restore_message(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), Decod
     }
 }
 
+fn restore_dead_letter_source(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    let sequence_number = sequence_number(r)?;
+    let source = r.str()?;
+    if queue.backlog.get(sequence_number).is_none() {
+        return Err(r.error("source of a dead letter that is not there"));
+    }
+    queue.backlog.change(sequence_number, |message| {
+        message.dead_letter_source = Some(source.into());
+    });
+    Ok(())
+}
+
 fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
     let (enqueued_at, expires_at, due_at) = (time(r)?, time(r)?, time(r)?);
     let first_sequence_number = sequence_number(r)?;
@@ -264,6 +289,7 @@ fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
         cause,
         hops,
         session,
+        dead_letter_source: None,
         overlays,
     })
 }

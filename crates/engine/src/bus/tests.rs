@@ -1,6 +1,7 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod operate;
 mod overview;
 mod rules;
 
@@ -632,6 +633,10 @@ enum Step {
     Leave,
     Defer(usize),
     ReadDeferred(usize),
+    Operate {
+        number: u64,
+        how: u8,
+    },
     Pass(u64),
     Tick,
 }
@@ -646,6 +651,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Leave),
         1 => any::<usize>().prop_map(Step::Defer),
         1 => any::<usize>().prop_map(Step::ReadDeferred),
+        2 => (0u64..12, 0u8..9).prop_map(|(number, how)| Step::Operate { number, how }),
         2 => (0u64..70_000).prop_map(Step::Pass),
         1 => Just(Step::Tick),
     ]
@@ -742,6 +748,7 @@ impl Client {
                         .extend(messages.iter().filter_map(|message| message.lock));
                 }
             }
+            Step::Operate { number, how } => operate::random(p, number, how),
             Step::Pass(ms) => p.pass_ms(ms),
             Step::Tick => p.tick(),
             Step::Settle { .. } | Step::Defer(_) | Step::ReadDeferred(_) => {}

@@ -253,6 +253,19 @@ fn bus_golden() -> Vec<(Fact, String)> {
             "49 01e90703 c801 04 01 0105 00",
         ),
         (
+            BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                to: queue.next(),
+                to_sequence_number: SequenceNumber::new(1),
+                expires_at: Timestamp::NEVER,
+                session: Some("s".into()),
+                id_hash: None,
+                body,
+            },
+            "50 01e90703 c801 04 01 00 010173 00 80200aac02",
+        ),
+        (
             BusFact::SessionLocked {
                 queue,
                 session: session(),

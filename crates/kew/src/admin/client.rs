@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::bus::RuleAct;
 use super::{Act, Answer, Failure, Rotation, door, socket};
 
 /// How long the server may take to answer.
@@ -72,6 +74,30 @@ fn split(answer: &[u8]) -> Result<(u16, &[u8])> {
     Ok((status.context("the answer has no status")?, body))
 }
 
+/// A name in a path or query.
+fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+fn rule_request(entity: Option<&str>, act: &RuleAct) -> Result<(&'static str, String, Vec<u8>)> {
+    let query = entity.map_or(String::new(), |entity| {
+        format!("?entity={}", encoded(entity))
+    });
+    let all = "/v1/bus/rules";
+    let one = |name: &str| format!("{all}/{}", encoded(name));
+    Ok(match act {
+        RuleAct::List => ("GET", format!("{all}{query}"), Vec::new()),
+        RuleAct::Add(new) => ("POST", format!("{all}{query}"), serde_json::to_vec(new)?),
+        RuleAct::Remove { name } => ("DELETE", format!("{}{query}", one(name)), Vec::new()),
+        RuleAct::Keys { name } => ("GET", format!("{}/keys{query}", one(name)), Vec::new()),
+        RuleAct::Regenerate { name, key } => (
+            "POST",
+            format!("{}/regenerate{query}", one(name)),
+            serde_json::to_vec(&Rotation { key: *key })?,
+        ),
+    })
+}
+
 fn request(act: &Act) -> Result<(&'static str, String, Vec<u8>)> {
     let account = |name: &str| {
         // Any other name is none, and would be another path.
@@ -91,6 +117,7 @@ fn request(act: &Act) -> Result<(&'static str, String, Vec<u8>)> {
         Act::ChangeAccount { name, change } => {
             ("PATCH", account(name)?, serde_json::to_vec(change)?)
         }
+        Act::Rule { entity, what } => rule_request(entity.as_deref(), what)?,
         Act::RemoveAccount { name, with_queues } => (
             "DELETE",
             format!("{}?with_queues={with_queues}", account(name)?),

@@ -16,7 +16,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kew_queue_api::AccountStore;
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 
 use crate::accept::ACCEPT_PAUSE;
 
-use super::{Act, Answer, Endpoint, Failure, NewAccount, carry_out, socket};
+use super::bus::{NewRule, RuleAct};
+use super::{Act, Administered, Answer, Failure, NewAccount, carry_out, socket};
 
 /// How many connections are served at once; others wait.
 const CONNECTIONS_MAX: usize = 16;
@@ -49,12 +50,6 @@ impl Drop for Door {
     }
 }
 
-/// What requests need.
-struct Room {
-    store: AccountStore,
-    endpoint: Endpoint,
-}
-
 impl Door {
     /// Opens the socket at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
@@ -71,13 +66,8 @@ impl Door {
     }
 
     /// Answers until the server stops, and then what is under way.
-    pub(crate) async fn run(
-        self,
-        store: AccountStore,
-        endpoint: Endpoint,
-        mut stopping: watch::Receiver<bool>,
-    ) {
-        let room = Arc::new(Room { store, endpoint });
+    pub(crate) async fn run(self, administered: Administered, mut stopping: watch::Receiver<bool>) {
+        let room = Arc::new(administered);
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut serving = JoinSet::new();
         loop {
@@ -114,7 +104,7 @@ impl Door {
     }
 }
 
-async fn serve(room: Arc<Room>, stream: UnixStream) {
+async fn serve(room: Arc<Administered>, stream: UnixStream) {
     let by = match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == own_uid() => format!("uid {}", peer.uid()),
         Ok(peer) => {
@@ -146,16 +136,26 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-async fn answer(room: Arc<Room>, request: Request<Incoming>, by: &str) -> Response<Full<Bytes>> {
+async fn answer(
+    room: Arc<Administered>,
+    request: Request<Incoming>,
+    by: &str,
+) -> Response<Full<Bytes>> {
     let by = by.to_owned();
     let act = match read(request).await {
         Ok(act) => act,
         Err(refused) => return refused,
     };
-    let created = matches!(act, Act::AddAccount(_));
+    let created = matches!(
+        act,
+        Act::AddAccount(_)
+            | Act::Rule {
+                what: RuleAct::Add(_),
+                ..
+            }
+    );
     // In a task of its own: what was begun is ended though nobody waits for it any more.
-    let carried =
-        tokio::spawn(async move { carry_out(&room.store, &room.endpoint, act, &by).await });
+    let carried = tokio::spawn(async move { carry_out(&room, act, &by).await });
     match carried.await {
         Ok(Ok(answer)) if created => json(StatusCode::CREATED, &answer),
         Ok(Ok(answer)) => json(StatusCode::OK, &answer),
@@ -208,11 +208,68 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
             }),
             _ => Err(not_allowed("POST")),
         },
-        _ => Err(json(
-            StatusCode::NOT_FOUND,
-            &Failure::new("no-such-path", "there is nothing of that path"),
-        )),
+        ["v1", "bus", "rules", ref rest @ ..] => {
+            let entity = entity(head.uri.query())
+                .map_err(|failure| json(StatusCode::BAD_REQUEST, &failure))?;
+            let what = read_rule(method, rest, body).await?;
+            Ok(Act::Rule { entity, what })
+        }
+        _ => Err(no_such_path()),
     }
+}
+
+/// The routes below `/v1/bus/rules`.
+async fn read_rule(
+    method: &Method,
+    path: &[&str],
+    body: Incoming,
+) -> Result<RuleAct, Response<Full<Bytes>>> {
+    let decoded = |name: &str| percent_decode_str(name).decode_utf8_lossy().into_owned();
+    match *path {
+        [] => match *method {
+            Method::GET => Ok(RuleAct::List),
+            Method::POST => Ok(RuleAct::Add(parse::<NewRule>(body).await?)),
+            _ => Err(not_allowed("GET, POST")),
+        },
+        [name] => match *method {
+            Method::DELETE => Ok(RuleAct::Remove {
+                name: decoded(name),
+            }),
+            _ => Err(not_allowed("DELETE")),
+        },
+        [name, "keys"] => match *method {
+            Method::GET => Ok(RuleAct::Keys {
+                name: decoded(name),
+            }),
+            _ => Err(not_allowed("GET")),
+        },
+        [name, "regenerate"] => match *method {
+            Method::POST => Ok(RuleAct::Regenerate {
+                name: decoded(name),
+                key: parse::<super::Rotation>(body).await?.key,
+            }),
+            _ => Err(not_allowed("POST")),
+        },
+        _ => Err(no_such_path()),
+    }
+}
+
+fn no_such_path() -> Response<Full<Bytes>> {
+    let failure = Failure::new("no-such-path", "there is nothing of that path");
+    json(StatusCode::NOT_FOUND, &failure)
+}
+
+/// The queue whose rules are meant, if not those of the namespace.
+fn entity(query: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else {
+        return Ok(None);
+    };
+    let wrong = || Failure::new("invalid", "the query is not entity=NAME");
+    let name = query.strip_prefix("entity=").ok_or_else(wrong)?;
+    let name = percent_decode_str(name)
+        .decode_utf8()
+        .map_err(|_| wrong())?;
+    Ok(Some(name.into_owned()))
 }
 
 fn with_queues(query: Option<&str>) -> Result<bool, Failure> {

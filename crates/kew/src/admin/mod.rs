@@ -1,31 +1,50 @@
 //! Administration: what can be asked, and how it is carried out.
 //!
 //! The server answers on a socket in its data directory ([`door`]); the command line asks there
-//! ([`client`]), or, when no server runs, of the data directory itself. Both come to [`carry_out`],
+//! ([`client`]), or, when no server runs, of the data directory itself ([`reach`]). Both come to [`carry_out`],
 //! which leaves an audit line of every act that changes something.
 
+pub(crate) mod bus;
 pub(crate) mod client;
 pub(crate) mod door;
+pub(crate) mod reach;
 mod socket;
 
 use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kew_bus_api::BusApi;
 use kew_engine::{AccountQuota, AccountRecord, AccountSecret, Refusal};
 use kew_queue_api::{AccountChange, AccountError, AccountStore, KeyName};
 use serde::{Deserialize, Serialize};
+use tracing::field::debug;
 
 use crate::quota::{Key, Limit};
+use bus::{BusEndpoint, RuleAct, RuleAnswer, RuleView};
 
 /// What can be asked.
 #[derive(Debug)]
 pub(crate) enum Act {
     ListAccounts,
     AddAccount(NewAccount),
-    RotateKey { name: String, key: Key },
-    ChangeAccount { name: String, change: Change },
-    RemoveAccount { name: String, with_queues: bool },
+    RotateKey {
+        name: String,
+        key: Key,
+    },
+    ChangeAccount {
+        name: String,
+        change: Change,
+    },
+    RemoveAccount {
+        name: String,
+        with_queues: bool,
+    },
+    /// About the rules of Service Bus, or of one of its queues.
+    Rule {
+        entity: Option<String>,
+        what: RuleAct,
+    },
 }
 
 /// An account to add.
@@ -78,6 +97,8 @@ impl std::fmt::Debug for SecretText {
 pub(crate) enum Answer {
     Accounts { accounts: Vec<AccountView> },
     Account(AccountAnswer),
+    Rules { rules: Vec<RuleView> },
+    Rule(RuleAnswer),
     Removed { removed: String },
 }
 
@@ -158,45 +179,99 @@ impl Endpoint {
     }
 }
 
+/// What is administered, and where its clients are told to go.
+pub(crate) struct Administered {
+    pub(crate) accounts: AccountStore,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) bus: BusApi,
+    pub(crate) bus_endpoint: BusEndpoint,
+}
+
 /// Carries out an act, for somebody. What it changes is durable, and in force, when this returns.
 ///
 /// Run it in a task that nobody cancels: a change that is cut off may be durable and not in force.
 pub(crate) async fn carry_out(
-    store: &AccountStore,
-    endpoint: &Endpoint,
+    administered: &Administered,
     act: Act,
     by: &str,
 ) -> Result<Answer, Failure> {
-    let (what, account) = match &act {
-        Act::ListAccounts => ("list accounts", String::new()),
-        Act::AddAccount(new) => ("add account", new.name.clone()),
-        Act::RotateKey { name, key } => match key {
-            Key::Primary => ("rotate primary key", name.clone()),
-            Key::Secondary => ("rotate secondary key", name.clone()),
-        },
-        Act::ChangeAccount { name, .. } => ("change account", name.clone()),
-        Act::RemoveAccount {
-            name,
-            with_queues: false,
-        } => ("remove account", name.clone()),
-        Act::RemoveAccount { name, .. } => ("remove account with its queues", name.clone()),
-    };
-    let changes = !matches!(act, Act::ListAccounts);
-    let result = decide(store, endpoint, act).await;
+    let subject = Subject::of(&act);
+    let result = decide(administered, act).await;
+    let Subject {
+        what,
+        is_audited,
+        account,
+        rule,
+        entity,
+    } = subject;
     // A name may be anything: it is shown quoted.
+    let [account, rule, entity] = [account, rule, entity].map(|name| name.map(debug));
     match &result {
-        Ok(_) if changes => tracing::info!(target: "audit", ?account, by, "audit: {what}"),
+        Ok(_) if is_audited => {
+            tracing::info!(target: "audit", account, rule, entity, by, "audit: {what}");
+        }
         Ok(_) => {}
         Err(failure) => tracing::warn!(
-            target: "audit", ?account, by, refused = failure.error, "audit: {what}"
+            target: "audit", account, rule, entity, by, refused = failure.error, "audit: {what}"
         ),
     }
     result
 }
 
-async fn decide(store: &AccountStore, endpoint: &Endpoint, act: Act) -> Result<Answer, Failure> {
+/// What the audit says of an act.
+struct Subject {
+    what: &'static str,
+    /// Whether it is told that it was done; that it was refused is told in any case.
+    is_audited: bool,
+    account: Option<String>,
+    rule: Option<String>,
+    entity: Option<String>,
+}
+
+impl Subject {
+    fn of(act: &Act) -> Self {
+        let (what, account) = match act {
+            Act::ListAccounts => ("list accounts", String::new()),
+            Act::AddAccount(new) => ("add account", new.name.clone()),
+            Act::RotateKey { name, key } => match key {
+                Key::Primary => ("rotate primary key", name.clone()),
+                Key::Secondary => ("rotate secondary key", name.clone()),
+            },
+            Act::ChangeAccount { name, .. } => ("change account", name.clone()),
+            Act::RemoveAccount {
+                name,
+                with_queues: false,
+            } => ("remove account", name.clone()),
+            Act::RemoveAccount { name, .. } => ("remove account with its queues", name.clone()),
+            Act::Rule { entity, what: act } => {
+                let (what, rule) = act.describe();
+                return Self {
+                    what,
+                    is_audited: act.is_audited(),
+                    account: None,
+                    rule: Some(rule),
+                    entity: entity.clone(),
+                };
+            }
+        };
+        Self {
+            what,
+            is_audited: !matches!(act, Act::ListAccounts),
+            account: Some(account),
+            rule: None,
+            entity: None,
+        }
+    }
+}
+
+async fn decide(administered: &Administered, act: Act) -> Result<Answer, Failure> {
+    let (store, endpoint) = (&administered.accounts, &administered.endpoint);
     let failed = |error: AccountError| Failure::of(&error);
     let (record, shown) = match act {
+        Act::Rule { entity, what } => {
+            let (bus, endpoint) = (&administered.bus, &administered.bus_endpoint);
+            return what.carry_out(bus, endpoint, entity.as_deref()).await;
+        }
         Act::ListAccounts => {
             let accounts = store.list().await.map_err(failed)?;
             let accounts = accounts.iter().map(view).collect();

@@ -22,7 +22,7 @@ const REFUSED_PAIR: &str = "is not that of the first certificate";
 
 const REQUEST: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: kew\r\n\r\n";
 
-type Secure = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Secure = StreamOwned<ClientConnection, TcpStream>;
 
 /// Makes certificates in a data directory.
 fn init(data_dir: &Path, more: &[&str]) -> String {
@@ -51,13 +51,13 @@ fn client_config(ca: &Path, versions: &[&'static SupportedProtocolVersion]) -> A
     Arc::new(config)
 }
 
-fn dial(address: SocketAddr) -> TcpStream {
+pub(crate) fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
 }
 
-fn connect(address: SocketAddr, data_dir: &Path) -> Secure {
+pub(crate) fn connect(address: SocketAddr, data_dir: &Path) -> Secure {
     let versions = rustls::ALL_VERSIONS;
     connect_with(
         client_config(&data_dir.join("tls/ca.pem"), versions),
@@ -105,7 +105,7 @@ fn certificate(stream: &Secure) -> Vec<u8> {
 }
 
 /// A server with certificates in its data directory.
-fn start(more: &[&str]) -> (tempfile::TempDir, Server) {
+pub(crate) fn start(more: &[&str]) -> (tempfile::TempDir, Server) {
     let place = tempfile::tempdir().expect("a temporary directory");
     init(place.path(), &[]);
     let server = Server::start_with(|command| {

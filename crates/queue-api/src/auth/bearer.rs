@@ -1,6 +1,6 @@
 //! Bearer tokens of the configured issuer.
 
-use super::issuer::Caller;
+use super::issuer::{self, Caller};
 use super::{Authentic, Credentials, Principal};
 use crate::error::Error;
 use crate::query::Plus;
@@ -18,7 +18,7 @@ pub(super) fn authenticate(credentials: &Credentials<'_>, token: &str) -> Result
 /// may read or in a version from before them, and with `InvalidAuthenticationInfo`, 401, a token that
 /// does not hold.
 pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Caller, Error> {
-    let Some(issuer) = credentials.issuer else {
+    let Some(trusted) = credentials.issuer else {
         return Err(Error::InvalidBearerToken {
             detail: "Bearer tokens are not enabled on this server.",
         });
@@ -29,14 +29,12 @@ pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Calle
         ));
     }
     let origin = credentials.origin;
-    let is_local = origin.peer.ip().to_canonical().is_loopback();
-    let is_private = origin.is_secure || (is_local && issuer.options().allow_plain_loopback);
-    if !is_private {
+    if !trusted.is_private(origin.peer.ip(), origin.is_secure) {
         return Err(Error::authentication_failed(
             "Authentication scheme Bearer is supported over https only.",
         ));
     }
-    issuer
-        .verify(token.trim(), credentials.account.name(), credentials.now)
+    let account = credentials.account.name();
+    issuer::verify(trusted, token.trim(), account, credentials.now)
         .map_err(|detail| Error::InvalidBearerToken { detail })
 }

@@ -1,371 +1,48 @@
-//! The issuer of bearer tokens that a server trusts, and its public keys.
-//!
-//! An [`Issuer`] checks tokens and fetches nothing: whoever runs it brings the keys with
-//! [`Issuer::replace_keys`], at the start, from time to time, and when [`Issuer::keys_wanted`] says that
-//! a token came with a key that is not known. Keys that cannot be read replace nothing.
-//!
-//! Sources: OpenID Connect Discovery 1.0; RFC 7517 (keys), RFC 7519 (tokens), RFC 8725 (what goes wrong
-//! with them).
+//! What Queue Storage makes of a bearer token.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use hyper::header::HeaderValue;
-use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
-use serde::Deserialize;
-use serde_json::{Map, Value};
-use thiserror::Error;
-use tokio::sync::Notify;
+use kew_issuer::Issuer;
 
-use super::rights::{Role, Roles};
-
-/// What may sign a token: asymmetric, or whoever knows a public key could.
-const ALGORITHMS: [Algorithm; 9] = [
-    Algorithm::RS256,
-    Algorithm::RS384,
-    Algorithm::RS512,
-    Algorithm::PS256,
-    Algorithm::PS384,
-    Algorithm::PS512,
-    Algorithm::ES256,
-    Algorithm::ES384,
-    Algorithm::EdDSA,
-];
-
-/// How many keys of a document are looked at.
-const KEYS_MAX: usize = 100;
-
-/// How far the issuer's clock may be from ours, in seconds.
-const CLOCK_SKEW_SECONDS: u64 = 60;
-
-/// The longest names of users and tenants that are taken.
-const NAME_SIZE_BYTES_MAX: usize = 256;
-
-/// How long a token's first part may be. It is read before the signature shows who wrote it, and JSON
-/// can take many times its size; issuers send some hundred bytes, with certificates a few KiB.
-const TOKEN_HEADER_SIZE_BYTES_MAX: usize = 16 << 10;
-
-/// The tenant of a token that names none.
-const NO_TENANT: &str = "00000000-0000-0000-0000-000000000000";
+use super::rights::Roles;
 
 /// The application id of Azure Storage, which tokens may have as their audience.
 const STORAGE_APPLICATION_ID: &str = "e406a681-f3d4-42a8-90b6-c2b029497af1";
 
-/// What to trust.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerOptions {
-    /// What the claim `iss` must be, to the letter.
-    pub issuer: Box<str>,
-    /// What the claim `aud` may be. Empty means what the service documents:
-    /// `https://storage.azure.com`, `https://{account}.queue.core.windows.net`, each with or without a
-    /// slash at its end, or the application id of Azure Storage.
-    pub audiences: Vec<Box<str>>,
-    /// The claim that names roles: a text, or a list of them. Default `roles`.
-    pub role_claim: Box<str>,
-    /// What texts in that claim mean. Empty means the names of the built-in roles, with or without
-    /// their spaces.
-    pub roles: BTreeMap<Box<str>, Role>,
-    /// Whether to take tokens over connections without TLS from this machine itself. A token that is
-    /// read on the way is a stolen one: for development only. Default `false`.
-    pub allow_plain_loopback: bool,
-}
-
-impl IssuerOptions {
-    /// Trusts the issuer, with everything else at its default.
-    pub fn new(issuer: &str) -> Self {
-        Self {
-            issuer: issuer.into(),
-            audiences: Vec::new(),
-            role_claim: "roles".into(),
-            roles: BTreeMap::new(),
-            allow_plain_loopback: false,
-        }
-    }
-}
-
-/// Why a document with keys is not taken.
-#[derive(Debug, Error)]
-pub enum InvalidKeys {
-    /// It is no JSON Web Key Set.
-    #[error("the document is no JSON Web Key Set")]
-    Document(#[source] serde_json::Error),
-    /// It has no public key of a kind that signs tokens.
-    #[error("the document has no public RSA, EC or Ed25519 key to verify signatures with")]
-    NoKey,
-}
-
-/// A key of the issuer.
-struct Key {
-    id: Option<Box<str>>,
-    algorithm: Option<Algorithm>,
-    key: DecodingKey,
-}
-
-/// An issuer of bearer tokens.
-pub struct Issuer {
-    options: IssuerOptions,
-    keys: RwLock<Arc<[Key]>>,
-    wanted: Notify,
-}
-
-impl fmt::Debug for Issuer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Issuer")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+/// What clients are told to get a token for.
+pub(crate) const RESOURCE: &str = "https://storage.azure.com";
 
 /// Who a token says its bearer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// The claim `oid`, or `sub`.
     pub(crate) user: Box<str>,
-    /// The claim `tid`, or zeros.
     pub(crate) tenant: Box<str>,
     pub(crate) roles: Roles,
 }
 
-/// The claims that every token must have, of their types and no other: a date that is a text or has a
-/// point is refused, not skipped.
-#[derive(Deserialize)]
-struct Claims {
-    iss: String,
-    aud: Audience,
-    exp: u64,
-    nbf: u64,
-    #[serde(flatten)]
-    others: Map<String, Value>,
+/// Who the bearer of the token is, or in the service's words why it does not hold.
+pub(crate) fn verify(
+    issuer: &Issuer,
+    token: &str,
+    account: &str,
+    now: SystemTime,
+) -> Result<Caller, &'static str> {
+    let bearer = issuer.verify(token, |audience| is_audience(audience, account), now)?;
+    Ok(Caller {
+        user: bearer.user,
+        tenant: bearer.tenant,
+        roles: bearer.roles.into_iter().collect(),
+    })
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Audience {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl Audience {
-    fn any(&self, is_right: impl Fn(&str) -> bool) -> bool {
-        match self {
-            Self::One(audience) => is_right(audience),
-            Self::Several(audiences) => audiences.iter().any(|audience| is_right(audience)),
-        }
-    }
-}
-
-impl Issuer {
-    /// An issuer without keys: no token holds until it has some.
-    pub fn new(options: IssuerOptions) -> Self {
-        Self {
-            options,
-            keys: RwLock::new(Arc::new([])),
-            wanted: Notify::new(),
-        }
-    }
-
-    /// What was asked to be trusted.
-    pub fn options(&self) -> &IssuerOptions {
-        &self.options
-    }
-
-    /// Takes the keys of a JSON Web Key Set in place of those it has, and answers how many it took.
-    /// Keys of other kinds, for other uses, and secret ones are left out.
-    ///
-    /// After an error the keys are those of before.
-    pub fn replace_keys(&self, document: &[u8]) -> Result<usize, InvalidKeys> {
-        #[derive(Deserialize)]
-        struct Document {
-            keys: Vec<Value>,
-        }
-        let document: Document = serde_json::from_slice(document).map_err(InvalidKeys::Document)?;
-        let keys: Vec<Key> = document
-            .keys
-            .into_iter()
-            .take(KEYS_MAX)
-            .filter_map(Key::read)
-            .collect();
-        if keys.is_empty() {
-            return Err(InvalidKeys::NoKey);
-        }
-        let count = keys.len();
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.into();
-        Ok(count)
-    }
-
-    /// Waits until a token came that was signed with a key that is not known. Wanting it several
-    /// times is wanting it once; how often to answer is the caller's to limit.
-    pub async fn keys_wanted(&self) {
-        self.wanted.notified().await;
-    }
-
-    /// The challenge that sends clients to the issuer. SDKs read both parameters.
-    pub(crate) fn challenge(&self) -> Option<HeaderValue> {
-        let issuer = self.options.issuer.trim_end_matches('/');
-        let issuer = issuer.strip_suffix("/v2.0").unwrap_or(issuer);
-        HeaderValue::try_from(format!(
-            "Bearer authorization_uri={issuer}/oauth2/authorize resource_id=https://storage.azure.com"
-        ))
-        .ok()
-    }
-
-    fn keys(&self) -> Arc<[Key]> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Who the bearer of the token is, or in the service's words why it does not hold.
-    pub(crate) fn verify(
-        &self,
-        token: &str,
-        account: &str,
-        now: SystemTime,
-    ) -> Result<Caller, &'static str> {
-        const UNREADABLE: &str = "The token cannot be read.";
-        const SIGNATURE: &str = "Signature validation failed.";
-        let header_size_bytes = token.find('.').unwrap_or(token.len());
-        if header_size_bytes > TOKEN_HEADER_SIZE_BYTES_MAX {
-            return Err("The token's header is longer than 16 KiB.");
-        }
-        let header = decode_header(token).map_err(|_| UNREADABLE)?;
-        if !ALGORITHMS.contains(&header.alg) {
-            return Err("Signature validation failed. The algorithm is not supported.");
-        }
-        if header.crit.is_some() || header.zip.is_some() || header.enc.is_some() {
-            return Err("The token's header asks for what is not supported.");
-        }
-        let keys = self.keys();
-        let key = match (&header.kid, &*keys) {
-            (Some(id), keys) => keys.iter().find(|key| key.id.as_deref() == Some(id)),
-            (None, [only]) => Some(only),
-            (None, _) => None,
-        };
-        let Some(key) = key else {
-            self.wanted.notify_one();
-            return Err("Signature validation failed. The key is not known.");
-        };
-        if key.algorithm.is_some_and(|only| only != header.alg) {
-            return Err(SIGNATURE);
-        }
-        let mut validation = Validation::new(header.alg);
-        // All of these are checked below, by our clock and without leniency.
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
-        let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
-        let claims = decoded.map_err(|_| SIGNATURE)?.claims;
-        let claims: Claims = serde_json::from_value(Value::Object(claims)).map_err(|_| {
-            "The token must have the claims iss, aud, exp and nbf, the last two as whole numbers."
-        })?;
-        self.check(&claims, account, now)?;
-        self.caller(&claims.others)
-    }
-
-    fn check(&self, claims: &Claims, account: &str, now: SystemTime) -> Result<(), &'static str> {
-        if *claims.iss != *self.options.issuer {
-            return Err("Issuer validation failed. Issuer did not match.");
-        }
-        if !claims
-            .aud
-            .any(|audience| self.is_audience(audience, account))
-        {
-            return Err("Audience validation failed. Audience did not match.");
-        }
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        if claims.exp.saturating_add(CLOCK_SKEW_SECONDS) <= now {
-            return Err("Lifetime validation failed. The token is expired.");
-        }
-        if claims.nbf > now.saturating_add(CLOCK_SKEW_SECONDS) {
-            return Err("Lifetime validation failed. The token is not yet valid.");
-        }
-        Ok(())
-    }
-
-    fn is_audience(&self, audience: &str, account: &str) -> bool {
-        if !self.options.audiences.is_empty() {
-            let mut configured = self.options.audiences.iter();
-            return configured.any(|configured| **configured == *audience);
-        }
-        let resource = audience.strip_suffix('/').unwrap_or(audience);
-        audience == STORAGE_APPLICATION_ID
-            || resource == "https://storage.azure.com"
-            || resource
-                .strip_prefix("https://")
-                .and_then(|host| host.strip_suffix(".queue.core.windows.net"))
-                == Some(account)
-    }
-
-    fn caller(&self, claims: &Map<String, Value>) -> Result<Caller, &'static str> {
-        let name = |claim: &str| match claims.get(claim) {
-            None => Ok(None),
-            Some(Value::String(name))
-                if (1..=NAME_SIZE_BYTES_MAX).contains(&name.len())
-                    && !name.contains(char::is_control) =>
-            {
-                Ok(Some(&**name))
-            }
-            Some(_) => Err("The token's claim oid, sub or tid is no name."),
-        };
-        let user = match name("oid")? {
-            Some(user) => user,
-            None => name("sub")?.ok_or("The token names no user: it has neither oid nor sub.")?,
-        };
-        let tenant = name("tid")?.unwrap_or(NO_TENANT);
-        Ok(Caller {
-            user: user.into(),
-            tenant: tenant.into(),
-            roles: self.roles(claims.get(&*self.options.role_claim)),
-        })
-    }
-
-    /// What the claim says. What it says besides gives no right.
-    fn roles(&self, claim: Option<&Value>) -> Roles {
-        let texts = match claim {
-            Some(Value::Array(values)) => &**values,
-            Some(value) => std::slice::from_ref(value),
-            None => &[],
-        };
-        texts
-            .iter()
-            .filter_map(|value| self.role(value.as_str()?))
-            .collect()
-    }
-
-    fn role(&self, text: &str) -> Option<Role> {
-        if !self.options.roles.is_empty() {
-            return self.options.roles.get(text).copied();
-        }
-        Role::ALL
-            .into_iter()
-            .find(|role| role.name() == text || role.name().replace(' ', "") == text)
-    }
-}
-
-impl Key {
-    /// One key of a set, if it verifies signatures of tokens.
-    fn read(value: Value) -> Option<Self> {
-        let jwk: Jwk = serde_json::from_value(value).ok()?;
-        let common = &jwk.common;
-        let is_for_signatures =
-            matches!(common.public_key_use, None | Some(PublicKeyUse::Signature));
-        let algorithm = match common.key_algorithm {
-            None => None,
-            Some(algorithm) => Some(algorithm.to_string().parse::<Algorithm>().ok()?),
-        };
-        let key = DecodingKey::from_jwk(&jwk).ok()?;
-        let is_asymmetric = ALGORITHMS
-            .iter()
-            .any(|algorithm| algorithm.family() == key.family());
-        (is_for_signatures
-            && is_asymmetric
-            && algorithm.is_none_or(|algorithm| ALGORITHMS.contains(&algorithm)))
-        .then(|| Self {
-            id: common.key_id.as_deref().map(Into::into),
-            algorithm,
-            key,
-        })
-    }
+/// What the service documents: `https://storage.azure.com`, `https://{account}.queue.core.windows.net`,
+/// each with or without a slash at its end, or the application id of Azure Storage.
+fn is_audience(audience: &str, account: &str) -> bool {
+    let resource = audience.strip_suffix('/').unwrap_or(audience);
+    audience == STORAGE_APPLICATION_ID
+        || resource == RESOURCE
+        || resource
+            .strip_prefix("https://")
+            .and_then(|host| host.strip_suffix(".queue.core.windows.net"))
+            == Some(account)
 }

@@ -3,6 +3,8 @@
 //! Sources: *Create an account SAS*, *Create a service SAS*, *Permissions for calling data
 //! operations*, *Set Queue ACL*.
 
+use kew_issuer::Role;
+
 use crate::route::Operation;
 
 /// What the URI of an operation names, as the `srt` of an account SAS counts it.
@@ -61,63 +63,38 @@ impl Actions {
     }
 }
 
-/// What the bearer of a token may be, as the claim of the token says. The service's built-in roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Role {
-    /// Storage Queue Data Reader: lists queues, reads their metadata, peeks at messages.
-    Reader = 1,
-    /// Storage Queue Data Message Processor: peeks at, gets and deletes messages.
-    Processor = 1 << 1,
-    /// Storage Queue Data Message Sender: puts messages.
-    Sender = 1 << 2,
-    /// Storage Queue Data Contributor: everything with queues and messages.
-    Contributor = 1 << 3,
-    /// Storage Queue Delegator: gets user delegation keys, and nothing else.
-    Delegator = 1 << 4,
+/// The bit of a role in a set; that of another service has none.
+const fn bit(role: Role) -> u8 {
+    match role {
+        Role::Reader => 1,
+        Role::Processor => 1 << 1,
+        Role::Sender => 1 << 2,
+        Role::Contributor => 1 << 3,
+        Role::Delegator => 1 << 4,
+        Role::BusOwner | Role::BusSender | Role::BusReceiver => 0,
+    }
 }
 
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 5] = [
-        Self::Reader,
-        Self::Processor,
-        Self::Sender,
-        Self::Contributor,
-        Self::Delegator,
-    ];
-
-    /// The name of the built-in role.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reader => "Storage Queue Data Reader",
-            Self::Processor => "Storage Queue Data Message Processor",
-            Self::Sender => "Storage Queue Data Message Sender",
-            Self::Contributor => "Storage Queue Data Contributor",
-            Self::Delegator => "Storage Queue Delegator",
-        }
-    }
-
-    const fn actions(self) -> Actions {
-        use Action::{
-            MessagesAdd, MessagesDelete, MessagesProcess, MessagesRead, MessagesWrite,
-            QueuesDelete, QueuesRead, QueuesWrite,
-        };
-        match self {
-            Self::Reader => Actions::of(&[QueuesRead, MessagesRead]),
-            Self::Processor => Actions::of(&[MessagesRead, MessagesProcess]),
-            Self::Sender => Actions::of(&[MessagesAdd]),
-            Self::Contributor => Actions::of(&[
-                QueuesRead,
-                QueuesWrite,
-                QueuesDelete,
-                MessagesRead,
-                MessagesProcess,
-                MessagesWrite,
-                MessagesDelete,
-            ]),
-            Self::Delegator => Actions::of(&[]),
-        }
+/// What a role allows with queues of Queue Storage.
+const fn actions(role: Role) -> Actions {
+    use Action::{
+        MessagesAdd, MessagesDelete, MessagesProcess, MessagesRead, MessagesWrite, QueuesDelete,
+        QueuesRead, QueuesWrite,
+    };
+    match role {
+        Role::Reader => Actions::of(&[QueuesRead, MessagesRead]),
+        Role::Processor => Actions::of(&[MessagesRead, MessagesProcess]),
+        Role::Sender => Actions::of(&[MessagesAdd]),
+        Role::Contributor => Actions::of(&[
+            QueuesRead,
+            QueuesWrite,
+            QueuesDelete,
+            MessagesRead,
+            MessagesProcess,
+            MessagesWrite,
+            MessagesDelete,
+        ]),
+        Role::Delegator | Role::BusOwner | Role::BusSender | Role::BusReceiver => Actions::of(&[]),
     }
 }
 
@@ -128,7 +105,7 @@ pub(crate) struct Roles(u8);
 impl Roles {
     /// What a user delegation key may be bound to: every set that [`Self::delegated`] can answer.
     pub(crate) fn all_delegated() -> impl Iterator<Item = Self> {
-        (0..=Role::Contributor as u8).map(Self)
+        (0..=bit(Role::Contributor)).map(Self)
     }
 
     pub(crate) const fn is_empty(self) -> bool {
@@ -142,7 +119,7 @@ impl Roles {
     /// The roles that still mean something to who uses a key that they were given: a contributor may
     /// all that the others may, and a key gives no keys.
     pub(crate) const fn delegated(self) -> Self {
-        let contributor = Role::Contributor as u8;
+        let contributor = bit(Role::Contributor);
         if self.0 & contributor != 0 {
             Self(contributor)
         } else {
@@ -151,8 +128,8 @@ impl Roles {
     }
 
     fn actions(self) -> Actions {
-        let held = Role::ALL.iter().filter(|role| self.0 & **role as u8 != 0);
-        Actions(held.fold(0, |bits, role| bits | role.actions().0))
+        let held = Role::ALL.iter().filter(|role| self.0 & bit(**role) != 0);
+        Actions(held.fold(0, |bits, role| bits | actions(*role).0))
     }
 
     /// Whether they allow the operation.
@@ -171,7 +148,7 @@ impl Roles {
 
 impl FromIterator<Role> for Roles {
     fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
-        Self(roles.into_iter().fold(0, |bits, role| bits | role as u8))
+        Self(roles.into_iter().fold(0, |bits, role| bits | bit(role)))
     }
 }
 

@@ -185,7 +185,7 @@ pub(super) fn not_found(number: SequenceNumber) -> BusRefusal {
     }
 }
 
-fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
+pub(super) fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
     PeekedBusMessage {
         sequence_number,
         first_sequence_number: message.first_sequence_number,
@@ -195,6 +195,7 @@ fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessag
         delivery_count: message.delivery_count,
         state: message.state,
         cause: message.cause,
+        dead_letter_source: message.dead_letter_source.clone(),
         body: message.body,
         overlays: message.overlays.clone(),
     }

@@ -5,6 +5,7 @@
 
 mod due;
 mod messages;
+mod operate;
 mod queues;
 mod receive;
 mod sessions;
@@ -72,6 +73,9 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.bus_peek(queue, from, count, session.as_deref())
             }),
+            BusCommand::ReadLocked { queue, lock } => {
+                self.with_bus(&queue, |turn, queue| turn.read_locked(queue, lock))
+            }
             BusCommand::CancelScheduled { queue, numbers } => {
                 self.with_bus(&queue, |turn, queue| turn.cancel_scheduled(queue, &numbers))
             }
@@ -87,6 +91,40 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.delete_batch(queue, before, count, session.as_deref())
             }),
+            command => self.decide_operation(command),
+        }
+    }
+
+    fn decide_operation(&mut self, command: BusCommand) -> Decision {
+        match command {
+            BusCommand::Purge { queue, purge } => {
+                self.with_bus(&queue, |turn, queue| turn.purge(queue, &purge))
+            }
+            BusCommand::ClearSessionStates {
+                queue,
+                count,
+                is_dry_run,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.clear_session_states(queue, count, is_dry_run)
+            }),
+            BusCommand::TakeMessage {
+                queue,
+                number,
+                mode,
+            } => self.with_bus(&queue, |turn, queue| turn.take_message(queue, number, mode)),
+            BusCommand::DeleteMessage {
+                queue,
+                number,
+                with_locked,
+            } => self.with_bus(&queue, |turn, queue| {
+                turn.delete_message(queue, number, with_locked)
+            }),
+            BusCommand::BreakLock { queue, target } => {
+                self.with_bus(&queue, |turn, queue| turn.break_lock(queue, target))
+            }
+            BusCommand::Resubmit { queue, resubmit } => {
+                self.with_bus(&queue, |turn, queue| turn.resubmit(queue, resubmit))
+            }
             command => self.decide_session(command),
         }
     }

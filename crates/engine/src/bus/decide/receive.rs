@@ -72,7 +72,7 @@ impl Turn<'_> {
     }
 
     /// Locks or removes a message that is there.
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
@@ -93,6 +93,7 @@ impl Turn<'_> {
             delivery_count: message.delivery_count,
             state: message.state,
             cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
             body: message.body,
             overlays: message.overlays.clone(),
         };

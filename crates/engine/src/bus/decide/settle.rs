@@ -8,6 +8,7 @@ use super::super::{
     Verdict,
 };
 use super::Answer;
+use super::messages::peeked;
 use crate::decide::Turn;
 use crate::token::TokenKind;
 use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
@@ -99,13 +100,7 @@ impl Turn<'_> {
     pub(super) fn renew_locks(&mut self, queue: Incarnation, locks: &[Token]) -> Answer {
         let mut numbers = Vec::with_capacity(locks.len());
         for lock in locks {
-            let number = self
-                .held_message(queue, *lock)
-                .map_err(|verdict| match verdict {
-                    Verdict::SessionLockLost => BusRefusal::SessionLockLost,
-                    _ => BusRefusal::LockLost,
-                })?;
-            numbers.push(number);
+            numbers.push(self.locked_message(queue, *lock)?);
         }
         let until = self.now().plus_ms(self.bus(queue).options.lock_duration_ms);
         let mut renewed = Vec::with_capacity(numbers.len());
@@ -123,6 +118,25 @@ impl Turn<'_> {
             renewed.push(until);
         }
         Ok(BusOutcome::LocksRenewed(renewed))
+    }
+
+    pub(super) fn read_locked(&mut self, queue: Incarnation, lock: Token) -> Answer {
+        let number = self.locked_message(queue, lock)?;
+        let message = self.bus_backlog(queue).get(number);
+        let shown = message.map(|message| peeked(number, message));
+        Ok(BusOutcome::Peeked(shown.into_iter().collect()))
+    }
+
+    fn locked_message(
+        &self,
+        queue: Incarnation,
+        lock: Token,
+    ) -> Result<SequenceNumber, BusRefusal> {
+        self.held_message(queue, lock)
+            .map_err(|verdict| match verdict {
+                Verdict::SessionLockLost => BusRefusal::SessionLockLost,
+                _ => BusRefusal::LockLost,
+            })
     }
 
     /// When the lock of a message's session ends, if that is the message's lock.

@@ -10,6 +10,28 @@ fn session_queue() -> BusQueueOptions {
     }
 }
 
+#[test]
+fn a_forwarded_dead_letter_says_where_it_comes_from() {
+    let mut p = Partition::new();
+    p.create(&entity("all"), BusQueueOptions::default())
+        .unwrap();
+    let options = BusQueueOptions {
+        forward_dead_letters_to: Some("all".into()),
+        default_time_to_live_ms: 1_000,
+        dead_letters_expired: true,
+        ..BusQueueOptions::default()
+    };
+    p.create(&jobs(), options).unwrap();
+    p.send(text("a")).unwrap();
+    p.pass_ms(1_000);
+    p.tick();
+    assert_eq!(p.replayed(), p.state);
+    p.state = p.restored();
+    let messages = p.receive_from(&entity("all"), None);
+    assert_eq!(messages[0].dead_letter_source.as_deref(), Some("jobs"));
+    assert_eq!(messages[0].cause, Some(DeadLetterCause::Expired));
+}
+
 fn forwards_to(name: &str) -> BusQueueOptions {
     BusQueueOptions {
         forward_to: Some(name.into()),

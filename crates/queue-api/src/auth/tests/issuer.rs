@@ -18,7 +18,7 @@ const CONTRIBUTOR: &str = "Storage Queue Data Contributor";
 
 fn verify(issuer: &Issuer, token: &str) -> Result<String, &'static str> {
     let now = UNIX_EPOCH + Duration::from_secs(NOW_SECONDS);
-    let caller = issuer.verify(token, ACCOUNT, now)?;
+    let caller = crate::auth::issuer::verify(issuer, token, ACCOUNT, now)?;
     Ok(format!("{} {}", caller.user, caller.tenant))
 }
 
@@ -216,8 +216,7 @@ fn what_is_configured_is_what_counts() {
     let now = UNIX_EPOCH + Duration::from_secs(NOW_SECONDS);
     let good = with(claims(CONTRIBUTOR), "aud", json!("api://kew"));
     let roles = |claims: &Value| {
-        issuer
-            .verify(&signer.token(claims), ACCOUNT, now)
+        crate::auth::issuer::verify(&issuer, &signer.token(claims), ACCOUNT, now)
             .unwrap()
             .roles
     };

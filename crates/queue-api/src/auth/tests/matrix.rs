@@ -82,7 +82,12 @@ const ROWS: [Row; 17] = [
         Some('p'),
         &[Processor, Contributor],
     ),
-    row("GetUserDelegationKey", None, None, &Role::ALL),
+    row(
+        "GetUserDelegationKey",
+        None,
+        None,
+        &[Reader, Processor, Sender, Contributor, Role::Delegator],
+    ),
 ];
 
 /// What is expected: an error, or that it is not for want of rights that nothing comes of it.

@@ -1,0 +1,433 @@
+"""Sends what the .NET SDK sends, frame by frame, and checks what it would read. See README.md."""
+
+import os
+import sys
+import time
+import traceback
+import uuid
+
+import wire
+from client import (
+    ACCEPTED, BATCH_FORMAT, DETACH, END, MODIFIED, REJECTED, RELEASED, SOURCE, TRANSFER, Bus, Connection, Door,
+    Management, Refused, accepted, modified, rejected, released,
+)
+from wire import NULL, Value, boolean, fields, int_, long, string, uint
+
+TAKEN = {}
+
+
+def fresh(kind):
+    """An empty queue of this kind, which no other scenario has."""
+    TAKEN[kind] = TAKEN.get(kind, 0) + 1
+    return f"{kind}-{TAKEN[kind]}"
+
+
+def refused(condition, attach):
+    try:
+        attach()
+    except Refused as error:
+        assert error.args == (condition,), error
+    else:
+        raise AssertionError(f"expected {condition}")
+
+
+def put(bus, queue, *bodies, session=None):
+    sender = bus.sender(queue)
+    for number, body in enumerate(bodies):
+        payload = wire.message(body, f"{number}-{uuid.uuid4().hex}", session)
+        assert sender.send(payload) == (ACCEPTED, None)
+    return sender
+
+
+def take(receiver, count=1):
+    receiver.flow(count)
+    return [receiver.receive() for _ in range(count)]
+
+
+def is_empty(receiver):
+    receiver.flow(1, drain=True)
+    receiver.drained()
+
+
+def tokens(bus):
+    assert bus.put_token("/plain-1") in (200, 202)
+    assert bus.put_token("/plain-1", key="wrong") == 401
+    assert bus.put_token("/plain-1", ttl_seconds=-10) == 401
+    # Others of the same connection are as good as before.
+    bus.sender("plain-1")
+
+
+def a_message_is_sent_and_received(bus):
+    queue = fresh("plain")
+    sender = put(bus, queue, b"one", b"two")
+    receiver = bus.receiver(queue)
+    assert receiver.answer[5].value.value[0] == Value("string", f"/{queue}")
+    first, second = take(receiver, 2)
+    assert (first.message.body, second.message.body) == (b"one", b"two")
+    assert len(first.tag) == 16 and first.tag != second.tag and not first.is_settled
+    assert first.delivery_count == 0
+    now = time.time() * 1000
+    assert abs(first.annotation("x-opt-enqueued-time", "timestamp") - now) < 60_000
+    assert first.annotation("x-opt-locked-until", "timestamp") > now
+    assert first.number < second.number
+    assert first.annotation("x-opt-enqueue-sequence-number", "long") == first.number
+    for received in (first, second):
+        assert receiver.settle(received.delivery, accepted) == (ACCEPTED, None)
+    is_empty(receiver)
+    receiver.close()
+    sender.close()
+
+
+def outcomes_are_answered_with_the_same(bus):
+    queue = fresh("plain")
+    put(bus, queue, b"abandon", b"change", b"defer", b"letter", b"explained", b"release")
+    receiver = bus.receiver(queue)
+    abandon, change, defer, letter, explained, release = take(receiver, 6)
+    properties = fields({"tried": int_(1)})
+    why = {"DeadLetterReason": string("no good"), "DeadLetterErrorDescription": string("at all"), "n": int_(7)}
+    for received, state, code in [
+        (abandon, modified(), MODIFIED),
+        (change, modified(annotations=properties), MODIFIED),
+        (defer, modified(boolean(True)), MODIFIED),
+        (letter, rejected(), REJECTED),
+        (explained, rejected(why), REJECTED),
+        (release, released, RELEASED),
+    ]:
+        assert receiver.settle(received.delivery, state) == (code, None), received.message.body
+    again = take(receiver, 3)
+    assert [it.message.body for it in again] == [b"abandon", b"change", b"release"]
+    assert [it.delivery_count for it in again] == [1, 1, 0]
+    application = again[1].message.section(wire.APPLICATION_PROPERTIES)
+    assert application["tried"] == Value("int", 1), application
+    letters = bus.receiver(f"{queue}/$DeadLetterQueue")
+    found = take(letters, 2)
+    application = found[1].message.section(wire.APPLICATION_PROPERTIES)
+    assert application["DeadLetterReason"] == Value("string", "no good"), application
+    assert application["n"] == Value("int", 7), application
+
+
+def a_range_is_settled_at_once(bus):
+    queue = fresh("plain")
+    put(bus, queue, *[b"%d" % number for number in range(20)])
+    receiver = bus.receiver(queue)
+    messages = take(receiver, 20)
+    receiver.dispose(messages[0].delivery, accepted, messages[-1].delivery)
+    for received in messages:
+        assert receiver.outcome(received.delivery) == (ACCEPTED, None)
+    is_empty(receiver)
+
+
+def a_lock_that_is_lost(bus):
+    queue = fresh("brief")
+    put(bus, queue, b"x")
+    receiver, other = bus.receiver(queue), bus.receiver(queue)
+    (received,) = take(receiver)
+    (again,) = take(other)
+    assert again.delivery_count == 1 and again.tag != received.tag
+    assert receiver.settle(received.delivery, accepted) == (REJECTED, "com.microsoft:message-lock-lost")
+    management = bus.management(queue)
+    lost = (410, "com.microsoft:message-lock-lost")
+    assert management("renew-lock", receiver, lock_tokens=wire.uuids([received.lock])) == lost
+    status = {"lock_tokens": wire.uuids([received.lock]), "disposition_status": string("completed")}
+    assert management("update-disposition", receiver, **status) == lost
+    # A delivery that never was does no harm.
+    other.dispose(4_000_000, accepted)
+    assert other.settle(again.delivery, accepted) == (ACCEPTED, None)
+
+
+def a_lock_outlives_its_link(bus):
+    """As .NET does after it lost a link: settle by the token."""
+    queue = fresh("plain")
+    put(bus, queue, b"x")
+    receiver = bus.receiver(queue)
+    (received,) = take(receiver)
+    receiver.close()
+    management = bus.management(queue)
+    status = {"lock_tokens": wire.uuids([received.lock]), "disposition_status": string("completed")}
+    assert management("update-disposition", **status)[0] == 200
+    assert management("peek-message", from_sequence_number=long(0), message_count=int_(1))[0] == 204
+
+
+def received_and_deleted(bus):
+    queue = fresh("plain")
+    put(bus, queue, b"x", b"y")
+    receiver = bus.receiver(queue, is_deleting=True)
+    for received in take(receiver, 2):
+        assert received.is_settled and received.tag
+        # .NET disposes of these, too; nobody answers.
+        receiver.dispose(received.delivery, accepted, is_settled=True)
+    is_empty(receiver)
+    assert bus.management(queue)("peek-message", from_sequence_number=long(0), message_count=int_(1))[0] == 204
+
+
+def drains_of_a_link_that_is_used_again(bus):
+    queue = fresh("plain")
+    receiver = bus.receiver(queue)
+    is_empty(receiver)
+    put(bus, queue, b"1", b"2", b"3")
+    receiver.flow(10, drain=True)
+    found = [receiver.receive() for _ in range(3)]
+    receiver.drained()
+    assert receiver.delivery_count == 11, receiver.delivery_count
+    for received in found:
+        assert receiver.settle(received.delivery, accepted) == (ACCEPTED, None)
+    put(bus, queue, b"4")
+    assert take(receiver)[0].message.body == b"4"
+
+
+def a_large_message_in_many_frames(bus):
+    queue = fresh("plain")
+    body = bytes(range(256)) * 2_000
+    put(bus, queue, body)
+    receiver = bus.receiver(queue)
+    assert take(receiver)[0].message.body == body
+    sender = bus.sender(queue)
+    too_large = wire.message(b"x" * (1 << 20), "large")
+    refused("amqp:link:message-size-exceeded", lambda: sender.send(too_large))
+
+
+def a_batch(bus):
+    queue = fresh("plain")
+    messages = [wire.message(b"%d" % number, f"m{number}") for number in range(10)]
+    # The envelope repeats the id of the first one.
+    envelope = wire.properties("m0") + b"".join(wire.described(wire.DATA, wire.binary(it)) for it in messages)
+    sender = bus.sender(queue)
+    assert sender.send(envelope, BATCH_FORMAT) == (ACCEPTED, None)
+    found = take(bus.receiver(queue), 10)
+    assert [it.message.body for it in found] == [b"%d" % number for number in range(10)]
+    assert [it.message.section(wire.PROPERTIES)[0].value for it in found] == [f"m{n}" for n in range(10)]
+
+
+def requests_about_messages(bus):
+    queue = fresh("plain")
+    management = bus.management(queue)
+    assert management("peek-message", from_sequence_number=long(1), message_count=int_(5)) == (204, {})
+    put(bus, queue, b"x", b"y")
+    receiver = bus.receiver(queue)
+    x, y = take(receiver, 2)
+    status, body = management("renew-lock", receiver, lock_tokens=wire.uuids([x.lock, y.lock]))
+    kind, (element, times) = body["expirations"]
+    assert (status, kind, element, len(times)) == (200, "array", "timestamp", 2), body
+    status, body = management("peek-message", receiver, from_sequence_number=long(1), message_count=int_(5))
+    assert status == 200 and body["messages"].type == "list", body
+    peeked = [wire.Message(entry.value["message"].value) for entry in body["messages"].value]
+    assert [entry.value["message"].type for entry in body["messages"].value] == ["binary"] * 2
+    assert [it.body for it in peeked] == [b"x", b"y"]
+    # Deferred, and settled in every way.
+    for received, status in ((x, "completed"), (y, "abandoned")):
+        assert receiver.settle(received.delivery, modified(boolean(True))) == (MODIFIED, None)
+        asked = {"sequence_numbers": wire.longs([received.number]), "receiver_settle_mode": uint(1)}
+        answer, body = management("receive-by-sequence-number", receiver, **asked)
+        assert answer == 200 and body["messages"].type == "list", body
+        (entry,) = body["messages"].value
+        assert entry.value["lock-token"].type == "uuid", entry
+        assert wire.Message(entry.value["message"].value).body == received.message.body
+        lock = uuid.UUID(bytes=entry.value["lock-token"].value)
+        more = {"lock_tokens": wire.uuids([lock]), "disposition_status": string(status)}
+        assert management("update-disposition", receiver, **more) == (200, {})
+    asked = {"sequence_numbers": wire.longs([x.number]), "receiver_settle_mode": uint(1)}
+    assert management("receive-by-sequence-number", **asked) == (404, "com.microsoft:message-not-found")
+    assert management("what-is-this") == (501, "amqp:not-implemented")
+
+
+def requests_to_schedule(bus):
+    queue = fresh("plain")
+    management = bus.management(queue)
+    at = int(time.time() * 1000) + 3_600_000
+    annotations = {"x-opt-scheduled-enqueue-time": wire.timestamp(at)}
+
+    def entry(number):
+        encoded = wire.message(b"later", f"later-{number}", annotations=annotations)
+        return wire.map_({"message": wire.binary(encoded), "message-id": string(f"later-{number}")})
+
+    status, body = management("schedule-message", messages=wire.list_(entry(1), entry(2)))
+    kind, (element, numbers) = body["sequence-numbers"]
+    assert (status, kind, element, len(numbers)) == (200, "array", "long", 2), body
+    status, body = management("peek-message", from_sequence_number=long(0), message_count=int_(5))
+    peeked = wire.Message(body["messages"].value[0].value["message"].value)
+    found = peeked.section(wire.MESSAGE_ANNOTATIONS)
+    assert found["x-opt-scheduled-enqueue-time"] == Value("timestamp", at), found
+    assert found["x-opt-message-state"] == Value("int", 2), found
+    assert management("cancel-scheduled-message", sequence_numbers=wire.longs(numbers)) == (200, {})
+    gone = management("cancel-scheduled-message", sequence_numbers=wire.longs(numbers))
+    assert gone == (404, "com.microsoft:message-not-found"), gone
+
+
+def many_requests_at_once(bus):
+    queue = fresh("plain")
+    put(bus, queue, *[b"%d" % number for number in range(20)])
+    management = bus.management(queue)
+    ids = {}
+    for number in range(40):
+        body = {"from_sequence_number": long(number % 20 + 1), "message_count": int_(1)}
+        ids[management.post(*management.asked("peek-message", None, body))] = b"%d" % (number % 20)
+    # They come in any order.
+    while ids:
+        code, values, payload = management.session.next(
+            lambda code, it: code == TRANSFER and it[0].value == management.receiver.theirs)
+        message = wire.Message(payload)
+        status, body = Management.read(message)
+        peeked = wire.Message(body["messages"].value[0].value["message"].value)
+        assert peeked.body == ids.pop(message.correlation_id.value)
+
+
+def sessions(bus):
+    queue = fresh("session")
+    put(bus, queue, b"1", b"2", session="a")
+    receiver = bus.receiver(queue, session=None)
+    ticks = receiver.answer[13].value["com.microsoft:locked-until-utc"]
+    assert ticks.type == "long", ticks
+    left_seconds = (ticks.value - 621355968000000000) / 10_000_000 - time.time()
+    assert 30 < left_seconds < 90, left_seconds
+    filters = receiver.answer[5].value.value[7].value
+    assert filters["com.microsoft:session-filter"] == Value("string", "a"), filters
+    refused("com.microsoft:session-cannot-be-locked", lambda: bus.receiver(queue, session="a"))
+    # Fewer than were asked for: .NET drains, so that none comes later out of turn.
+    receiver.flow(5)
+    found = [receiver.receive() for _ in range(2)]
+    receiver.flow(3, drain=True)
+    receiver.drained()
+    assert [it.message.body for it in found] == [b"1", b"2"]
+    management = bus.management(queue)
+    named = {"session_id": string("a")}
+    status, body = management("renew-session-lock", receiver, **named)
+    assert status == 200 and body["expiration"].type == "timestamp", body
+    assert management("get-session-state", receiver, **named) == (200, {"session-state": Value("null", None)})
+    state = {**named, "session_state": wire.binary(b"so far")}
+    assert management("set-session-state", receiver, **state) == (200, {})
+    assert management("get-session-state", receiver, **named)[1]["session-state"] == Value("binary", b"so far")
+    assert management("set-session-state", receiver, session_state=NULL, **named) == (200, {})
+    for received in found:
+        assert receiver.settle(received.delivery, accepted) == (ACCEPTED, None)
+    receiver.close()
+    bus.receiver(queue, session="a").close()
+    lost = management("renew-session-lock", receiver, **named)
+    assert lost == (410, "com.microsoft:session-lock-lost"), lost
+
+
+def no_session_in_time(bus):
+    queue = fresh("session")
+    began = time.monotonic()
+    refused("com.microsoft:timeout", lambda: bus.receiver(queue, session=None, timeout_ms=1_500))
+    assert 1.4 < time.monotonic() - began < 10
+    put(bus, queue, b"x", session="s")
+    bus.receiver(queue, session=None)
+
+
+def a_wait_for_a_session_that_is_given_up(bus):
+    """Nothing may come over a channel that has ended: .NET would close the connection."""
+    queue = fresh("session")
+    waiting = [bus.begin_receiver(queue, session=None, timeout_ms=2_000) for _ in range(5)]
+    for link in waiting:
+        link.session.write(DETACH, uint(link.handle), boolean(True), NULL)
+        link.session.write(END, NULL)
+    for link in waiting:
+        link.session.expect(END)
+    put(bus, queue, b"x", session="s")
+    # None of them has taken it.
+    receiver = bus.receiver(queue, session=None, timeout_ms=15_000)
+    assert take(receiver)[0].message.body == b"x"
+    # And the time of each has passed.
+    refused("com.microsoft:timeout", lambda: bus.receiver(queue, session=None, timeout_ms=2_500))
+
+
+def a_session_lock_that_runs_out(bus):
+    queue = fresh("brief-session")
+    put(bus, queue, b"x", session="s")
+    receiver = bus.receiver(queue, session=None)
+    take(receiver)
+    detach = receiver.session.next(lambda code, it: code == DETACH)[1]
+    assert detach[2].value.value[0] == Value("symbol", "com.microsoft:session-lock-lost"), detach
+    receiver.session.write(DETACH, uint(receiver.handle), boolean(True), NULL)
+    receiver.session.end()
+    assert take(bus.receiver(queue, session="s"))[0].delivery_count == 1
+
+
+def what_is_not_there_or_does_not_fit(bus):
+    refused("amqp:not-found", lambda: bus.sender("absent"))
+    refused("amqp:not-found", lambda: bus.receiver("absent"))
+    plain, session = fresh("plain"), fresh("session")
+    refused("amqp:not-allowed", lambda: bus.receiver(plain, session="s"))
+    refused("amqp:not-allowed", lambda: bus.receiver(session))
+    assert bus.sender(session).send(wire.message(b"x", "x")) == (REJECTED, "amqp:not-allowed")
+    # The connection is as good as before.
+    put(bus, plain, b"x")
+
+
+def everything_is_closed_at_once(bus):
+    """.NET ends a session right behind the detach of its link, and waits for neither."""
+    queue = fresh("plain")
+    put(bus, queue, b"x", b"y")
+    receiver = bus.receiver(queue)
+    receiver.flow(10)
+    (received, _) = [receiver.receive() for _ in range(2)]
+    receiver.dispose(received.delivery, released, is_settled=True)
+    receiver.session.write(DETACH, uint(receiver.handle), boolean(True), NULL)
+    receiver.session.write(END, NULL)
+    receiver.session.expect(END)
+    other = bus.receiver(queue)
+    assert take(other)[0].delivery_count == 0
+
+
+def hundreds_of_sessions(bus):
+    queue = fresh("plain")
+    bus.authorize(f"/{queue}")
+    links = [bus.begin_receiver(queue) for _ in range(500)]
+    for link in links:
+        link.opened()
+    for link in links:
+        link.session.write(END, NULL)
+    for link in links:
+        link.session.expect(END)
+    put(bus, queue, b"x")
+
+
+def heart_beats(bus):
+    """Both ways, where nothing else is said."""
+    connection = Connection(bus.door, idle_timeout_ms=1_000)
+    beats = 0
+    deadline = time.monotonic() + 10
+    while beats < 4:
+        assert time.monotonic() < deadline, beats
+        connection.beat()
+        beats += not connection.pump()
+    connection.close()
+
+
+def every_mechanism(bus):
+    for mechanism in ("ANONYMOUS", "MSSBCBS"):
+        Connection(bus.door, mechanism=mechanism).close()
+
+
+SCENARIOS = [
+    tokens, a_message_is_sent_and_received, outcomes_are_answered_with_the_same, a_range_is_settled_at_once,
+    a_lock_that_is_lost, a_lock_outlives_its_link, received_and_deleted, drains_of_a_link_that_is_used_again,
+    a_large_message_in_many_frames, a_batch, requests_about_messages, requests_to_schedule, many_requests_at_once,
+    sessions, no_session_in_time, a_wait_for_a_session_that_is_given_up, a_session_lock_that_runs_out,
+    what_is_not_there_or_does_not_fit, everything_is_closed_at_once, hundreds_of_sessions, heart_beats,
+    every_mechanism,
+]
+
+
+def main():
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    passed = failed = 0
+    for door in [Door(os.environ)]:
+        for scenario in SCENARIOS:
+            if wanted not in scenario.__name__:
+                continue
+            began = time.monotonic()
+            try:
+                bus = Bus(door)
+                scenario(bus)
+                bus.close()
+                passed += 1
+            except Exception:
+                failed += 1
+                print(f"{scenario.__name__}, {door.name}: FAILED after {time.monotonic() - began:.1f} s")
+                traceback.print_exc()
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+main()

@@ -1,0 +1,114 @@
+//! Messages over HTTP.
+//!
+//! Source: Service Bus, REST API, run-time operations. As there, it has no sessions, no deferral and no
+//! explicit dead-lettering; dead letters are read at `…/$DeadLetterQueue/messages/head`.
+
+mod broker_properties;
+mod receive;
+mod send;
+mod settle;
+mod values;
+
+use hyper::Method;
+use kew_engine::EntityName;
+use kew_engine::bus::ReceiveMode;
+
+pub(super) use broker_properties::id_text;
+pub(super) use send::property;
+pub(super) use values::{read as read_value, uuid_text};
+
+use super::answer::{Answer, HttpError};
+use super::call::Call;
+use crate::address::entity_named;
+use crate::api::Shared;
+use crate::rights::Right;
+
+/// The header with the properties that are the service's own.
+const PROPERTIES_HEADER: &str = "brokerproperties";
+
+/// Headers of requests that are no properties of the message, besides those of [`is_custom`].
+const NOT_CUSTOM: [&str; 37] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-md5",
+    "content-range",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "forwarded",
+    "from",
+    "host",
+    "keep-alive",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "referer",
+    "servicebusauthorization",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+/// Whether a header is a property of the message: not if HTTP, the service, a proxy or a browser gives it
+/// a meaning of its own.
+fn is_custom(header: &str) -> bool {
+    let is_prefixed = [
+        "if-",
+        "sec-",
+        "x-forwarded-",
+        "x-ms-",
+        "access-control-",
+        "www-",
+    ];
+    header != PROPERTIES_HEADER
+        && header != "via"
+        && !NOT_CUSTOM.contains(&header)
+        && !is_prefixed.iter().any(|prefix| header.starts_with(prefix))
+}
+
+/// Answers a request for which the route is this.
+pub(super) async fn answer(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+    let path = call.head.path.as_str();
+    let (before, last) = path.rsplit_once('/').unwrap_or(("", path));
+    if last.eq_ignore_ascii_case("messages") {
+        let queue = entity(call, before, Right::Send)?;
+        return send::send(shared, call, queue).await;
+    }
+    let (before, message) = before.rsplit_once('/').unwrap_or(("", before));
+    if message.eq_ignore_ascii_case("messages") {
+        let queue = entity(call, before, Right::Listen)?;
+        let mode = match call.head.method {
+            Method::DELETE => ReceiveMode::ReceiveAndDelete,
+            _ => ReceiveMode::PeekLock,
+        };
+        return receive::receive(shared, call, queue, mode).await;
+    }
+    let (before, _) = before.rsplit_once('/').unwrap_or(("", before));
+    let queue = entity(call, before, Right::Listen)?;
+    settle::settle(shared, call, queue, message, last).await
+}
+
+/// The entity of a path, if the caller may do this with it.
+fn entity(call: &Call, path: &str, right: Right) -> Result<EntityName, HttpError> {
+    let lower = path.to_lowercase();
+    call.require_of(right, &lower)?;
+    entity_named(&lower).ok_or_else(|| HttpError::not_found(path))
+}

@@ -1,0 +1,187 @@
+//! Receives: and delete, or under a lock.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use kew_broker::{Broker, Rejection};
+use kew_engine::bus::{
+    BusCommand, BusMessageState, BusOutcome, DeliveredMessage, Disposition, ReceiveMode,
+};
+use kew_engine::{EntityName, Incarnation, Outcome};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::answer::{Answer, HttpError, answer_of};
+use super::super::call::Call;
+use super::super::shown::Shown;
+use super::broker_properties::Told;
+use super::values::ascii_json;
+use super::{PROPERTIES_HEADER, is_custom, values};
+use crate::api::Shared;
+use crate::client::{Batch, batch_of};
+use crate::outbound::Facts;
+use crate::submit::Submitted;
+
+/// How long a receive waits that says nothing about it.
+///
+/// Source: Service Bus, REST, *Receive and Delete Message*.
+const WAIT_DEFAULT: Duration = Duration::from_secs(60);
+
+/// Source: Service Bus, REST, *Receive and Delete Message (Destructive Read)* and *Peek-Lock Message
+/// (Non-Destructive Read)*.
+pub(super) async fn receive(
+    shared: &Shared,
+    call: &Call,
+    queue: EntityName,
+    mode: ReceiveMode,
+) -> Result<Answer, HttpError> {
+    let wait = wait_of(shared, call)?;
+    let read = BusCommand::ReadQueue {
+        queue: queue.clone(),
+    };
+    let incarnation = match Submitted::new(&shared.broker, read).answer().await?.outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => view.incarnation,
+        _ => return Err(HttpError::internal()),
+    };
+    let stopped = call.stopped.clone();
+    let taking = wait_for(
+        shared.broker.clone(),
+        queue.clone(),
+        incarnation,
+        mode,
+        wait,
+    );
+    let taken = tokio::select! {
+        taken = taking => taken?,
+        () = stopped.stopped() => Batch::new(),
+    };
+    let Some((message, stored)) = taken.into_iter().next() else {
+        return Ok(answer_of(StatusCode::NO_CONTENT));
+    };
+    let (state, facts) = (message.state, Facts::from(&message));
+    // What is stored is a message, or it would not have been taken in.
+    let shown = Shown::of(facts, stored).ok_or_else(HttpError::internal)?;
+    tell(call, &queue, &shown, state, mode)
+}
+
+/// `timeout`, in seconds.
+fn wait_of(shared: &Shared, call: &Call) -> Result<Duration, HttpError> {
+    let wait = match call.head.parameter("timeout") {
+        None => WAIT_DEFAULT,
+        Some(text) => {
+            let wrong = "timeout must be a whole number of seconds";
+            let seconds = text.parse().map_err(|_| HttpError::bad_request(wrong))?;
+            Duration::from_secs(seconds)
+        }
+    };
+    Ok(wait.min(shared.limits.session_wait_max))
+}
+
+/// One message, if one comes within the time.
+async fn wait_for(
+    broker: Broker,
+    queue: EntityName,
+    incarnation: Incarnation,
+    mode: ReceiveMode,
+    wait: Duration,
+) -> Result<Batch, HttpError> {
+    let until = Instant::now() + wait;
+    let watch = (!wait.is_zero()).then(|| broker.watch(incarnation));
+    loop {
+        let taken = take(&broker, &queue, mode).await?;
+        let Some(watch) = watch.as_ref().filter(|_| taken.is_empty()) else {
+            return Ok(taken);
+        };
+        tokio::select! {
+            () = watch.woken() => {}
+            () = sleep_until(until) => return Ok(taken),
+        }
+    }
+}
+
+/// Takes a message if there is one. Whoever asked may go away in the meantime: then its lock ends, so
+/// that others have it at once.
+async fn take(broker: &Broker, queue: &EntityName, mode: ReceiveMode) -> Result<Batch, HttpError> {
+    let command = BusCommand::Receive {
+        queue: queue.clone(),
+        count: 1,
+        mode,
+        session: None,
+    };
+    let submitted = Submitted::new(broker, command);
+    let (teller, told) = oneshot::channel::<Result<Batch, Rejection>>();
+    let (broker, queue) = (broker.clone(), queue.clone());
+    tokio::spawn(async move {
+        let taken = submitted.answer().await.map(batch_of);
+        if let Err(Ok(unwanted)) = teller.send(taken) {
+            give_back(&broker, queue, &unwanted).await;
+        }
+    });
+    let taken = told.await.map_err(|_| HttpError::internal())?;
+    Ok(taken?)
+}
+
+async fn give_back(broker: &Broker, queue: EntityName, unwanted: &Batch) {
+    let locks = unwanted
+        .iter()
+        .filter_map(|(message, _): &(DeliveredMessage, _)| message.lock);
+    let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Release)).collect();
+    if settlements.is_empty() {
+        return;
+    }
+    let settle = BusCommand::Settle { queue, settlements };
+    if let Err(rejection) = Submitted::new(broker, settle).answer().await {
+        // The lock ends by itself.
+        tracing::debug!(%rejection, "a message was not given back");
+    }
+}
+
+/// A message as an answer: its body, and everything else in headers.
+fn tell(
+    call: &Call,
+    queue: &EntityName,
+    shown: &Shown,
+    state: BusMessageState,
+    mode: ReceiveMode,
+) -> Result<Answer, HttpError> {
+    let mut answer = Answer::new(shown.body().into());
+    let headers = answer.headers_mut();
+    let mut put = |name: HeaderName, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            headers.insert(name, value);
+        }
+    };
+    for (name, value) in shown.application_properties() {
+        // Not every name of a property is one of a header.
+        let header = HeaderName::try_from(&name).ok();
+        let header = header.filter(|name| is_custom(name.as_str()));
+        if let (Some(header), Some(text)) = (header, values::write(&value)) {
+            put(header, &text);
+        }
+    }
+    if let Some(content_type) = shown.content_type() {
+        put(CONTENT_TYPE, content_type);
+    }
+    if let Some(encoding) = &shown.properties.content_encoding {
+        put(CONTENT_ENCODING, encoding.as_str());
+    }
+    let told = serde_json::to_string(&Told::of(shown, state));
+    let told = told.map_err(|_| HttpError::internal())?;
+    put(
+        HeaderName::from_static(PROPERTIES_HEADER),
+        &ascii_json(&told),
+    );
+    if let (ReceiveMode::PeekLock, Some(lock)) = (mode, shown.facts.lock) {
+        let location = format!(
+            "{}/{}/messages/{}/{}",
+            call.head.base_url(),
+            queue.name,
+            shown.facts.sequence_number,
+            values::uuid_text(*lock.as_bytes()),
+        );
+        put(LOCATION, &location);
+        *answer.status_mut() = StatusCode::CREATED;
+    }
+    Ok(answer)
+}

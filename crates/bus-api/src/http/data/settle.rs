@@ -1,0 +1,100 @@
+//! What the holder of a lock may do with its message.
+
+use hyper::{Method, StatusCode};
+use kew_engine::bus::{BusCommand, BusOutcome, Disposition, Verdict};
+use kew_engine::{EntityName, Outcome, Token};
+
+use super::super::answer::{Answer, HttpError, answer_of};
+use super::super::call::Call;
+use super::super::shown::Shown;
+use super::broker_properties::id_text;
+use super::values::parse_uuid;
+use crate::api::Shared;
+use crate::outbound::Facts;
+use crate::refusal::error_of_verdict;
+use crate::submit::Submitted;
+
+/// Source: Service Bus, REST, *Delete Message*, *Unlock Message*, *Renew-Lock for a Message*.
+pub(super) async fn settle(
+    shared: &Shared,
+    call: &Call,
+    queue: EntityName,
+    message: &str,
+    lock: &str,
+) -> Result<Answer, HttpError> {
+    let lock = parse_uuid(lock).map(Token::from_bytes).ok_or_else(|| {
+        HttpError::bad_request(format!("'{lock}' is not a lock token, which is a UUID"))
+    })?;
+    check_is_of(shared, &queue, lock, message).await?;
+    let disposition = match call.head.method {
+        Method::DELETE => Disposition::Complete,
+        Method::PUT => Disposition::Abandon { overlay: None },
+        _ => return renew(shared, queue, lock).await,
+    };
+    let settle = BusCommand::Settle {
+        queue,
+        settlements: vec![(lock, disposition)],
+    };
+    match Submitted::new(&shared.broker, settle)
+        .answer()
+        .await?
+        .outcome
+    {
+        Outcome::Bus(BusOutcome::Settled(verdicts)) => match verdicts.first() {
+            Some(Verdict::Settled) => Ok(answer_of(StatusCode::OK)),
+            Some(verdict) => Err(of_verdict(*verdict)),
+            None => Err(HttpError::internal()),
+        },
+        _ => Err(HttpError::internal()),
+    }
+}
+
+async fn renew(shared: &Shared, queue: EntityName, lock: Token) -> Result<Answer, HttpError> {
+    let renew = BusCommand::RenewLocks {
+        queue,
+        locks: vec![lock],
+    };
+    Submitted::new(&shared.broker, renew).answer().await?;
+    Ok(answer_of(StatusCode::OK))
+}
+
+/// Refuses a lock that is not of the message of that number or id.
+async fn check_is_of(
+    shared: &Shared,
+    queue: &EntityName,
+    lock: Token,
+    message: &str,
+) -> Result<(), HttpError> {
+    let read = BusCommand::ReadLocked {
+        queue: queue.clone(),
+        lock,
+    };
+    let answer = Submitted::new(&shared.broker, read).answer().await?;
+    let Outcome::Bus(BusOutcome::Peeked(locked)) = answer.outcome else {
+        return Err(HttpError::internal());
+    };
+    // A message whose bytes are damaged is not shown, and its number is not known.
+    let locked = locked.first().ok_or_else(HttpError::internal)?;
+    if message.parse() == Ok(locked.sequence_number.as_u64()) {
+        return Ok(());
+    }
+    let shown = Shown::of(Facts::from(locked), answer.bodies);
+    let id = shown.and_then(|shown| shown.properties.message_id.as_ref().map(id_text));
+    if id.as_deref() == Some(message) {
+        return Ok(());
+    }
+    let detail = format!("The lock is not one of the message '{message}'.");
+    Err(HttpError::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400))
+}
+
+fn of_verdict(verdict: Verdict) -> HttpError {
+    let (status, sub_code) = match verdict {
+        Verdict::LockLost | Verdict::SessionLockLost => (StatusCode::GONE, 41_000),
+        Verdict::Settled | Verdict::NotAllowed | Verdict::TooManyChanges => {
+            (StatusCode::BAD_REQUEST, 40_000)
+        }
+    };
+    let error = error_of_verdict(verdict).and_then(|error| error.description);
+    let text = error.map_or_else(String::new, |text| text.to_string());
+    HttpError::new(status, text).with_sub_code(sub_code)
+}

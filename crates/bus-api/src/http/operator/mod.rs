@@ -1,0 +1,272 @@
+//! What the cloud service does not have, over HTTP with JSON, at `/$kew/v1`: `docs/operator-api.md` says
+//! what there is.
+//!
+//! All of it needs the right to manage the whole namespace. What changes something leaves a record in the
+//! audit log.
+
+mod filter;
+mod jobs;
+mod messages;
+mod pages;
+mod purge;
+mod resubmit;
+mod view;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use kew_engine::bus::{BusCommand, BusOutcome};
+use kew_engine::{EntityName, Outcome, SequenceNumber};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::answer::{Answer, HttpError, with_body};
+use super::audit::Actor;
+use super::call::Call;
+use crate::address::entity_named;
+use crate::api::{NAMESPACE, Shared};
+use crate::rights::Right;
+use crate::submit::Submitted;
+
+use jobs::Job;
+pub(crate) use jobs::Jobs;
+use view::QueueView;
+
+/// How many queues are listed if nothing is said, and at most.
+const QUEUES_DEFAULT: u64 = 1000;
+const QUEUES_MAX: u64 = 10_000;
+
+/// Answers a request for which the route is this.
+pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+    call.require(Right::Manage, "")?;
+    let (resource, entity) = resource_of(&call.head.path);
+    let method = &call.head.method;
+    match (method, resource.as_str()) {
+        (&Method::GET, "queues") if entity.is_empty() => list(shared, call).await,
+        (&Method::GET, "queues") => show(shared, &entity_of(entity)?).await,
+        (&Method::GET, "messages") => messages::list(shared, call, &entity_of(entity)?).await,
+        (&Method::GET, "groups") => messages::groups(shared, call, &entity_of(entity)?).await,
+        (&Method::GET | &Method::POST | &Method::DELETE, "message") => {
+            let queue = entity_of(entity)?;
+            let answered = messages::one(shared, call, &queue).await;
+            audit_one(call, &queue, &answered);
+            answered
+        }
+        (&Method::DELETE, "lock") => {
+            let queue = entity_of(entity)?;
+            let answered = messages::break_lock(shared, call, &queue).await;
+            record(call, "break lock", &queue, &answered);
+            answered
+        }
+        (&Method::POST, "purge") => start_purge(shared, call, entity_of(entity)?).await,
+        (&Method::POST, "resubmit") => start_resubmit(shared, call, entity_of(entity)?).await,
+        (&Method::GET, "jobs") if entity.is_empty() => json(StatusCode::OK, &shared.jobs.all()),
+        (&Method::GET, "jobs") => json(StatusCode::OK, &shared.jobs.find(entity)?.view()),
+        (&Method::DELETE, "jobs") => {
+            let job = shared.jobs.find(entity)?;
+            job.cancel();
+            Actor::of(call).did("cancel job", &job.entity, entity);
+            json(StatusCode::OK, &job.view())
+        }
+        (
+            _,
+            "queues" | "messages" | "groups" | "message" | "lock" | "purge" | "resubmit" | "jobs",
+        ) => {
+            let text = format!("{method} is not served there");
+            Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, text))
+        }
+        _ => {
+            let text = format!("there is nothing at '/{}'", call.head.path);
+            Err(HttpError::new(StatusCode::NOT_FOUND, text))
+        }
+    }
+}
+
+/// What follows `$kew/v1/`, and what follows that: mostly the path of an entity.
+fn resource_of(path: &str) -> (String, &str) {
+    let rest = path.split_once('/').map_or("", |(_, rest)| rest);
+    let rest = match rest.split_once('/') {
+        Some((version, rest)) if version.eq_ignore_ascii_case("v1") => rest,
+        _ => "",
+    };
+    let (resource, entity) = rest.split_once('/').unwrap_or((rest, ""));
+    (resource.to_lowercase(), entity)
+}
+
+fn entity_of(path: &str) -> Result<EntityName, HttpError> {
+    entity_named(&path.to_lowercase()).ok_or_else(|| HttpError::not_found(path))
+}
+
+#[derive(Debug, Serialize)]
+struct Queues {
+    queues: Vec<QueueView>,
+    /// How many to skip to go on, if there may be more.
+    next: Option<u64>,
+}
+
+async fn list(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
+    let limit = optional_number(call, "limit", QUEUES_DEFAULT, 1..=QUEUES_MAX)?;
+    let skip = optional_number(call, "skip", 0, 0..=u64::from(u32::MAX))?;
+    let list = BusCommand::ListQueues {
+        namespace: NAMESPACE.into(),
+        from: Box::default(),
+        skip: u32::try_from(skip).unwrap_or(u32::MAX),
+        limit: u32::try_from(limit).unwrap_or(u32::MAX),
+    };
+    let Outcome::Bus(BusOutcome::Queues(queues)) =
+        Submitted::new(&shared.broker, list).answer().await?.outcome
+    else {
+        return Err(HttpError::internal());
+    };
+    let is_full = queues.len() as u64 == limit;
+    let queues = Queues {
+        queues: queues.iter().map(QueueView::of).collect(),
+        next: is_full.then_some(skip + limit),
+    };
+    json(StatusCode::OK, &queues)
+}
+
+async fn show(shared: &Shared, queue: &EntityName) -> Result<Answer, HttpError> {
+    let read = BusCommand::ReadQueue {
+        queue: queue.clone(),
+    };
+    match Submitted::new(&shared.broker, read).answer().await?.outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => json(StatusCode::OK, &QueueView::of(&view)),
+        _ => Err(HttpError::internal()),
+    }
+}
+
+async fn start_purge(
+    shared: &Arc<Shared>,
+    call: &Call,
+    queue: EntityName,
+) -> Result<Answer, HttpError> {
+    let request: purge::Request = body_of(call)?;
+    pages::end_of(&shared.broker, &queue).await?;
+    let job = begin(shared, "purge", &queue, request.dry_run)?;
+    let broker = shared.broker.clone();
+    run(call, job, |job| async move {
+        purge::run(&broker, &queue, &request, &job).await
+    })
+}
+
+async fn start_resubmit(
+    shared: &Arc<Shared>,
+    call: &Call,
+    queue: EntityName,
+) -> Result<Answer, HttpError> {
+    let request: resubmit::Request = body_of(call)?;
+    request.check()?;
+    pages::end_of(&shared.broker, &queue).await?;
+    let job = begin(shared, "resubmit", &queue, request.dry_run)?;
+    let broker = shared.broker.clone();
+    run(call, job, |job| async move {
+        resubmit::run(&broker, &queue, &request, &job).await
+    })
+}
+
+fn begin(
+    shared: &Shared,
+    act: &'static str,
+    queue: &EntityName,
+    is_dry_run: bool,
+) -> Result<Arc<Job>, HttpError> {
+    shared
+        .jobs
+        .begin(act, &queue.name, is_dry_run, shared.now_s())
+}
+
+/// Runs a job in a task of its own, and answers with what is known of it.
+fn run<F>(call: &Call, job: Arc<Job>, work: impl FnOnce(Arc<Job>) -> F) -> Result<Answer, HttpError>
+where
+    F: Future<Output = Result<(), HttpError>> + Send + 'static,
+{
+    let actor = Actor::of(call);
+    let answer = json(StatusCode::ACCEPTED, &job.view());
+    let work = work(Arc::clone(&job));
+    tokio::spawn(async move {
+        let result = work.await;
+        let told = job.end(&result);
+        match result {
+            _ if job.is_dry_run => {}
+            Ok(()) => actor.did(job.act, &job.entity, &told),
+            Err(error) => actor.was_refused(job.act, &job.entity, &error),
+        }
+    });
+    answer
+}
+
+/// Records what became of an act.
+fn record(call: &Call, act: &str, queue: &EntityName, answered: &Result<Answer, HttpError>) {
+    let actor = Actor::of(call);
+    let detail = ["number", "session"].into_iter().find_map(|name| {
+        let value = call.head.parameter(name)?;
+        Some(format!("{name} {value}"))
+    });
+    match answered {
+        Ok(_) => actor.did(act, &queue.name, &detail.unwrap_or_default()),
+        Err(error) => actor.was_refused(act, &queue.name, error),
+    }
+}
+
+fn audit_one(call: &Call, queue: &EntityName, answered: &Result<Answer, HttpError>) {
+    let is_dry_run = flag(call, "dry_run", false).unwrap_or(false);
+    match call.head.method {
+        Method::POST => record(call, "take message", queue, answered),
+        Method::DELETE if !is_dry_run => record(call, "delete message", queue, answered),
+        _ => {}
+    }
+}
+
+/// The body of a request; an empty one says nothing.
+fn body_of<T: DeserializeOwned + Default>(call: &Call) -> Result<T, HttpError> {
+    if call.body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(&call.body)
+        .map_err(|error| HttpError::bad_request(format!("the body: {error}")))
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Result<Answer, HttpError> {
+    let body = serde_json::to_vec(value).map_err(|_| HttpError::internal())?;
+    Ok(with_body(status, "application/json; charset=utf-8", body))
+}
+
+/// The parameter `number`.
+fn number_of(call: &Call) -> Result<SequenceNumber, HttpError> {
+    let number = call
+        .head
+        .parameter("number")
+        .and_then(|text| text.parse().ok());
+    number
+        .map(SequenceNumber::named)
+        .ok_or_else(|| HttpError::bad_request("number must be a sequence number"))
+}
+
+fn optional_number(
+    call: &Call,
+    name: &str,
+    default: u64,
+    range: RangeInclusive<u64>,
+) -> Result<u64, HttpError> {
+    let Some(text) = call.head.parameter(name) else {
+        return Ok(default);
+    };
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        HttpError::bad_request(format!("{name} must be a number from {first} to {last}"))
+    })
+}
+
+fn flag(call: &Call, name: &str, default: bool) -> Result<bool, HttpError> {
+    match call.head.parameter(name) {
+        None => Ok(default),
+        Some("true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(false),
+        Some(_) => Err(HttpError::bad_request(format!(
+            "{name} must be true or false"
+        ))),
+    }
+}

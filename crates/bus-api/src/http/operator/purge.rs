@@ -1,0 +1,171 @@
+//! Purges: by range in the engine's own slices, or by what messages say, one by one.
+
+use kew_broker::{Broker, Rejection};
+use kew_engine::bus::{BusCommand, BusMessageState, BusOutcome, BusRefusal, Purge};
+use kew_engine::{EntityName, Refusal, SequenceNumber, Timestamp};
+use serde::Deserialize;
+
+use super::super::answer::HttpError;
+use super::filter::Filter;
+use super::jobs::Job;
+use super::pages::{end_of, page, patiently};
+use crate::submit::Submitted;
+
+/// How many messages go in one command: few enough for others to be served in between.
+const COUNT_AT_ONCE: u32 = 1000;
+
+/// What is to be purged.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Request {
+    pub(super) filter: Filter,
+    /// Whether also messages that somebody has locked.
+    with_locked: bool,
+    /// Whether the states of sessions go that have no messages then.
+    session_states: bool,
+    pub(super) dry_run: bool,
+}
+
+pub(super) async fn run(
+    broker: &Broker,
+    queue: &EntityName,
+    request: &Request,
+    job: &Job,
+) -> Result<(), HttpError> {
+    let until = end_of(broker, queue).await?;
+    match request.filter.as_range() {
+        Some((to, before)) => {
+            let last = to.map_or(until, |to| {
+                SequenceNumber::named(to.saturating_add(1)).min(until)
+            });
+            by_range(broker, queue, request, (last, before), job).await?;
+        }
+        None => by_filter(broker, queue, request, until, job).await?,
+    }
+    if request.session_states && !job.is_cancelled() {
+        clear_session_states(broker, queue, request, job).await?;
+    }
+    Ok(())
+}
+
+async fn by_range(
+    broker: &Broker,
+    queue: &EntityName,
+    request: &Request,
+    (until, before): (SequenceNumber, Option<Timestamp>),
+    job: &Job,
+) -> Result<(), HttpError> {
+    let mut from = Some(request.filter.first());
+    while let Some(first) = from.filter(|_| !job.is_cancelled()) {
+        let purge = Purge {
+            from: first,
+            until: Some(until),
+            before,
+            count: COUNT_AT_ONCE,
+            with_locked: request.with_locked,
+            is_dry_run: request.dry_run,
+        };
+        let purge = BusCommand::Purge {
+            queue: queue.clone(),
+            purge,
+        };
+        let BusOutcome::Purged(purged) = patiently(broker, purge).await? else {
+            return Err(HttpError::internal());
+        };
+        job.note(|progress| {
+            let (done, locked) = (u64::from(purged.count), u64::from(purged.locked_count));
+            progress.looked_at += done + locked;
+            progress.matched += done + locked;
+            progress.done += done;
+            progress.skip("locked", locked);
+        });
+        from = purged.next;
+    }
+    Ok(())
+}
+
+async fn by_filter(
+    broker: &Broker,
+    queue: &EntityName,
+    request: &Request,
+    until: SequenceNumber,
+    job: &Job,
+) -> Result<(), HttpError> {
+    let filter = &request.filter;
+    let mut from = Some(filter.first());
+    while let Some(first) = from.filter(|_| !job.is_cancelled()) {
+        let page = page(broker, queue, first).await?;
+        from = page
+            .next
+            .filter(|next| *next < until && !filter.is_beyond(*next));
+        let mut deletions = Vec::new();
+        for (message, shown) in &page.messages {
+            job.note(|progress| progress.looked_at += 1);
+            let number = message.sequence_number;
+            if number >= until || !filter.matches(message, shown) {
+                continue;
+            }
+            job.note(|progress| progress.matched += 1);
+            let is_locked = matches!(message.state, BusMessageState::Locked { .. });
+            if is_locked && !request.with_locked {
+                job.note(|progress| progress.skip("locked", 1));
+            } else if request.dry_run {
+                job.note(|progress| progress.done += 1);
+            } else {
+                // All of a page are under way at once, and become durable together.
+                let delete = BusCommand::DeleteMessage {
+                    queue: queue.clone(),
+                    number,
+                    with_locked: request.with_locked,
+                };
+                deletions.push(Submitted::new(broker, delete));
+            }
+        }
+        for deletion in deletions {
+            note_deletion(deletion.answer().await, job)?;
+        }
+    }
+    Ok(())
+}
+
+fn note_deletion(
+    answer: Result<kew_broker::Answer, Rejection>,
+    job: &Job,
+) -> Result<(), HttpError> {
+    let skipped = match answer {
+        Ok(_) => None,
+        Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageNotFound { .. }))) => Some("gone"),
+        Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageLocked { .. }))) => Some("locked"),
+        Err(Rejection::Busy) => Some("busy"),
+        Err(rejection) => return Err(rejection.into()),
+    };
+    job.note(|progress| match skipped {
+        None => progress.done += 1,
+        Some(why) => progress.skip(why, 1),
+    });
+    Ok(())
+}
+
+async fn clear_session_states(
+    broker: &Broker,
+    queue: &EntityName,
+    request: &Request,
+    job: &Job,
+) -> Result<(), HttpError> {
+    while !job.is_cancelled() {
+        let clear = BusCommand::ClearSessionStates {
+            queue: queue.clone(),
+            count: COUNT_AT_ONCE,
+            is_dry_run: request.dry_run,
+        };
+        let BusOutcome::SessionStatesCleared(count) = patiently(broker, clear).await? else {
+            return Err(HttpError::internal());
+        };
+        job.note(|progress| progress.session_states += u64::from(count));
+        // What is only counted would be counted again.
+        if count < COUNT_AT_ONCE || request.dry_run {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! What is shown, as JSON.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kew_amqp::codec::Value;
+use kew_engine::Timestamp;
+use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMessage};
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+
+use super::super::data::{id_text, uuid_text};
+use super::super::shown::Shown;
+use super::super::times::rfc3339;
+use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+
+/// A queue with its counts.
+#[derive(Debug, Serialize)]
+pub(super) struct QueueView {
+    name: String,
+    status: &'static str,
+    active_messages: u64,
+    scheduled_messages: u64,
+    dead_letters: u64,
+    failed_transfers: u64,
+    size_bytes: u64,
+    size_bytes_max: u64,
+    requires_session: bool,
+    detects_duplicates: bool,
+    lock_duration_ms: u64,
+    max_delivery_count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forward_to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forward_dead_letters_to: Option<String>,
+    created_at: String,
+    updated_at: String,
+    used_at: String,
+}
+
+impl QueueView {
+    pub(super) fn of(view: &BusQueueView) -> Self {
+        let (options, counts) = (&view.options, &view.counts);
+        Self {
+            name: view.name.to_string(),
+            status: match options.status {
+                EntityStatus::Active => "Active",
+                EntityStatus::Disabled => "Disabled",
+                EntityStatus::SendDisabled => "SendDisabled",
+                EntityStatus::ReceiveDisabled => "ReceiveDisabled",
+            },
+            active_messages: counts.active,
+            scheduled_messages: counts.scheduled,
+            dead_letters: counts.dead_letters,
+            failed_transfers: counts.failed_transfers,
+            size_bytes: counts.size_bytes,
+            size_bytes_max: options.size_bytes_max,
+            requires_session: options.requires_session,
+            detects_duplicates: options.duplicate_window_ms.is_some(),
+            lock_duration_ms: options.lock_duration_ms,
+            max_delivery_count: options.max_delivery_count,
+            forward_to: options.forward_to.as_deref().map(str::to_owned),
+            forward_dead_letters_to: options
+                .forward_dead_letters_to
+                .as_deref()
+                .map(str::to_owned),
+            created_at: rfc3339(view.created_at),
+            updated_at: rfc3339(view.updated_at),
+            used_at: rfc3339(view.used_at),
+        }
+    }
+}
+
+/// A message.
+#[derive(Debug, Serialize)]
+pub(super) struct MessageView {
+    sequence_number: u64,
+    enqueued_sequence_number: u64,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    enqueued_at: String,
+    /// Nothing if it lives for ever.
+    expires_at: Option<String>,
+    /// When the lock ends or the schedule falls due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_at: Option<String>,
+    /// Deliveries that failed.
+    delivery_count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_description: Option<String>,
+    properties: Map<String, Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock_token: Option<String>,
+    size_bytes: usize,
+    /// If it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// If it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+}
+
+impl MessageView {
+    pub(super) fn of_peeked(message: &PeekedBusMessage, shown: &Shown) -> Self {
+        Self::of(message.state, message.due_at, shown)
+    }
+
+    pub(super) fn of(state: BusMessageState, due_at: Timestamp, shown: &Shown) -> Self {
+        let (facts, properties) = (&shown.facts, &shown.properties);
+        let text = |text: &Option<kew_amqp::codec::Text>| text.as_ref().map(ToString::to_string);
+        let unless_never = |at: Timestamp| (at != Timestamp::NEVER).then(|| rfc3339(at));
+        let body = shown.body();
+        let (text_body, binary_body) = match std::str::from_utf8(&body) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(STANDARD.encode(&body))),
+        };
+        let custom = shown
+            .application_properties()
+            .filter(|(name, _)| name != DEAD_LETTER_REASON && name != DEAD_LETTER_DESCRIPTION)
+            .map(|(name, value)| (name, json_of(&value)));
+        Self {
+            sequence_number: facts.sequence_number,
+            enqueued_sequence_number: facts.first_sequence_number,
+            state: match state {
+                BusMessageState::Ready => "active",
+                BusMessageState::Locked { .. } => "locked",
+                BusMessageState::Deferred => "deferred",
+                BusMessageState::Scheduled => "scheduled",
+            },
+            message_id: properties.message_id.as_ref().map(id_text),
+            session_id: text(&properties.group_id),
+            correlation_id: properties.correlation_id.as_ref().map(id_text),
+            subject: text(&properties.subject),
+            to: text(&properties.to),
+            reply_to: text(&properties.reply_to),
+            content_type: shown.content_type().map(str::to_owned),
+            enqueued_at: rfc3339(facts.enqueued_at),
+            expires_at: unless_never(facts.expires_at),
+            due_at: unless_never(due_at),
+            delivery_count: facts.delivery_count,
+            dead_letter_reason: shown.text_property(DEAD_LETTER_REASON),
+            dead_letter_description: shown.text_property(DEAD_LETTER_DESCRIPTION),
+            properties: custom.collect(),
+            lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
+            size_bytes: body.len(),
+            body: text_body,
+            body_base64: binary_body,
+        }
+    }
+
+    /// Without what the message carries.
+    pub(super) fn without_body(self) -> Self {
+        Self {
+            body: None,
+            body_base64: None,
+            ..self
+        }
+    }
+}
+
+/// A value as JSON: what JSON has no form for, as text.
+pub(super) fn json_of(value: &Value) -> Json {
+    if let Some(whole) = value.as_integer() {
+        return whole.into();
+    }
+    match value {
+        Value::Null => Json::Null,
+        Value::Boolean(flag) => (*flag).into(),
+        Value::Ulong(whole) => (*whole).into(),
+        Value::Float(number) => f64::from(*number).into(),
+        Value::Double(number) => (*number).into(),
+        Value::Char(char) => char.to_string().into(),
+        Value::String(text) => text.as_str().into(),
+        Value::Symbol(text) => text.as_str().into(),
+        Value::Uuid(uuid) => uuid_text(uuid.0).into(),
+        Value::Timestamp(at) => {
+            rfc3339(Timestamp::from_ms(u64::try_from(at.0).unwrap_or_default())).into()
+        }
+        Value::Binary(bytes) => STANDARD.encode(bytes).into(),
+        other => format!("{other:?}").into(),
+    }
+}

@@ -1,0 +1,127 @@
+//! A message as HTTP shows it: what was stored, with what the queue says of it, taken apart.
+
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Map, Value};
+use kew_amqp::message::{BodyKind, Header, Message, Properties};
+
+use crate::outbound::{Facts, encode};
+
+/// The content type of a body that is neither bytes nor text: its sections as AMQP encodes them.
+const AMQP_ENCODED: &str = "application/amqp";
+
+/// A message that can be shown.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) facts: Facts,
+    pub(super) properties: Properties,
+    pub(super) annotations: Map,
+    application_properties: Map,
+    sent_header: Header,
+    message: Message,
+}
+
+impl Shown {
+    /// From what is stored: the message, then the changes to its properties. `None` if that is no
+    /// message, which nothing that was sent can bring about.
+    pub(super) fn of(facts: Facts, mut stored: Vec<Bytes>) -> Option<Self> {
+        if stored.is_empty() {
+            return None;
+        }
+        let overlays = stored.split_off(1);
+        let stored = stored.pop()?;
+        let sent_header = Message::scan(stored.clone()).ok()?.header().ok()?;
+        let [head, rest] = encode(&facts, stored, &overlays)?;
+        let mut whole = BytesMut::with_capacity(head.len() + rest.len());
+        whole.extend_from_slice(&head);
+        whole.extend_from_slice(&rest);
+        let message = Message::scan(whole.freeze()).ok()?;
+        Some(Self {
+            facts,
+            properties: message.properties().ok()?,
+            annotations: message.message_annotations(),
+            application_properties: message.application_properties(),
+            sent_header,
+            message,
+        })
+    }
+
+    /// The application properties that have names.
+    pub(super) fn application_properties(&self) -> impl Iterator<Item = (String, Value)> {
+        let properties = self.application_properties.iter();
+        properties
+            .filter_map(|(key, value)| Some((key.value().as_str()?.to_owned(), value.value())))
+    }
+
+    /// An application property that is text.
+    pub(super) fn text_property(&self, name: &str) -> Option<String> {
+        let value = self.application_properties.get(name)?.value();
+        value.as_str().map(str::to_owned)
+    }
+
+    /// The bytes of the body: of all data sections, or of a text or binary value. Any other body is shown
+    /// as AMQP encodes it.
+    pub(super) fn body(&self) -> Bytes {
+        match self.plain_body() {
+            Some(body) => body,
+            None => self.message.body(),
+        }
+    }
+
+    fn plain_body(&self) -> Option<Bytes> {
+        let mut values = self.message.body_values().map(|raw| raw.value());
+        match self.message.body_kind() {
+            BodyKind::Empty => Some(Bytes::new()),
+            BodyKind::Value => match values.next()? {
+                Value::String(text) => Some(Bytes::copy_from_slice(text.as_str().as_bytes())),
+                Value::Binary(bytes) => Some(bytes),
+                Value::Null => Some(Bytes::new()),
+                _ => None,
+            },
+            BodyKind::Data => {
+                let parts: Vec<Bytes> = values
+                    .filter_map(|value| match value {
+                        Value::Binary(bytes) => Some(bytes),
+                        _ => None,
+                    })
+                    .collect();
+                match parts.as_slice() {
+                    [one] => Some(one.clone()),
+                    parts => Some(parts.concat().into()),
+                }
+            }
+            BodyKind::Sequence => None,
+        }
+    }
+
+    /// What the body is: as its sender says, unless it is shown in its encoding.
+    pub(super) fn content_type(&self) -> Option<&str> {
+        if self.plain_body().is_none() {
+            return Some(AMQP_ENCODED);
+        }
+        self.properties.content_type.as_ref().map(|it| it.as_str())
+    }
+
+    /// The body's sections, encoded.
+    pub(super) fn encoded_body(&self) -> Bytes {
+        self.message.body()
+    }
+
+    /// The footer, encoded.
+    pub(super) fn footer(&self) -> Bytes {
+        self.message.footer()
+    }
+
+    /// The header that its sender gave it, as if it had not been delivered yet.
+    pub(super) fn sent_header(&self) -> Header {
+        Header {
+            delivery_count: 0,
+            ..self.sent_header.clone()
+        }
+    }
+
+    /// An annotation that is text, such as a partition key.
+    pub(super) fn text_annotation(&self, name: &str) -> Option<String> {
+        let value = self.annotations.get(name)?.value();
+        value.as_str().map(str::to_owned)
+    }
+}

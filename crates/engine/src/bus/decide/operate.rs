@@ -1,0 +1,292 @@
+//! What an operator may do that no client of the service can: purge, take and delete by number, break
+//! locks, send dead letters again.
+//!
+//! None of it asks whether the queue is disabled or forwards: these are means to put such a queue in
+//! order.
+
+use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
+use super::super::queue::Role;
+use super::super::{
+    BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, Purge, Purged,
+    ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+};
+use super::Answer;
+use super::messages::not_found;
+use crate::decide::Turn;
+use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
+
+/// How many messages a purge or the clearing of sessions looks at in one command, whatever it finds.
+const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
+
+impl Turn<'_> {
+    /// A part of a purge: the messages from a number on, as many as one command takes.
+    pub(super) fn purge(&mut self, queue: Incarnation, purge: &Purge) -> Answer {
+        let backlog = self.bus_backlog(queue);
+        let until = purge.until.unwrap_or(backlog.next());
+        let count = ITEMS_MAX.min(purge.count as usize);
+        let mut gone = Vec::new();
+        let mut purged = Purged {
+            until,
+            ..Purged::default()
+        };
+        for (looked_at, (number, message)) in backlog.from(purge.from).enumerate() {
+            if number >= until
+                || purge
+                    .before
+                    .is_some_and(|before| message.enqueued_at >= before)
+            {
+                break;
+            }
+            if looked_at == LOOKED_AT_MAX || gone.len() == count {
+                purged.next = Some(number);
+                break;
+            }
+            if matches!(message.state, BusMessageState::Locked { .. }) && !purge.with_locked {
+                purged.locked_count += 1;
+                continue;
+            }
+            gone.push(number);
+        }
+        purged.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        if !purge.is_dry_run {
+            for sequence_number in gone {
+                self.emit_bus(BusFact::Removed {
+                    queue,
+                    sequence_number,
+                });
+            }
+        }
+        Ok(BusOutcome::Purged(purged))
+    }
+
+    /// Clears the states of sessions that have one and no message, in the order of their ids.
+    pub(super) fn clear_session_states(
+        &mut self,
+        queue: Incarnation,
+        count: u32,
+        is_dry_run: bool,
+    ) -> Answer {
+        let sessions = self.bus_backlog(queue).sessions.in_order();
+        let ids: Vec<Box<str>> = sessions
+            .filter(|session| session.state.is_some() && session.message_count == 0)
+            .map(|session| session.id.clone())
+            .take(ITEMS_MAX.min(count as usize))
+            .collect();
+        let cleared = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        if !is_dry_run {
+            for session in ids {
+                self.emit_bus(BusFact::SessionStateSet {
+                    queue,
+                    session,
+                    state: None,
+                });
+            }
+        }
+        Ok(BusOutcome::SessionStatesCleared(cleared))
+    }
+
+    /// One message by its number, in whichever state it is unless somebody has locked it. A scheduled one
+    /// cannot be locked, because it would not be scheduled any more when the lock ends, nor can one of a
+    /// session, whose lock is the session's: both can be taken for good.
+    pub(super) fn take_message(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        mode: ReceiveMode,
+    ) -> Answer {
+        let entity = self.bus(queue);
+        let message = entity.backlog.get(number).ok_or(not_found(number))?;
+        if matches!(message.state, BusMessageState::Locked { .. }) {
+            return Err(locked(number, message));
+        }
+        if mode == ReceiveMode::PeekLock {
+            if message.state == BusMessageState::Scheduled {
+                return Err(BusRefusal::MessageScheduled {
+                    sequence_number: number.as_u64(),
+                });
+            }
+            if entity.locking_session(message).is_some() {
+                return Err(BusRefusal::SessionRequired);
+            }
+        }
+        Ok(BusOutcome::Received(vec![
+            self.deliver(queue, number, mode),
+        ]))
+    }
+
+    pub(super) fn delete_message(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        with_locked: bool,
+    ) -> Answer {
+        let message = self.bus_backlog(queue).get(number);
+        let message = message.ok_or(not_found(number))?;
+        if matches!(message.state, BusMessageState::Locked { .. }) && !with_locked {
+            return Err(locked(number, message));
+        }
+        self.emit_bus(BusFact::Removed {
+            queue,
+            sequence_number: number,
+        });
+        Ok(BusOutcome::MessageDeleted)
+    }
+
+    /// Ends a lock for its holder: what was locked is there for others at once, and no delivery counts
+    /// as failed.
+    pub(super) fn break_lock(&mut self, queue: Incarnation, target: BreakTarget) -> Answer {
+        match target {
+            BreakTarget::Message(number) => {
+                let entity = self.bus(queue);
+                let message = entity.backlog.get(number).ok_or(not_found(number))?;
+                if !matches!(message.state, BusMessageState::Locked { .. }) {
+                    return Err(BusRefusal::NotLocked);
+                }
+                self.emit_bus(BusFact::Released {
+                    queue,
+                    sequence_number: number,
+                    release: Release::Unseen,
+                    overlay: None,
+                });
+            }
+            BreakTarget::Session(session) => {
+                let found = self.bus_backlog(queue).sessions.find(&session);
+                let is_locked =
+                    found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO);
+                if !is_locked {
+                    return Err(BusRefusal::NotLocked);
+                }
+                self.emit_bus(BusFact::SessionReleased { queue, session });
+            }
+        }
+        Ok(BusOutcome::LockBroken)
+    }
+
+    /// Sends messages again, each in one step that takes it out here and puts it there as a new one. What
+    /// one verdict says changes nothing for the others.
+    pub(super) fn resubmit(&mut self, queue: Incarnation, resubmit: Resubmit) -> Answer {
+        let to = self.check_destination(queue, resubmit.to.as_deref())?;
+        let verdicts = resubmit
+            .messages
+            .into_iter()
+            .map(|message| self.resubmit_one(queue, to, message))
+            .collect();
+        Ok(BusOutcome::Resubmitted(verdicts))
+    }
+
+    /// The queue that messages are to be sent to: that to which the entity belongs, if none is named.
+    fn check_destination(
+        &self,
+        queue: Incarnation,
+        to: Option<&str>,
+    ) -> Result<Incarnation, BusRefusal> {
+        let found = match to {
+            None => Some(self.first_of(queue)),
+            Some(to) => {
+                let name = EntityName {
+                    name: to.into(),
+                    ..self.bus(queue).name.clone()
+                };
+                self.state().catalogue.get(&name).copied()
+            }
+        };
+        let entity = found.and_then(|to| Some((to, self.state().bus.get(&to)?)));
+        let Some((to, entity)) = entity.filter(|(to, _)| *to != queue) else {
+            let queue = to.unwrap_or(&self.bus(queue).name.name).into();
+            return Err(BusRefusal::DestinationNotFound { queue });
+        };
+        let name = || entity.name.name.clone();
+        if entity.role != Role::Queue {
+            return Err(BusRefusal::NotSendable { queue: name() });
+        }
+        if !entity.options.status.allows_send() {
+            return Err(BusRefusal::Disabled { queue: name() });
+        }
+        Ok(to)
+    }
+
+    fn resubmit_one(
+        &mut self,
+        queue: Incarnation,
+        to: Incarnation,
+        message: Resubmission,
+    ) -> ResubmitVerdict {
+        if let Some(verdict) = self.refuse_resubmission(queue, to, &message) {
+            return verdict;
+        }
+        let now = self.now();
+        let options = &self.bus(to).options;
+        let default_ms = options.default_time_to_live_ms;
+        let lives_ms = message
+            .time_to_live_ms
+            .map_or(default_ms, |own_ms| own_ms.min(default_ms));
+        let window_ms = options.duplicate_window_ms;
+        let id_hash = match (&message.message_id, window_ms) {
+            (Some(id), Some(window_ms)) => {
+                let hash = self.cipher().hash(id.as_bytes());
+                if self.bus(to).duplicates.has(hash, window_ms, now) {
+                    return ResubmitVerdict::Duplicate;
+                }
+                Some(hash)
+            }
+            _ => None,
+        };
+        let to_sequence_number = self.bus_backlog(to).next();
+        let body = self.store_body(&message.body);
+        self.emit_bus(BusFact::Resubmitted {
+            queue,
+            sequence_number: message.sequence_number,
+            to,
+            to_sequence_number,
+            expires_at: now.plus_ms(lives_ms),
+            session: message.session,
+            id_hash,
+            body,
+        });
+        ResubmitVerdict::Resubmitted(to_sequence_number)
+    }
+
+    fn refuse_resubmission(
+        &self,
+        queue: Incarnation,
+        to: Incarnation,
+        message: &Resubmission,
+    ) -> Option<ResubmitVerdict> {
+        let Some(known) = self.bus_backlog(queue).get(message.sequence_number) else {
+            return Some(ResubmitVerdict::NotFound);
+        };
+        if matches!(known.state, BusMessageState::Locked { .. }) {
+            return Some(ResubmitVerdict::Locked);
+        }
+        if known.overlays.len() != message.overlay_count as usize {
+            return Some(ResubmitVerdict::Changed);
+        }
+        let destination = self.bus(to);
+        let size_bytes = message.body.len() as u64;
+        if size_bytes > destination.options.message_size_bytes_max {
+            return Some(ResubmitVerdict::TooLarge);
+        }
+        if destination.requires_session() && message.session.is_none() {
+            return Some(ResubmitVerdict::SessionRequired);
+        }
+        // What goes from a queue's own dead letters makes room for itself.
+        let freed_bytes = match self.first_of(queue) == to {
+            true => known.size_bytes(),
+            false => 0,
+        };
+        let taken_bytes = self.size_bytes(to) + size_bytes + OVERHEAD_SIZE_BYTES;
+        let is_full = taken_bytes
+            > destination
+                .options
+                .size_bytes_max
+                .saturating_add(freed_bytes);
+        is_full.then_some(ResubmitVerdict::Full)
+    }
+}
+
+fn locked(number: SequenceNumber, message: &Message) -> BusRefusal {
+    BusRefusal::MessageLocked {
+        sequence_number: number.as_u64(),
+        until: message.due_at,
+    }
+}

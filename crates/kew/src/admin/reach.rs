@@ -1,0 +1,79 @@
+//! How the command line has an act carried out: by the server that uses the data directory or, if
+//! none does, on the directory itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use kew_broker::{Broker, BrokerOptions};
+use kew_bus_api::{BusApi, BusApiOptions};
+use kew_log::{DataDir, DataDirError};
+use kew_queue_api::{AccountStore, ServedAccounts};
+
+use super::bus::BusEndpoint;
+use super::client::Connection;
+use super::{Act, Administered, Answer, Endpoint, Failure, carry_out};
+use crate::settings;
+
+/// Where a server is that is not asked: its defaults.
+const ENDPOINT_DEFAULT: &str = "127.0.0.1:10001";
+const BUS_ENDPOINT_DEFAULT: &str = "sb://localhost:5672";
+
+/// Has an act carried out.
+pub(crate) fn ask(
+    data_dir: Option<PathBuf>,
+    admin_socket: Option<PathBuf>,
+    act: Act,
+) -> Result<Result<Answer, Failure>> {
+    match (data_dir, admin_socket) {
+        // A socket without a directory is one of a server that keeps nothing, or is elsewhere.
+        (None, Some(socket)) => match Connection::open(&socket)? {
+            Some(server) => server.ask(&act),
+            None => bail!("no server answers at {}", socket.display()),
+        },
+        (data_dir, socket) => {
+            let path = settings::data_dir_or_default(data_dir)?;
+            let socket = socket.unwrap_or_else(|| path.join(settings::ADMIN_SOCKET));
+            match Connection::open(&socket)? {
+                Some(server) => server.ask(&act),
+                None => in_directory(&path, act),
+            }
+        }
+    }
+}
+
+/// Carries out an act on a data directory that no server uses.
+fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
+    let data_dir = DataDir::open_existing(path).map_err(|error| {
+        let why = match &error {
+            DataDirError::InUse { .. } => {
+                "a process uses the data directory, and does not answer at its admin.sock"
+            }
+            DataDirError::Missing { .. } => "no server answers, and there is no data directory",
+            _ => "no server answers, and the data directory cannot be used",
+        };
+        anyhow::Error::new(error).context(why)
+    })?;
+    let storage = Arc::new(data_dir.storage()?);
+    let (broker, _) = Broker::start(storage, BrokerOptions::default())
+        .with_context(|| format!("cannot start with the data directory {}", path.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    let answered = runtime.block_on(async {
+        let accounts = ServedAccounts::default();
+        let administered = Administered {
+            accounts: AccountStore::open(broker.clone(), accounts, false).await?,
+            endpoint: Endpoint(ENDPOINT_DEFAULT.parse()?),
+            bus: BusApi::open(broker.clone(), BusApiOptions::default()).await?,
+            bus_endpoint: BusEndpoint {
+                endpoint: BUS_ENDPOINT_DEFAULT.into(),
+                is_plain: true,
+            },
+        };
+        anyhow::Ok(carry_out(&administered, act, "command line").await)
+    });
+    broker.stop();
+    answered
+}

@@ -1,0 +1,126 @@
+//! `kew bus rule`: authorization rules of Service Bus.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use kew_bus_api::Right;
+
+use crate::admin::bus::{NewRule, RuleAct, RuleAnswer, RuleView};
+use crate::admin::reach::ask;
+use crate::admin::{Act, Answer};
+use crate::cli::print_line;
+use crate::quota::Key;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuleCommand {
+    /// Add a rule, and print its two keys with connection strings.
+    Add {
+        /// 1 to 256 letters, digits and . - _
+        name: String,
+        /// What it allows, separated by commas: send, listen, manage (which includes the others)
+        #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
+        rights: Vec<Right>,
+        /// The queue whose rule it is; without it, it is one of the namespace
+        #[arg(long, value_name = "QUEUE")]
+        entity: Option<String>,
+    },
+    /// List rules and their rights, without their keys.
+    List {
+        /// The queue whose rules they are; without it, those of the namespace
+        #[arg(long, value_name = "QUEUE")]
+        entity: Option<String>,
+    },
+    /// Remove a rule. Its keys stop working at once.
+    Remove {
+        /// The rule
+        name: String,
+        /// The queue whose rule it is; without it, it is one of the namespace
+        #[arg(long, value_name = "QUEUE")]
+        entity: Option<String>,
+    },
+    /// Print a rule's two keys with connection strings.
+    Keys {
+        /// The rule
+        name: String,
+        /// The queue whose rule it is; without it, it is one of the namespace
+        #[arg(long, value_name = "QUEUE")]
+        entity: Option<String>,
+    },
+    /// Make a key anew, and print it. The old one stops working at once.
+    Regenerate {
+        /// The rule
+        name: String,
+        /// Which of its keys
+        #[arg(long)]
+        key: Key,
+        /// The queue whose rule it is; without it, it is one of the namespace
+        #[arg(long, value_name = "QUEUE")]
+        entity: Option<String>,
+    },
+}
+
+pub(super) fn run(
+    command: RuleCommand,
+    data_dir: Option<PathBuf>,
+    admin_socket: Option<PathBuf>,
+    json: bool,
+) -> Result<()> {
+    let (entity, what) = act(command);
+    match ask(data_dir, admin_socket, Act::Rule { entity, what })? {
+        Ok(answer) => print(&answer, json),
+        Err(failure) => bail!("{}", failure.message),
+    }
+}
+
+fn act(command: RuleCommand) -> (Option<String>, RuleAct) {
+    match command {
+        RuleCommand::Add {
+            name,
+            rights,
+            entity,
+        } => {
+            let rights = rights.into_iter().collect();
+            (entity, RuleAct::Add(NewRule { name, rights }))
+        }
+        RuleCommand::List { entity } => (entity, RuleAct::List),
+        RuleCommand::Remove { name, entity } => (entity, RuleAct::Remove { name }),
+        RuleCommand::Keys { name, entity } => (entity, RuleAct::Keys { name }),
+        RuleCommand::Regenerate { name, key, entity } => {
+            (entity, RuleAct::Regenerate { name, key })
+        }
+    }
+}
+
+fn print(answer: &Answer, json: bool) -> Result<()> {
+    if json {
+        print_line(&serde_json::to_string(answer)?);
+        return Ok(());
+    }
+    match answer {
+        Answer::Rules { rules } => {
+            print_line("rule                                     rights");
+            rules.iter().for_each(print_rule);
+        }
+        Answer::Rule(answer) => print_keys(answer),
+        Answer::Removed { removed } => print_line(&format!("removed {removed}")),
+        Answer::Accounts { .. } | Answer::Account(_) => bail!("the server answered about accounts"),
+    }
+    Ok(())
+}
+
+fn print_rule(rule: &RuleView) {
+    print_line(&format!("{:<40} {}", rule.name, rule.rights));
+}
+
+fn print_keys(answer: &RuleAnswer) {
+    let RuleView { name, rights, .. } = &answer.rule;
+    print_line(&format!("rule {name}: {rights}"));
+    for key in &answer.keys {
+        print_line(&format!("{:?} key: {}", key.key, key.value.0));
+        print_line(&format!(
+            "{:?} connection string: {}",
+            key.key, key.connection_string.0
+        ));
+    }
+}

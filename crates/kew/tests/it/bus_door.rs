@@ -1,0 +1,77 @@
+//! What answers on a listener of Service Bus, with TLS and without.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use crate::server::Server;
+use crate::tls::{connect, dial, start};
+
+const BUS: [&str; 2] = ["--bus-listen", "127.0.0.1:0"];
+/// The header of the SASL layer, and that of AMQP itself.
+const SASL: &[u8; 8] = b"AMQP\x03\x01\0\0";
+const AMQP: &[u8; 8] = b"AMQP\0\x01\0\0";
+/// An open that says nothing but the name of the container, which is empty.
+const OPEN: &[u8; 16] = b"\0\0\0\x10\x02\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0";
+const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\r\n";
+
+fn address(server: &Server) -> SocketAddr {
+    let printed = server.facts("KEW_BUS_LISTEN").first();
+    printed.expect("it is served").parse().expect("an address")
+}
+
+fn check_amqp(mut stream: impl Read + Write) {
+    stream.write_all(SASL).expect("it is read");
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, SASL);
+}
+
+/// The answer to bytes after which the server ends the connection.
+fn ask(mut stream: impl Read + Write, request: &[u8]) -> String {
+    stream.write_all(request).expect("it is read");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn check_http(stream: impl Read + Write) {
+    let answer = ask(stream, HEALTH.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.ends_with("Service is healthy.\"}"), "{answer}");
+}
+
+#[test]
+fn one_port_speaks_amqp_and_http_with_tls_and_without() {
+    let (place, server) = start(&BUS);
+    let address = address(&server);
+    check_amqp(dial(address));
+    check_http(dial(address));
+    check_amqp(connect(address, place.path()));
+    check_http(connect(address, place.path()));
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn with_tls_only_plain_clients_are_told_so_in_their_protocol() {
+    let (place, server) = start(&[BUS[0], BUS[1], "--tls-only"]);
+    let address = address(&server);
+    check_amqp(connect(address, place.path()));
+    check_http(connect(address, place.path()));
+    let mut stream = dial(address);
+    stream
+        .write_all(&[&AMQP[..], OPEN].concat())
+        .expect("it is read");
+    let mut answer = Vec::new();
+    // Up to the close, which the client would answer.
+    while !answer.ends_with(b"(amqps).") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a close");
+        answer.push(byte[0]);
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("amqp:unauthorized-access"), "{answer}");
+    let answer = ask(dial(address), HEALTH.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(answer.contains("use https"), "{answer}");
+    assert!(server.terminate().status.success());
+}
