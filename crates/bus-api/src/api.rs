@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// For what HTTP requests hold.
+    pub(crate) room: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuer: Option<Arc<Issuer>>,
@@ -100,6 +102,7 @@ impl BusApi {
         let shared = Shared {
             broker,
             rules: Rules::default(),
+            room: http::Room::new(options.limits.http_size_bytes_max),
             limits: options.limits,
             jobs: http::Jobs::default(),
             issuer: options.issuer,

@@ -12,23 +12,23 @@ use crate::api::Shared;
 use crate::client::Client;
 use crate::origin::Origin;
 
-/// How long a client may take to read what it was sent.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-
 pub(crate) struct Driver {
     client: Client,
     began: Instant,
+    write_timeout: Duration,
 }
 
 impl Driver {
     /// `begun` was read already.
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, begun: &[u8]) -> Self {
+        let write_timeout = shared.limits.write_timeout;
         let mut client = Client::new(shared, origin, Millis(0));
         client.connection.input().extend_from_slice(begun);
         client.connection.fed(Millis(0));
         Self {
             client,
             began: Instant::now(),
+            write_timeout,
         }
     }
 
@@ -68,7 +68,7 @@ impl Driver {
                     stream.write_all(&output).await?;
                     stream.flush().await
                 };
-                tokio::time::timeout(WRITE_TIMEOUT, writing)
+                tokio::time::timeout(self.write_timeout, writing)
                     .await
                     .map_err(|_| io::ErrorKind::TimedOut)??;
                 continue;

@@ -30,6 +30,22 @@ pub struct Limits {
     /// How long a client that wants the next session waits for one at most, whatever it asks for.
     /// Default 10 min.
     pub session_wait_max: Duration,
+    /// How long a client may take to read what it was sent. Default 60 s.
+    pub write_timeout: Duration,
+    /// From the first byte of an HTTP request to the end of its head. Default 20 s.
+    pub http_head_timeout: Duration,
+    /// From the end of the head to the end of the body. Default 60 s.
+    pub http_body_timeout: Duration,
+    /// How long an HTTP connection may be idle on which a token was right; another has the time to
+    /// the first token. Default 120 s.
+    pub http_keep_alive: Duration,
+    /// The head of an HTTP request. At least 8 KiB; default 64 KiB.
+    pub http_head_size_bytes_max: usize,
+    /// The body of an HTTP request: a message of 1 MiB, with what describes it. Default 1,088 KiB.
+    pub http_body_size_bytes_max: usize,
+    /// Bodies and long heads of all HTTP requests that are being read or answered. One more is
+    /// refused with 503. Default 64 MiB.
+    pub http_size_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -44,6 +60,13 @@ impl Default for Limits {
             replies_max: 64,
             token_timeout: Duration::from_secs(20),
             session_wait_max: Duration::from_mins(10),
+            write_timeout: Duration::from_secs(60),
+            http_head_timeout: Duration::from_secs(20),
+            http_body_timeout: Duration::from_secs(60),
+            http_keep_alive: Duration::from_secs(120),
+            http_head_size_bytes_max: 64 << 10,
+            http_body_size_bytes_max: (1 << 20) + (64 << 10),
+            http_size_bytes_max: 64 << 20,
         }
     }
 }

@@ -237,9 +237,13 @@ impl Client {
             _ => ReceiveMode::PeekLock,
         };
         let name = attach.name.clone();
+        let session_end = opened.session.as_ref().map(|session| session.locked_until);
         let attached = self.attached(entity, opened.view.incarnation);
         let receiver = Receiver::new(name, attached, mode, opened.session);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
+        if let Some(at) = session_end {
+            self.note_session_end(link, at);
+        }
         if self.connection.accept(link, answer) {
             // It may have changed since it was read.
             self.look(link);

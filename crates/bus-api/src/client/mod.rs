@@ -5,6 +5,7 @@ mod changes;
 mod node;
 mod receiver;
 mod sender;
+mod session_end;
 mod settle;
 mod tokens;
 
@@ -16,8 +17,8 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::Rejection;
-use kew_engine::EntityName;
 use kew_engine::bus::{BusCommand, BusQueueView};
+use kew_engine::{EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 
@@ -71,6 +72,7 @@ pub(crate) enum Done {
     /// What a link's entity is now, if it is one at all.
     Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
     LookAgain(LinkId),
+    SessionLookedAt(LinkId, Token, Result<(), Rejection>),
     /// Nobody waits for it.
     Released,
 }
@@ -91,6 +93,8 @@ pub(crate) struct Client {
     /// Receivers and replies that may have something to do.
     stirred: BTreeSet<LinkId>,
     held: HashMap<DeliveryId, Held>,
+    /// When the locks of sessions run out, by link.
+    session_ends: BTreeSet<(Timestamp, LinkId)>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
     /// Messages whose send is under way, in bytes.
@@ -125,6 +129,7 @@ impl Client {
             links: BTreeMap::new(),
             stirred: BTreeSet::new(),
             held: HashMap::new(),
+            session_ends: BTreeSet::new(),
             settlements: BTreeMap::new(),
             sending_size_bytes: 0,
             requests: 0,
@@ -167,7 +172,13 @@ impl Client {
                 .saturating_mul(1000);
             Millis(now.0.saturating_add(left_ms.clamp(100, 3_600_000)))
         });
-        let timeouts = [self.connection.next_timeout(), expiry, self.token_due];
+        let session_end = self.next_session_end(now);
+        let timeouts = [
+            self.connection.next_timeout(),
+            expiry,
+            self.token_due,
+            session_end,
+        ];
         timeouts.into_iter().flatten().min()
     }
 
@@ -183,6 +194,7 @@ impl Client {
         if self.grants.expire(self.shared.now_s()) {
             self.detach_what_is_not_allowed();
         }
+        self.look_at_session_ends();
     }
 
     /// Tells the client to come back later.
@@ -279,12 +291,18 @@ impl Client {
             Ok(Done::Settled(settlements, verdicts)) => self.on_settled(settlements, verdicts),
             Ok(Done::Answered(link, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
+                if let Some((lock, until)) = reply.renewed {
+                    self.on_session_renewed(lock, until);
+                }
                 self.reply(link, reply);
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
             Ok(Done::Looked(link, view)) => self.on_looked(link, view),
             Ok(Done::LookAgain(link)) => self.look(link),
+            Ok(Done::SessionLookedAt(link, lock, held)) => {
+                self.on_session_looked_at(link, lock, held);
+            }
             Ok(Done::Released) => {}
             Err(error) => {
                 tracing::error!(%error, "a request of a Service Bus client panicked, which is a bug");
@@ -305,6 +323,7 @@ impl Client {
     fn forget(&mut self, link: LinkId) {
         self.stirred.remove(&link);
         self.held.retain(|_, held| held.link != link);
+        self.forget_session_end(link);
         match self.links.remove(&link) {
             Some(Link::Receiver(receiver)) => self.close_receiver(*receiver),
             Some(Link::Opening(opening)) => opening.give_up(),

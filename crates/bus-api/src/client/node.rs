@@ -1,13 +1,14 @@
 //! Nodes that answer requests: `$cbs` and `$management`.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
-use kew_engine::{EntityName, Token};
+use kew_engine::{EntityName, Timestamp, Token};
 
 use super::{Client, Done, Link};
 use crate::address::Node;
@@ -51,6 +52,8 @@ impl Replies {
 pub(crate) struct Reply {
     pub(super) reply_to: Option<Text>,
     pub(super) answer: Bytes,
+    /// The session lock that the request has renewed, and until when.
+    pub(super) renewed: Option<(Token, Timestamp)>,
 }
 
 impl Client {
@@ -91,12 +94,19 @@ impl Client {
             rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,
+            renewed_until: OnceLock::new(),
         };
         self.requests += 1;
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
-            let answer = management::answer(context, request).await;
-            Done::Answered(link, Reply { reply_to, answer })
+            let answer = management::answer(&context, request).await;
+            let until = context.renewed_until.get().copied();
+            let reply = Reply {
+                reply_to,
+                answer,
+                renewed: context.session.zip(until),
+            };
+            Done::Answered(link, reply)
         });
     }
 

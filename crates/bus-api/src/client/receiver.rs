@@ -15,7 +15,7 @@ use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
 };
-use kew_engine::{EntityName, Incarnation, Outcome, Token};
+use kew_engine::{EntityName, Incarnation, Outcome, Timestamp, Token};
 use tokio::sync::Notify;
 
 use super::changes::Attached;
@@ -43,6 +43,8 @@ pub(super) struct Receiver {
     pub(super) attached: Attached,
     mode: ReceiveMode,
     pub(super) session: Option<SessionLock>,
+    /// When to look whether the session is still locked, as [`Client`] has noted.
+    pub(super) session_ends_at: Option<Timestamp>,
     /// Those that wait for credit or room.
     ready: VecDeque<Ready>,
     /// The one task's.
@@ -98,6 +100,7 @@ impl Receiver {
             attached,
             mode,
             session,
+            session_ends_at: None,
             ready: VecDeque::new(),
             receiving: None,
             is_drain: false,

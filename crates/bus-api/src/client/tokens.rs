@@ -102,6 +102,7 @@ impl Client {
         let reply = Reply {
             reply_to: request.asked.reply_to.clone(),
             answer: cbs::answer(&request.asked, result),
+            renewed: None,
         };
         self.reply(link, reply);
     }

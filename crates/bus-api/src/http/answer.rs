@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use hyper::{Response, StatusCode};
 use kew_broker::Rejection;
 use kew_engine::Refusal;
@@ -73,6 +76,11 @@ impl HttpError {
 
     pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    /// What was asked for is only there within a WebSocket of version 13.
+    pub(crate) fn upgrade_required(detail: &str) -> Self {
+        Self::new(StatusCode::UPGRADE_REQUIRED, detail)
     }
 
     pub(crate) fn not_found(entity: &str) -> Self {
@@ -151,6 +159,12 @@ impl HttpError {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        if self.status == StatusCode::UPGRADE_REQUIRED {
+            let headers = answer.headers_mut();
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             let retry_after = HeaderName::from_static("retry-after");

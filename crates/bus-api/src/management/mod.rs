@@ -4,12 +4,14 @@ mod fields;
 mod messages;
 mod sessions;
 
+use std::sync::OnceLock;
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, MapWriter, Raw, Symbol, Value, write_map};
 use kew_amqp::error::{Error, condition};
 use kew_broker::{Answer, Broker};
 use kew_engine::bus::BusCommand;
-use kew_engine::{EntityName, Token};
+use kew_engine::{EntityName, Timestamp, Token};
 
 use crate::refusal::{bus_condition, error_of, unauthorized};
 use crate::request::{Request, encode_answer};
@@ -24,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) rights: Rights,
     /// The lock of the session that the request names, if the client holds it.
     pub(crate) session: Option<Token>,
+    /// Set when that lock was renewed.
+    pub(crate) renewed_until: OnceLock<Timestamp>,
 }
 
 impl Context {
@@ -56,9 +60,9 @@ fn unexpected() -> Error {
 }
 
 /// Carries out a request, and answers it encoded.
-pub(crate) async fn answer(context: Context, request: Request) -> Bytes {
+pub(crate) async fn answer(context: &Context, request: Request) -> Bytes {
     let empty = || Raw::of(&Map::default());
-    let (code, text, error_condition, body) = match carry_out(&context, &request).await {
+    let (code, text, error_condition, body) = match carry_out(context, &request).await {
         Ok(Answered::Body(body)) => (200, "OK".to_owned(), None, body),
         Ok(Answered::Nothing) => (204, "No Content".to_owned(), None, empty()),
         Err(error) => {

@@ -27,6 +27,8 @@ pub(super) async fn renew(context: &Context) -> Result<Answered, Error> {
     };
     match context.submit(renew).await?.outcome {
         Outcome::Bus(BusOutcome::SessionRenewed(until)) => {
+            // It is set once: there is one request.
+            let _ = context.renewed_until.set(until);
             Answered::map(|map| map.entry("expiration", &wire_time(until)))
         }
         _ => Err(unexpected()),

@@ -33,29 +33,43 @@ pub(crate) const LOCAL: Origin = Origin {
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
-    {"Name": "steps", "Properties": {"RequiresSession": true}}
+    {"Name": "steps", "Properties": {"RequiresSession": true}},
+    {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
 
 pub(crate) struct Server {
     broker: Broker,
-    api: BusApi,
+    pub(crate) api: BusApi,
+    origin: Origin,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let server = Self::start_on(Arc::new(MemoryStorage::new())).await;
+        Self::open(BusApiOptions::default(), LOCAL).await
+    }
+
+    /// One whose connections come from there.
+    pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
+        let storage = Arc::new(MemoryStorage::new());
+        let server = Self::open_on(storage, options, origin).await;
         let queues = read_config(QUEUES).unwrap();
         import(&server.broker, queues).await.unwrap();
         server
     }
 
-    /// One with what there is in a storage.
+    /// One with what there is in a storage, and nothing else.
     pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
+        Self::open_on(storage, BusApiOptions::default(), LOCAL).await
+    }
+
+    async fn open_on(storage: Arc<MemoryStorage>, options: BusApiOptions, origin: Origin) -> Self {
         let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
-        let api = BusApi::open(broker.clone(), BusApiOptions::default())
-            .await
-            .unwrap();
-        Self { broker, api }
+        let api = BusApi::open(broker.clone(), options).await.unwrap();
+        Self {
+            broker,
+            api,
+            origin,
+        }
     }
 
     pub(crate) fn api(&self) -> BusApi {
@@ -74,8 +88,8 @@ impl Server {
     ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
-        let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
+        let (permit, origin) = (api.admit().unwrap(), self.origin);
+        tokio::spawn(async move { api.serve(theirs, origin, permit, shutdown).await });
         ours
     }
 
@@ -232,6 +246,21 @@ impl Client {
         })
     }
 
+    /// Accepts a session by its name; the link has the same one.
+    pub(crate) async fn session(&mut self, address: &str, id: &str) -> LinkId {
+        let mut attach = Attach::new(id.into(), Role::Receiver);
+        let mut source = Source::new(address.into());
+        source.filter = Some(Map::build(|map| {
+            map.entry(
+                &Symbol::from_static("com.microsoft:session-filter"),
+                &Text::from(id),
+            );
+        }));
+        attach.source = Some(source);
+        attach.target = Some(Target::new("here".into()));
+        self.attach(attach).await.unwrap().0
+    }
+
     /// Sends, once there is credit, and waits for the verdict.
     pub(crate) async fn send(
         &mut self,
@@ -364,12 +393,17 @@ pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
         .unwrap()
         .as_secs();
     let expiry = now.checked_add_signed(seconds).unwrap();
+    token_by(WELL_KNOWN_RULE, resource, key, expiry)
+}
+
+/// A token by a rule, good until a time in seconds since 1970.
+pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> String {
     let resource = resource.replace(':', "%3a").replace('/', "%2f");
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
     let signature = hmac::sign(&key, format!("{resource}\n{expiry}").as_bytes());
     let signature = STANDARD.encode(signature).replace('+', "%2B");
     let signature = signature.replace('/', "%2F").replace('=', "%3D");
-    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={WELL_KNOWN_RULE}")
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
 }
 
 /// A message of these bytes.
