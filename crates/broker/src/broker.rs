@@ -9,11 +9,12 @@ use kew_engine::bus::BusOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::runner::{self, Shared};
 use crate::{
-    AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply, Watch,
+    AdmissionLimits, Answered, ChangeWatch, OpenPartitionError, PartitionOptions, Rejection, Reply,
+    Watch,
 };
 
 /// How a broker is run.
@@ -144,6 +145,12 @@ impl Broker {
     /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.
     pub fn watch(&self, entity: Incarnation) -> Watch {
         self.shared.watchers.watch(entity)
+    }
+
+    /// Has `notify` told whenever the settings of a bus queue or sub-queue are changed, or it is
+    /// deleted. What was told of is found with [`ChangeWatch::take`].
+    pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
+        self.shared.watchers.watch_changes(entity, notify)
     }
 
     /// How many watches there are.

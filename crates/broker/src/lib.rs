@@ -6,6 +6,7 @@
 
 mod admission;
 mod broker;
+mod changes;
 mod clock;
 mod metrics;
 mod overview;
@@ -22,6 +23,7 @@ pub use partition::{
     Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
 };
 // The vocabulary of what a repair lists.
+pub use changes::ChangeWatch;
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
 pub use watch::{Wake, Watch};

@@ -105,6 +105,7 @@ impl Driver {
                     self.client.on_done(done);
                 }
                 Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
+                () = self.client.changes.notified() => self.client.on_changes(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();

@@ -1,6 +1,7 @@
 //! One client: its links, and what of its is under way.
 
 mod attach;
+mod changes;
 mod links;
 mod node;
 mod receiver;
@@ -21,9 +22,9 @@ use kew_amqp::{
     By, Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl,
 };
 use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, Verdict};
+use kew_engine::bus::{BusCommand, BusQueueView, Verdict};
 use kew_engine::{EntityName, Timestamp, Token};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -79,6 +80,9 @@ pub(crate) enum Done {
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
+    /// What a link's entity is now, if it is one at all.
+    Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
+    LookAgain(LinkId),
     SessionLookedAt(LinkId, Token, Result<(), Rejection>),
     /// Nobody waits for it.
     Released,
@@ -89,6 +93,8 @@ pub(crate) struct Client {
     pub(crate) tasks: JoinSet<Done>,
     /// Tells that tokens are to be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
+    /// Tells that the entity of a link may have changed.
+    pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
     origin: Origin,
     grants: Grants,
@@ -143,6 +149,7 @@ impl Client {
             tasks: JoinSet::new(),
             rule_changes: shared.rules.watch(),
             holdings: Holdings::new(Arc::clone(&shared)),
+            changes: Arc::default(),
             shared,
             origin,
             grants: Grants::default(),
@@ -483,6 +490,8 @@ impl Client {
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
+            Ok(Done::Looked(link, view)) => self.on_looked(link, view),
+            Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::SessionLookedAt(link, lock, held)) => {
                 self.on_session_looked_at(link, lock, held);
             }
@@ -523,8 +532,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.attached.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.attached.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)

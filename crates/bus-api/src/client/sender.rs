@@ -6,10 +6,10 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::{Delivery, DeliveryId};
 use kew_broker::Rejection;
-use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
 use tokio::time::Instant;
 
+use super::changes::Attached;
 use super::{Client, Done, Link};
 use crate::inbound::messages_of;
 use crate::metrics::Sent;
@@ -18,7 +18,7 @@ use crate::submit::Submitted;
 
 /// A link over which a client sends.
 pub(super) struct Sender {
-    pub(super) entity: EntityName,
+    pub(super) attached: Attached,
 }
 
 impl Sender {
@@ -31,7 +31,7 @@ impl Client {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
             return;
         };
-        let queue = sender.entity.clone();
+        let queue = sender.attached.entity.clone();
         if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
             self.connection.grant(delivery.link, Sender::CREDIT);
         }

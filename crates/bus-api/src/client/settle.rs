@@ -55,7 +55,7 @@ impl Client {
         let Some(lock) = receiver.held.take(delivery) else {
             return;
         };
-        let entity = receiver.entity.clone();
+        let entity = receiver.attached.entity.clone();
         let (disposition, reply, settled) = match &state {
             Some(DeliveryState::Outcome(outcome)) => match disposition_of(outcome) {
                 Some(meant) => meant,

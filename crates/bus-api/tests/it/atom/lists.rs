@@ -1,7 +1,20 @@
 //! Pages of queues, and the namespace.
 
+use std::sync::Arc;
+
+use kew_log::MemoryStorage;
+
 use super::{ask, create};
 use crate::client::Server;
+
+/// A server with two queues.
+async fn two_queues() -> Server {
+    let server = Server::start_on(Arc::new(MemoryStorage::new())).await;
+    for path in ["/Jobs", "/steps"] {
+        create(&server, path, "").await.check(201);
+    }
+    server
+}
 
 /// The texts between two others.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
@@ -11,7 +24,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
 
 #[tokio::test]
 async fn pages_lead_to_each_other_until_all_were_shown() {
-    let server = Server::start().await;
+    let server = two_queues().await;
     for number in 0..250 {
         let path = format!("/Queue-{number:03}");
         create(&server, &path, "").await.check(201);
@@ -58,7 +71,7 @@ async fn pages_lead_to_each_other_until_all_were_shown() {
 
 #[tokio::test]
 async fn a_page_is_what_was_asked_for() {
-    let server = Server::start().await;
+    let server = two_queues().await;
     for (query, names, links) in [
         ("", vec!["brief", "Jobs", "steps"], 1),
         ("$skip=1", vec!["Jobs", "steps"], 1),
