@@ -26,7 +26,7 @@ enum BusCommand {
     /// none does, changes the directory itself.
     Rule(RuleArgs),
     #[command(flatten)]
-    Operate(OperateCommand),
+    Operate(Box<OperateCommand>),
 }
 
 #[derive(Debug, Args)]

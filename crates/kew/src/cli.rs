@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Look at the dead letters of Service Bus queues, send them again or delete them.
     ///
     /// Exits as kew queue does.
-    Dlq(DlqArgs),
+    Dlq(Box<DlqArgs>),
     /// Print the completions for a shell, to be read by it.
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command.
