@@ -8,6 +8,7 @@ mod data;
 mod http;
 mod management;
 mod messages;
+mod operator;
 mod rest;
 mod rights;
 mod rules;

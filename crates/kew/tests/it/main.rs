@@ -20,6 +20,7 @@ mod load;
 mod many;
 mod memory_limit;
 mod observe;
+mod operate;
 mod power_cut;
 mod preload;
 mod queue_command;

@@ -87,19 +87,15 @@ pub(super) async fn check_targets(
     );
     for (target, header) in [forward_to, forward_dead_letters_to] {
         let Some(target) = target else { continue };
+        let token = call.head.header(header).ok_or_else(|| {
+            HttpError::unauthorized(format!(
+                "MissingToken: The authorization header {header} was not found, which must have a \
+                 token for '{target}'."
+            ))
+            .with_sub_code(40_100)
+        })?;
         let path = target.to_lowercase();
-        let grant = match call.head.header(header) {
-            Some(token) => &shared.grant_of(token, &path, call.head.origin).await?,
-            // One token for the whole namespace says as much.
-            None if call.grant.allows(Right::Manage, &path) => &call.grant,
-            None => {
-                return Err(HttpError::unauthorized(format!(
-                    "MissingToken: The authorization header {header} was not found, which must have \
-                     a token for '{target}'."
-                ))
-                .with_sub_code(40_100));
-            }
-        };
+        let grant = shared.grant_of(token, &path, call.head.origin).await?;
         if !grant.allows(Right::Manage, &path) {
             return Err(HttpError::unauthorized(format!(
                 "Unauthorized: 'Manage' claim(s) are required to forward messages. Resource: \
