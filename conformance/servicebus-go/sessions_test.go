@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -82,28 +83,36 @@ func TestSessionState(t *testing.T) {
 	})
 }
 
-// A context that says that it ends sooner than it does.
-type hurried struct {
-	context.Context
-	end time.Time
-}
-
-func (h hurried) Deadline() (time.Time, bool) {
-	return h.end, true
-}
-
 func TestNoSessionIsATimeout(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
-		// The SDK asks the server to wait until a moment before its own time is over, which a busy machine
-		// may miss: it is told less than there is.
-		limited, cancel := contextFor(patience)
-		defer cancel()
+		// The SDK asks the server to wait until a moment before its own time is over, so that on a busy
+		// machine either may be first: of some that wait, one at least hears of it from the server.
+		const waiting = 8
+		failed := make(chan error, waiting)
 		began := time.Now()
-		_, err := client.AcceptNextSessionForQueue(hurried{limited, began.Add(3 * time.Second)}, queue, nil)
-		refused(t, azservicebus.CodeTimeout, err)
-		if waited := time.Since(began); waited < 2500*time.Millisecond {
-			t.Fatalf("after %v", waited)
+		for range waiting {
+			go func() {
+				limited, cancel := contextFor(6 * time.Second)
+				defer cancel()
+				_, err := client.AcceptNextSessionForQueue(limited, queue, nil)
+				failed <- err
+			}()
+		}
+		told := 0
+		for range waiting {
+			err := <-failed
+			if waited := time.Since(began); err == nil || waited < 5*time.Second {
+				t.Fatalf("%v after %v", err, waited)
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				continue
+			}
+			refused(t, azservicebus.CodeTimeout, err)
+			told++
+		}
+		if told == 0 {
+			t.Fatal("the server said nothing")
 		}
 		// The connection is of use still.
 		send(t, client, queue, inSession("s", "x"))

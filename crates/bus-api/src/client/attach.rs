@@ -313,11 +313,15 @@ fn answered_filter(asked: &Raw, session: &str) -> Map {
     Map::build(|map| map.entry(&Symbol::from_static(SESSION_FILTER), &answered))
 }
 
+/// How long to wait. SDKs ask for all of their own time or nearly: a little less leaves the answer
+/// enough to come before they give up by themselves.
 fn wait_of(attach: &Attach) -> Duration {
+    const SPARED_MAX: Duration = Duration::from_millis(500);
     let asked = attach.properties.as_ref().and_then(|it| it.get(TIMEOUT));
     let ms = asked.and_then(|raw| raw.value().as_integer());
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
-    ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis)
+    let asked = ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis);
+    asked.saturating_sub((asked / 20).min(SPARED_MAX))
 }
 
 /// Ticks of 100 ns since the year 1, as .NET counts.
@@ -377,5 +381,24 @@ async fn find(
             () = cancel.cancelled() => return Err(timeout()),
             () = tokio::time::sleep_until(deadline) => return Err(timeout()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_hears_before_its_own_time_is_over() {
+        let waits = |asked: Option<u32>| {
+            let mut attach = Attach::new("a".into(), Role::Receiver);
+            attach.properties =
+                asked.map(|ms| Map::build(|map| map.entry(&Symbol::from_static(TIMEOUT), &ms)));
+            wait_of(&attach).as_millis()
+        };
+        assert_eq!(waits(Some(0)), 0);
+        assert_eq!(waits(Some(2_000)), 1_900);
+        assert_eq!(waits(Some(30_000)), 29_500);
+        assert_eq!(waits(None), 59_500);
     }
 }
