@@ -6,6 +6,7 @@ mod receiver;
 mod sender;
 mod settle;
 mod tokens;
+mod under_way;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl};
-use kew_broker::Rejection;
+use kew_broker::{Answers, Rejection, Reply};
 use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
 use tokio::sync::watch;
@@ -25,10 +26,11 @@ use crate::authorize::Grant;
 use crate::cbs::{Credential, Grants};
 use crate::client::attach::Opened;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::Receiver;
+use crate::client::receiver::{Receiver, Taken};
 use crate::client::sender::Sender;
 use crate::client::settle::{Held, Settlement};
 use crate::client::tokens::Judged;
+use crate::client::under_way::UnderWay;
 use crate::origin::Origin;
 use crate::request::Request;
 use crate::rights::Right;
@@ -54,16 +56,7 @@ enum Link {
 /// What a task of the client comes to.
 pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
-    Sent {
-        delivery: DeliveryId,
-        size_bytes: usize,
-        result: Result<(), Rejection>,
-    },
-    Received(LinkId, EntityName, Result<Batch, Rejection>),
-    Settled(
-        Vec<Settlement>,
-        Result<Vec<kew_engine::bus::Verdict>, Rejection>,
-    ),
+    Received(LinkId, Arc<EntityName>, Result<Taken, Rejection>),
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
@@ -86,7 +79,13 @@ pub(crate) struct Client {
     stirred: BTreeSet<LinkId>,
     held: HashMap<DeliveryId, Held>,
     /// Of this turn, by entity.
-    settlements: BTreeMap<EntityName, Vec<Settlement>>,
+    settlements: BTreeMap<Arc<EntityName>, Vec<Settlement>>,
+    /// Answers to what is under way come here.
+    pub(crate) answers: Arc<Answers>,
+    under_way: HashMap<u64, UnderWay>,
+    next_key: u64,
+    /// Kept for its room.
+    came: Vec<(u64, Reply)>,
     /// Messages whose send is under way, in bytes.
     sending_size_bytes: usize,
     /// Requests to the broker that are under way.
@@ -119,6 +118,10 @@ impl Client {
             stirred: BTreeSet::new(),
             held: HashMap::new(),
             settlements: BTreeMap::new(),
+            answers: Arc::default(),
+            under_way: HashMap::new(),
+            next_key: 0,
+            came: Vec::new(),
             sending_size_bytes: 0,
             requests: 0,
             token_due: Some(Millis(now.0.saturating_add(timeout))),
@@ -263,13 +266,7 @@ impl Client {
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
-            Ok(Done::Sent {
-                delivery,
-                size_bytes,
-                result,
-            }) => self.on_sent(delivery, size_bytes, result),
-            Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
-            Ok(Done::Settled(settlements, verdicts)) => self.on_settled(settlements, verdicts),
+            Ok(Done::Received(link, entity, taken)) => self.on_received(link, entity, taken),
             Ok(Done::Answered(link, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
                 self.reply(link, reply);

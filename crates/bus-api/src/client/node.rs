@@ -109,7 +109,7 @@ impl Client {
         let id = text_of(body, "session-id");
         let link_name = text_of(&request.properties, "associated-link-name");
         self.links.values().find_map(|link| match link {
-            Link::Receiver(receiver) if receiver.entity == *entity => {
+            Link::Receiver(receiver) if *receiver.entity == *entity => {
                 let session = receiver.session.as_ref()?;
                 let is_meant = match &id {
                     Some(id) => *session.session == **id,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::{LinkId, Outgoing, SendRefusal};
-use kew_broker::{Broker, Rejection};
+use kew_broker::{Broker, Rejection, Watch};
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
 };
@@ -39,7 +39,7 @@ pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 pub(super) struct Receiver {
     /// The link's.
     pub(super) name: Text,
-    pub(super) entity: EntityName,
+    pub(super) entity: Arc<EntityName>,
     incarnation: Incarnation,
     mode: ReceiveMode,
     pub(super) session: Option<SessionLock>,
@@ -47,8 +47,21 @@ pub(super) struct Receiver {
     ready: VecDeque<Ready>,
     /// The one task's.
     receiving: Option<Arc<Cancel>>,
+    /// Between two receives. While a task runs, the task has it.
+    watch: Option<Watch>,
+    /// The last receive left nothing behind: the watch tells when to try again.
+    has_taken_all: bool,
     is_drain: bool,
     count: u32,
+}
+
+/// What a receive comes to.
+pub(crate) struct Taken {
+    batch: Batch,
+    /// It has been there since before the receive.
+    watch: Option<Watch>,
+    /// There were no more messages than these.
+    is_all: bool,
 }
 
 /// A message that can go out.
@@ -96,12 +109,14 @@ impl Receiver {
     ) -> Self {
         Self {
             name,
-            entity,
+            entity: Arc::new(entity),
             incarnation,
             mode,
             session,
             ready: VecDeque::new(),
             receiving: None,
+            watch: None,
+            has_taken_all: false,
             is_drain: false,
             count: COUNT_FIRST,
         }
@@ -142,9 +157,9 @@ impl Client {
                 // They are nowhere else: they wait for credit.
                 ReceiveMode::ReceiveAndDelete => VecDeque::new(),
             };
-            let entity = receiver.entity.clone();
+            let entity = Arc::clone(&receiver.entity);
             self.connection.drained(link);
-            return self.give_back(entity, unwanted);
+            return self.give_back(&entity, unwanted);
         }
         if receiver.receiving.is_none() && receiver.ready.is_empty() {
             let count = credit.min(receiver.count);
@@ -166,7 +181,7 @@ impl Client {
             let sent = self.connection.send(link, outgoing, ready.parts.clone());
             match (sent, ready.lock) {
                 (Ok(delivery), Some(lock)) => {
-                    let entity = receiver.entity.clone();
+                    let entity = Arc::clone(&receiver.entity);
                     self.held.insert(delivery, Held { link, entity, lock });
                 }
                 (Ok(_), None) => {}
@@ -189,36 +204,49 @@ impl Client {
         let cancel = Arc::<Cancel>::default();
         receiver.receiving = Some(Arc::clone(&cancel));
         let command = BusCommand::Receive {
-            queue: receiver.entity.clone(),
+            queue: (*receiver.entity).clone(),
             count,
             mode: receiver.mode,
             session: receiver.session.as_ref().map(|session| session.lock),
         };
-        let (entity, incarnation) = (receiver.entity.clone(), receiver.incarnation);
-        let may_wait = !receiver.is_drain;
+        let waiting = Waiting {
+            entity: receiver.incarnation,
+            watch: receiver.watch.take(),
+            is_needed: !receiver.is_drain,
+            comes_first: receiver.has_taken_all && !receiver.is_drain,
+            cancel,
+        };
+        let entity = Arc::clone(&receiver.entity);
         let broker = self.shared.broker.clone();
         self.tasks.spawn(async move {
-            let batch = receive(broker, command, incarnation, may_wait, cancel).await;
-            Done::Received(link, entity, batch)
+            let taken = receive(broker, command, count, waiting).await;
+            Done::Received(link, entity, taken)
         });
     }
 
     pub(super) fn on_received(
         &mut self,
         link: LinkId,
-        entity: EntityName,
-        batch: Result<Batch, Rejection>,
+        entity: Arc<EntityName>,
+        taken: Result<Taken, Rejection>,
     ) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else {
             // The link went away in the meantime.
-            let unwanted = batch.unwrap_or_default().into_iter().filter_map(ready);
-            return self.give_back(entity, unwanted.collect());
+            let batch = taken.map_or_else(|_| Batch::new(), |taken| taken.batch);
+            let unwanted = batch.into_iter().filter_map(ready);
+            return self.give_back(&entity, unwanted.collect());
         };
         let cancel = receiver.receiving.take();
-        let batch = match batch {
-            Ok(batch) => batch,
+        let Taken {
+            batch,
+            watch,
+            is_all,
+        } = match taken {
+            Ok(taken) => taken,
             Err(rejection) => return self.detach(link, error_of(&rejection)),
         };
+        receiver.has_taken_all = is_all && watch.is_some();
+        receiver.watch = watch;
         let is_empty = batch.is_empty();
         if let Some(largest) = batch.iter().map(|(_, bytes)| size_of(bytes)).max() {
             let count = SIZE_BYTES_WANTED / largest.max(1);
@@ -237,10 +265,11 @@ impl Client {
     }
 
     /// Unlocks messages that nobody has seen.
-    fn give_back(&mut self, queue: EntityName, unwanted: VecDeque<Ready>) {
+    fn give_back(&mut self, queue: &EntityName, unwanted: VecDeque<Ready>) {
         let locks = unwanted.into_iter().filter_map(|ready| ready.lock);
         let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Release)).collect();
         if !settlements.is_empty() {
+            let queue = queue.clone();
             self.submit_and_forget(BusCommand::Settle { queue, settlements });
         }
     }
@@ -250,10 +279,10 @@ impl Client {
             cancel.give_up();
         }
         let entity = receiver.entity;
-        self.give_back(entity.clone(), receiver.ready);
+        self.give_back(&entity, receiver.ready);
         if let Some(session) = receiver.session {
             self.submit_and_forget(BusCommand::ReleaseSession {
-                queue: entity,
+                queue: (*entity).clone(),
                 session: session.lock,
             });
         }
@@ -287,44 +316,83 @@ fn number_tag(number: u64) -> kew_amqp::performative::Tag {
     bytes.into()
 }
 
+/// How a receive waits.
+struct Waiting {
+    entity: Incarnation,
+    /// The one of the last receive, if that brought messages.
+    watch: Option<Watch>,
+    /// Whether to wait if there is nothing.
+    is_needed: bool,
+    /// There is nothing before the watch has told so.
+    comes_first: bool,
+    cancel: Arc<Cancel>,
+}
+
 /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
+///
+/// What became of a watch that was given up is another receiver's.
 async fn receive(
     broker: Broker,
     command: BusCommand,
-    entity: Incarnation,
-    may_wait: bool,
-    cancel: Arc<Cancel>,
-) -> Result<Batch, Rejection> {
-    let mut watch = may_wait.then(|| broker.watch(entity));
-    loop {
+    count: u32,
+    waiting: Waiting,
+) -> Result<Taken, Rejection> {
+    let cancel = waiting.cancel;
+    let has_taken_all = waiting.comes_first && waiting.watch.is_some();
+    let mut watch = waiting.is_needed.then(|| {
+        let kept = waiting.watch;
+        kept.unwrap_or_else(|| broker.watch(waiting.entity))
+    });
+    if let (true, Some(waiting)) = (has_taken_all, &watch)
+        && wait(waiting, &cancel).await == WaitEnd::Hurried
+    {
+        watch = None;
+    }
+    while !cancel.is_given_up() {
         match Submitted::new(&broker, command.clone()).answer().await {
             Ok(answer) => {
                 let batch = batch_of(answer);
                 if !batch.is_empty() || watch.is_none() {
-                    return Ok(batch);
+                    let is_all = batch.len() < count as usize;
+                    return Ok(Taken {
+                        batch,
+                        watch,
+                        is_all,
+                    });
                 }
             }
             Err(Rejection::Busy) => {
                 tokio::time::sleep(BUSY_PAUSE).await;
-                if cancel.is_given_up() {
-                    return Ok(Batch::new());
-                }
                 continue;
             }
             Err(rejection) => return Err(rejection),
         }
-        let Some(waiting) = &watch else {
-            return Ok(Batch::new());
-        };
-        tokio::select! {
-            () = waiting.woken() => {}
-            () = cancel.cancelled() => {
-                if cancel.is_given_up() {
-                    return Ok(Batch::new());
-                }
-                watch = None;
-            }
+        if let Some(waiting) = &watch
+            && wait(waiting, &cancel).await == WaitEnd::Hurried
+        {
+            watch = None;
         }
+    }
+    Ok(Taken {
+        batch: Batch::new(),
+        watch: None,
+        is_all: false,
+    })
+}
+
+/// What ended a wait.
+#[derive(PartialEq, Eq)]
+enum WaitEnd {
+    /// There may be something.
+    Woken,
+    /// A last look is wanted, or nothing.
+    Hurried,
+}
+
+async fn wait(watch: &Watch, cancel: &Cancel) -> WaitEnd {
+    tokio::select! {
+        () = watch.woken() => WaitEnd::Woken,
+        () = cancel.cancelled() => WaitEnd::Hurried,
     }
 }
 

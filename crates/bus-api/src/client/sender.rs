@@ -7,10 +7,10 @@ use kew_broker::Rejection;
 use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
 
-use super::{Client, Done, Link};
+use super::under_way::UnderWay;
+use super::{Client, Link};
 use crate::inbound::messages_of;
 use crate::refusal::error_of;
-use crate::submit::Submitted;
 
 /// A link over which a client sends.
 pub(super) struct Sender {
@@ -42,18 +42,13 @@ impl Client {
         };
         let size_bytes = messages.iter().map(|message| message.body.len()).sum();
         let send = BusCommand::Send { queue, messages };
-        let submitted = Submitted::new(&self.shared.broker, send);
         let delivery = delivery.delivery;
         self.sending_size_bytes += size_bytes;
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let result = submitted.answer().await.map(drop);
-            Done::Sent {
-                delivery,
-                size_bytes,
-                result,
-            }
-        });
+        let under_way = UnderWay::Send {
+            delivery,
+            size_bytes,
+        };
+        self.submit(send, under_way);
     }
 
     fn reject(&mut self, delivery: DeliveryId, error: Error) {
@@ -69,7 +64,6 @@ impl Client {
         result: Result<(), Rejection>,
     ) {
         self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
-        self.requests = self.requests.saturating_sub(1);
         match result {
             Ok(()) => {
                 self.connection

@@ -3,24 +3,26 @@
 //! The client tells its outcome without settling; the answer is the same outcome if it had its
 //! effect, and a rejection if the lock was lost.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
-use kew_broker::Rejection;
+use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict};
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
-use super::{Client, Done};
+use super::Client;
+use super::under_way::UnderWay;
 use crate::outbound::overlaid;
 use crate::refusal::{error_of, error_of_verdict};
-use crate::submit::Submitted;
 
 /// A message that a client has locked.
 pub(super) struct Held {
     pub(super) link: LinkId,
-    pub(super) entity: EntityName,
+    pub(super) entity: Arc<EntityName>,
     pub(super) lock: Token,
 }
 
@@ -88,38 +90,33 @@ impl Client {
         for (queue, mut settlements) in std::mem::take(&mut self.settlements) {
             while settlements.len() > ITEMS_MAX {
                 let rest = settlements.split_off(ITEMS_MAX);
-                self.settle_together(queue.clone(), settlements);
+                self.settle_together(&queue, settlements);
                 settlements = rest;
             }
-            self.settle_together(queue, settlements);
+            self.settle_together(&queue, settlements);
         }
     }
 
-    fn settle_together(&mut self, queue: EntityName, settlements: Vec<Settlement>) {
+    fn settle_together(&mut self, queue: &EntityName, settlements: Vec<Settlement>) {
         let settle = BusCommand::Settle {
-            queue,
+            queue: queue.clone(),
             settlements: settlements
                 .iter()
                 .map(|it| (it.lock, it.disposition.clone()))
                 .collect(),
         };
-        let submitted = Submitted::new(&self.shared.broker, settle);
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let verdicts = submitted.answer().await.map(|answer| match answer.outcome {
-                EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
-                _ => Vec::new(),
-            });
-            Done::Settled(settlements, verdicts)
-        });
+        self.submit(settle, UnderWay::Settle(settlements));
     }
 
     pub(super) fn on_settled(
         &mut self,
         settlements: Vec<Settlement>,
-        verdicts: Result<Vec<Verdict>, Rejection>,
+        reply: Result<Answered, Rejection>,
     ) {
-        self.requests = self.requests.saturating_sub(1);
+        let verdicts = reply.map(|answered| match answered.outcome {
+            EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
+            _ => Vec::new(),
+        });
         for (index, settlement) in settlements.into_iter().enumerate() {
             let Some(reply) = settlement.reply else {
                 continue;
