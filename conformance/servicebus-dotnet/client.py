@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import hmac
+import os
 import socket
+import ssl
 import struct
 import time
 import uuid
@@ -518,14 +520,18 @@ def sas(audience, rule, key, ttl_seconds):
 class Door:
     """One way to the server."""
 
-    name = "amqp"
     host = "localhost"
 
-    def __init__(self, environment):
+    def __init__(self, name, environment):
+        self.name, self.authority = name, os.path.join(environment["KEW_TEST_TLS"], "ca.pem")
         text = environment["KEW_BUS_CONNECTION_STRING"]
         parts = dict(part.split("=", 1) for part in text.rstrip(";").split(";"))
         self.port = int(parts["Endpoint"].rsplit(":", 1)[1].strip("/"))
         self.rule, self.key = parts["SharedAccessKeyName"], parts["SharedAccessKey"]
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+        stream = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+        if self.name == "amqps":
+            context = ssl.create_default_context(cafile=self.authority)
+            stream = context.wrap_socket(stream, server_hostname=self.host)
+        return stream

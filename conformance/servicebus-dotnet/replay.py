@@ -412,7 +412,7 @@ SCENARIOS = [
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     passed = failed = 0
-    for door in [Door(os.environ)]:
+    for door in [Door(name, os.environ) for name in ("amqp", "amqps")]:
         for scenario in SCENARIOS:
             if wanted not in scenario.__name__:
                 continue

@@ -4,9 +4,12 @@ package conformance
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +32,7 @@ var (
 	noRetries = azservicebus.RetryOptions{MaxRetries: -1}
 
 	// Every scenario goes through each of these.
-	doors = []Door{{name: "amqp"}}
+	doors = []Door{{name: "amqp"}, {name: "amqps"}}
 
 	taken   = map[string]int{}
 	takenMu sync.Mutex
@@ -52,11 +55,32 @@ func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
 }
 
 func (d Door) connectionString() string {
-	return os.Getenv("KEW_BUS_CONNECTION_STRING")
+	plain := os.Getenv("KEW_BUS_CONNECTION_STRING")
+	if d.name == "amqp" {
+		return plain
+	}
+	_, rest, _ := strings.Cut(plain, ";")
+	rest = strings.Replace(rest, "UseDevelopmentEmulator=true;", "", 1)
+	return fmt.Sprintf("Endpoint=sb://%s/;%s", os.Getenv("KEW_BUS_HOST"), rest)
 }
 
 func (d Door) options() *azservicebus.ClientOptions {
-	return &azservicebus.ClientOptions{RetryOptions: noRetries}
+	return &azservicebus.ClientOptions{RetryOptions: noRetries, TLSConfig: trusting}
+}
+
+// Trusts the authority that signed the server's certificate.
+var trusting = newTrust()
+
+func newTrust() *tls.Config {
+	pem, err := os.ReadFile(filepath.Join(os.Getenv("KEW_TEST_TLS"), "ca.pem"))
+	if err != nil {
+		panic(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		panic("no certificate of the authority")
+	}
+	return &tls.Config{RootCAs: roots}
 }
 
 func (d Door) client(t *testing.T) *azservicebus.Client {

@@ -56,6 +56,11 @@ impl Grants {
         self.all.iter()
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Takes one in the place of that for the same audience, unless there are too many.
     pub(crate) fn add(&mut self, shown: Shown, tokens_max: usize) -> Result<(), Refused> {
         self.all.retain(|own| own.audience != shown.audience);
@@ -150,10 +155,13 @@ impl PutToken {
     }
 }
 
+/// The status of a token that was taken.
+pub(crate) const TAKEN: i32 = 202;
+
 /// An answer of `$cbs`, encoded.
 pub(crate) fn answer(asked: &Asked, result: Result<(), Refused>) -> Bytes {
     let (code, text) = match result {
-        Ok(()) => (202, "Accepted".to_owned()),
+        Ok(()) => (TAKEN, "Accepted".to_owned()),
         Err(refused) => refused,
     };
     let properties = Map::build(|map| {

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::client::Client;
+use crate::metrics::Overdue;
 use crate::origin::Origin;
 
-/// How long a client may take to read what it was sent.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// After what silence the buffers of a connection are given back.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 /// How much is read at once, in bytes.
 const READ_SIZE: usize = 32 * 1024;
@@ -27,6 +28,8 @@ const WAIT_MAX: Duration = Duration::from_hours(1);
 pub(crate) struct Driver {
     client: Client,
     began: Instant,
+    /// Whether its buffers were given back since anything was said.
+    is_lean: bool,
 }
 
 impl Driver {
@@ -38,6 +41,7 @@ impl Driver {
         Self {
             client,
             began: Instant::now(),
+            is_lean: false,
         }
     }
 
@@ -45,17 +49,28 @@ impl Driver {
         since(self.began)
     }
 
-    pub(crate) async fn run<S>(
-        mut self,
-        mut stream: S,
-        shutdown: impl Future<Output = ()>,
-    ) -> io::Result<()>
+    /// When something is due, or the buffers of a connection that has gone silent.
+    fn wake_at(&self) -> Instant {
+        let now = Instant::now();
+        let due_at = match self.client.next_timeout(self.now()) {
+            Some(at) => self.began + Duration::from_millis(at.0),
+            None => now + WAIT_MAX,
+        };
+        if self.is_lean {
+            due_at
+        } else {
+            due_at.min(now + IDLE_AFTER)
+        }
+    }
+
+    pub(crate) async fn run<S>(mut self, mut stream: S, shutdown: impl Future<Output = ()>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let result = self.serve(&mut stream, shutdown).await;
+        drop(stream);
+        self.client.note_end(self.began.elapsed(), result.err());
         self.client.leave().await;
-        result
     }
 
     async fn serve<S>(
@@ -72,23 +87,25 @@ impl Driver {
         loop {
             self.client.turn();
             let output = self.client.connection.take_output(self.now());
+            self.client.tell(output.len());
             if !output.is_empty() {
+                self.is_lean = false;
                 let writing = async {
                     stream.write_all(&output).await?;
                     stream.flush().await
                 };
-                tokio::time::timeout(WRITE_TIMEOUT, writing)
-                    .await
-                    .map_err(|_| io::ErrorKind::TimedOut)??;
+                let Ok(written) = tokio::time::timeout(self.client.write_timeout(), writing).await
+                else {
+                    self.client.note_overdue(Overdue::Answer);
+                    return Ok(());
+                };
+                written?;
                 continue;
             }
             if self.client.connection.is_closed() {
                 return Ok(());
             }
-            let wake_at = match self.client.next_timeout(self.now()) {
-                Some(at) => self.began + Duration::from_millis(at.0),
-                None => Instant::now() + WAIT_MAX,
-            };
+            let wake_at = self.wake_at();
             // Most of what happens puts the alarm off. It may go too early.
             if alarm.is_elapsed() || wake_at < alarm.deadline() {
                 alarm.as_mut().reset(wake_at);
@@ -100,6 +117,7 @@ impl Driver {
                     if read? == 0 {
                         return Ok(());
                     }
+                    self.is_lean = false;
                 }
                 () = self.client.answers.ready() => self.client.on_answers(),
                 Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
@@ -116,6 +134,8 @@ impl Driver {
                 () = &mut alarm => {
                     let now = self.now();
                     self.client.on_time(now);
+                    self.client.connection.shrink();
+                    self.is_lean = true;
                 }
             }
         }

@@ -118,7 +118,7 @@ impl BusAcceptor {
                 stopping: self.stopping.clone(),
             };
             // It counts from now on, whatever it is going to say.
-            match self.api.admit() {
+            match self.api.admit(peer) {
                 Some(permit) => serving.spawn(connection.serve(stream, permit)),
                 None => serving.spawn(connection.turn_away(stream)),
             };

@@ -79,6 +79,40 @@ pub enum Bug {
     BusRemovalNotLogged,
     /// A session is locked although somebody has its lock.
     BusSessionShared,
+    /// A message that comes back to a bus queue comes last.
+    BusAbandonedAtTail,
+    /// The messages of a session come in another order than that of their numbers.
+    BusSessionOrderBroken,
+    /// A message that was delivered too often becomes two dead letters.
+    BusDeadLetterDoubled,
+    /// A message is forwarded, and that is not logged.
+    BusForwardNotLogged,
+    /// A lock that has ended still settles.
+    BusEndedLockSettles,
+    /// A deferred message is given to whoever receives.
+    BusDeferredDelivered,
+    /// A deferred message that was locked comes back as an ordinary one.
+    BusDeferralForgotten,
+    /// The number of a message that is gone is given out again.
+    BusNumberReused,
+    /// A snapshot forgets how many deliveries of a bus queue's messages failed.
+    BusDeliveryCountsForgotten,
+    /// A lock is renewed although another receiver has the message.
+    BusLostLockRenewed,
+    /// A message that is forwarded does not count that.
+    BusHopsNotCounted,
+    /// A change to a message's properties is lost when it becomes a dead letter.
+    BusChangeDropped,
+    /// The dead letters of a queue outlive it.
+    BusDeadLettersLeft,
+    /// A session that is left in order counts as failed deliveries.
+    BusReleaseCounts,
+    /// A message that is gone still counts in the bytes of its bus queue.
+    BusSizeNotGivenBack,
+    /// A repeated id is dropped after its window as well.
+    BusWindowNeverEnds,
+    /// A message that comes back to a bus queue lives for ever.
+    BusExpiryForgotten,
 }
 
 impl Bug {
@@ -116,7 +150,7 @@ impl Bug {
     ];
 
     /// Every bug of bus queues alone.
-    pub const OF_BUS: [Self; 7] = [
+    pub const OF_BUS: [Self; 24] = [
         Self::BusLocksForgotten,
         Self::BusFailureNotCounted,
         Self::BusDuplicatesForgotten,
@@ -124,6 +158,23 @@ impl Bug {
         Self::BusSessionStateForgotten,
         Self::BusRemovalNotLogged,
         Self::BusSessionShared,
+        Self::BusAbandonedAtTail,
+        Self::BusSessionOrderBroken,
+        Self::BusDeadLetterDoubled,
+        Self::BusForwardNotLogged,
+        Self::BusEndedLockSettles,
+        Self::BusDeferredDelivered,
+        Self::BusDeferralForgotten,
+        Self::BusNumberReused,
+        Self::BusDeliveryCountsForgotten,
+        Self::BusLostLockRenewed,
+        Self::BusHopsNotCounted,
+        Self::BusChangeDropped,
+        Self::BusDeadLettersLeft,
+        Self::BusReleaseCounts,
+        Self::BusSizeNotGivenBack,
+        Self::BusWindowNeverEnds,
+        Self::BusExpiryForgotten,
     ];
 }
 

@@ -1,199 +1,128 @@
-//! Bus queues under crashes: one client, one partition, and what the client may see.
+//! Bus queues: what clients ask of them, and what they may see.
 //!
-//! A world of its own beside the storage one: the client asks one thing at a time, the power goes or the
-//! process is killed in the middle of some, and whoever asked then does not know whether it was done.
-//! What is not known is not judged; what is known must hold:
-//!
-//! - a message that was taken in is in its queue, or among the dead letters, or gone, and in one place;
-//! - what was completed never comes back, and a lock is one receiver's until it ends;
-//! - every failed delivery counts, and the third one makes a dead letter;
-//! - a repeated id is dropped within the window, and only there;
-//! - a session has one receiver and keeps its state.
+//! They live in the world that storage queues live in ([`crate::run`]): one partition, one log, the same
+//! clients who give up, the same faults. In two worlds out of five both kinds are there at once.
 
-mod client;
+pub(crate) mod checker;
+mod drain;
+pub(crate) mod workload;
 
-use std::collections::{BTreeMap, VecDeque};
+use kew_engine::{EntityName, Service};
 
-use bytes::Bytes;
-use kew_broker::{Partition, PartitionOptions, Rejection, Reply, TurnEnd};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
-use kew_engine::{Command, EntityName, Outcome, Refusal, Service, Timestamp, Token};
-use kew_log::{FaultyStorage, LogOptions};
-
-use crate::checker::{Violation, violated};
 use crate::random::Stream;
+use crate::swarm::Swarm;
+use crate::world::{Report, Watch, run_swarm};
+use checker::life::{Entity, Part};
 
-const RECOVERY: &str = "a partition opens after a crash";
-const LOCK_MS: u64 = 10_000;
-const WINDOW_MS: u64 = 20_000;
-const DELIVERIES_MAX: u32 = 3;
+/// The namespace that all bus queues are of.
+pub(crate) const NAMESPACE: &str = "sim";
 
-/// What came of a request: nothing if a crash came first.
-type Seen = Option<Result<(BusOutcome, Vec<Bytes>), BusRefusal>>;
+const DEAD_LETTERS: &str = "/$deadletterqueue";
+const FAILED_TRANSFERS: &str = "/$transfer/$deadletterqueue";
 
-/// A message that was sent.
-#[derive(Debug, Default)]
-struct Known {
-    /// Whether all that was done to it is known.
-    is_certain: bool,
-    is_gone: bool,
-    is_dead: bool,
-    failures: u32,
-    lock: Option<(Token, Timestamp)>,
+/// Runs one seed of a world with bus queues, as [`crate::run`] does of one without.
+pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    run_swarm(seed, Swarm::draw_bus(seed), operations, keep_trace, None)
 }
 
-struct World {
-    random: Stream,
-    storage: FaultyStorage,
-    partition: Partition<u32>,
-    now: Timestamp,
-    /// By body: a number.
-    messages: BTreeMap<u64, Known>,
-    /// When each id was accepted last, if that is known.
-    ids: BTreeMap<u64, Option<Timestamp>>,
-    session: Option<(Token, Timestamp)>,
-    /// What the session's state may be, and whether who has its lock is known.
-    states: Vec<Option<Bytes>>,
-    session_is_certain: bool,
-    crashes_may_come: bool,
+/// Runs one seed as [`run`] does, and shows every step to `watch`.
+pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
+    run_swarm(seed, Swarm::draw_bus(seed), operations, true, Some(watch))
 }
 
-/// Runs one world; says what promise it saw broken, if any.
-pub fn run(seed: u64, operations: u64) -> Result<(), Violation> {
-    let mut world = World::new(seed)?;
-    for _ in 0..operations {
-        world.step()?;
+/// What has to occur over enough seeds, or the worlds prove less than they seem to.
+pub const MUST_OCCUR: [&str; 27] = [
+    "a dead letter went on to another queue",
+    "a deferred message was received",
+    "a duplicate was dropped",
+    "a lock was lost",
+    "a lock was renewed",
+    "a message could not go on",
+    "a message that expired came back as a dead letter",
+    "a message that its receiver gave up came back as a dead letter",
+    "a message that was delivered too often came back as a dead letter",
+    "a message was deferred",
+    "a message was delivered again",
+    "a message was made a dead letter",
+    "a message was refused by a full queue",
+    "a message went on too often",
+    "a queue was changed",
+    "a queue was deleted",
+    "a queue was not found",
+    "a queue was perhaps gone, and was",
+    "a scheduled message was cancelled",
+    "a session was refused that somebody has",
+    "a session was renewed",
+    "a session's state was read",
+    "an id was accepted again after its window",
+    "messages were deleted at once",
+    "the lock of a session was lost",
+    "the next session was accepted",
+    "what was sent without an answer was shown",
+];
+
+/// What is special about the bus queues of a world.
+#[derive(Clone, Debug)]
+pub(crate) struct BusSwarm {
+    /// How often a client asks for something of a bus queue, and not of a storage queue.
+    pub(crate) share_per_mille: u32,
+    pub(crate) queues: usize,
+    pub(crate) weights: [u64; workload::KINDS],
+    pub(crate) body_size_max: u64,
+    pub(crate) time_to_live_per_mille: u32,
+    pub(crate) schedule_per_mille: u32,
+    pub(crate) stale_lock_per_mille: u32,
+}
+
+impl BusSwarm {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut r = Stream::new(seed, "bus swarm");
+        Self {
+            share_per_mille: if r.happens(400) { 600 } else { 1000 },
+            queues: 2 + r.index(workload::QUEUES - 1),
+            weights: workload::weights(&mut r),
+            body_size_max: [16, 200, 1500][r.index(3)],
+            time_to_live_per_mille: [0, 100, 400][r.index(3)],
+            schedule_per_mille: [0, 100, 300][r.index(3)],
+            stale_lock_per_mille: [0, 100, 300][r.index(3)],
+        }
     }
-    world.crashes_may_come = false;
-    world.drain()
 }
 
-fn options() -> PartitionOptions {
-    PartitionOptions {
-        log: LogOptions {
-            segment_size_first_bytes: 256 * 1024,
-            segment_size_max_bytes: 256 * 1024,
-            batch_size_max_bytes: 64 * 1024,
-            turn_space_min_bytes: 32 * 1024,
-            settlement_reserve_bytes: 16 * 1024,
-            ballast_size_bytes: 0,
-            ..LogOptions::default()
-        },
-        command_size_bytes_max: 16 * 1024,
-        snapshot_after_bytes: 64 * 1024,
-        tick_budget: 16,
-    }
-}
-
-fn named(name: &str) -> EntityName {
+pub(crate) fn named(queue: usize, part: Part) -> EntityName {
+    let suffix = match part {
+        Part::Queue => "",
+        Part::DeadLetters => DEAD_LETTERS,
+        Part::FailedTransfers => FAILED_TRANSFERS,
+    };
     EntityName {
         service: Service::ServiceBus,
-        account: "sim".into(),
-        name: name.into(),
+        account: NAMESPACE.into(),
+        name: format!("{}{suffix}", queue_name(queue)).into(),
     }
 }
 
-impl World {
-    fn new(seed: u64) -> Result<Self, Violation> {
-        let storage = FaultyStorage::new();
-        let now = Timestamp::from_ms(1_000_000);
-        let partition = Self::open(&storage, seed, now)?;
-        let mut world = Self {
-            random: Stream::new(seed, "bus"),
-            storage,
-            partition,
-            now,
-            messages: BTreeMap::new(),
-            ids: BTreeMap::new(),
-            session: None,
-            states: vec![None],
-            session_is_certain: true,
-            crashes_may_come: false,
-        };
-        let plain = BusQueueOptions {
-            lock_duration_ms: LOCK_MS,
-            max_delivery_count: DELIVERIES_MAX,
-            duplicate_window_ms: Some(WINDOW_MS),
-            ..BusQueueOptions::default()
-        };
-        let sessions = BusQueueOptions {
-            lock_duration_ms: LOCK_MS,
-            requires_session: true,
-            ..BusQueueOptions::default()
-        };
-        for (name, options) in [("plain", plain), ("sessions", sessions)] {
-            let queue = named(name);
-            world.ask(BusCommand::CreateQueue { queue, options })?;
-        }
-        world.crashes_may_come = true;
-        Ok(world)
-    }
+pub(crate) fn queue_name(queue: usize) -> String {
+    format!("bus-{queue}")
+}
 
-    fn open(
-        storage: &FaultyStorage,
-        seed: u64,
-        wall: Timestamp,
-    ) -> Result<Partition<u32>, Violation> {
-        match Partition::open(storage, options(), seed, [7; 16], wall) {
-            Ok((partition, _)) => Ok(partition),
-            Err(error) => violated!(RECOVERY, "{error}"),
-        }
-    }
+/// The number of the queue of that name.
+pub(crate) fn queue_index(name: &str) -> usize {
+    let number = name.strip_prefix("bus-").and_then(|it| it.parse().ok());
+    number.expect("every queue has a number")
+}
 
-    /// Asks, and waits for the answer or for the crash that comes first.
-    fn ask(&mut self, command: BusCommand) -> Result<Seen, Violation> {
-        let crash = self.crashes_may_come && self.random.happens(40);
-        let mut commands = VecDeque::from([(0, Command::Bus(command))]);
-        let mut replies: Vec<(u32, Reply)> = Vec::new();
-        loop {
-            let end = self.partition.turn(self.now, &mut commands, &mut replies);
-            let mut left = if crash {
-                self.random.below(3)
-            } else {
-                u64::MAX
-            };
-            while left > 0
-                && let Some(job) = self.partition.next_job()
-            {
-                left -= 1;
-                let done = job.run(&self.storage);
-                if let Err(error) = self.partition.complete(done, &mut replies) {
-                    return violated!(RECOVERY, "the log failed without a fault: {error}");
-                }
-            }
-            if crash || end == TurnEnd::Done {
-                break;
-            }
-        }
-        if crash {
-            self.crash()?;
-        } else if self.random.happens(20) {
-            self.partition.snapshot();
-        }
-        Ok(match replies.pop() {
-            None => None,
-            Some((_, Ok(answered))) => {
-                let bodies = answered.bodies.iter();
-                let bodies = bodies.map(|body| body.read().expect("nothing is damaged"));
-                let Outcome::Bus(outcome) = answered.outcome else {
-                    return violated!(RECOVERY, "an answer to another question");
-                };
-                Some(Ok((outcome, bodies.collect())))
-            }
-            Some((_, Err(Rejection::Refused(Refusal::Bus(refusal))))) => Some(Err(refusal)),
-            Some((_, Err(rejection))) => return violated!(RECOVERY, "{rejection}"),
-        })
-    }
-
-    fn crash(&mut self) -> Result<(), Violation> {
-        let random = &mut self.random;
-        self.storage = if random.happens(500) {
-            self.storage.kill()
-        } else {
-            self.storage.crash(&mut |end| random.below_u32(end.max(1)))
-        };
-        let salt = self.random.next();
-        self.partition = Self::open(&self.storage, salt, self.now)?;
-        Ok(())
+/// What an entity's name says.
+pub(crate) fn entity(name: &EntityName) -> Entity {
+    let (queue, part) = if let Some(queue) = name.name.strip_suffix(FAILED_TRANSFERS) {
+        (queue, Part::FailedTransfers)
+    } else if let Some(queue) = name.name.strip_suffix(DEAD_LETTERS) {
+        (queue, Part::DeadLetters)
+    } else {
+        (&*name.name, Part::Queue)
+    };
+    Entity {
+        queue: queue_index(queue),
+        part,
     }
 }

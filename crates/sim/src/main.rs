@@ -18,6 +18,9 @@ struct Args {
     /// How many operations each seed has at least, before it drains
     #[arg(long, default_value_t = 1000)]
     operations: u64,
+    /// Worlds with bus queues
+    #[arg(long)]
+    bus: bool,
     /// Print what happened, step by step
     #[arg(long)]
     trace: bool,
@@ -35,9 +38,19 @@ fn main() -> ExitCode {
         let report = if args.step || args.until.is_some() {
             let (step, until) = (args.step, args.until);
             let watch = Box::new(move |moment: &Moment<'_>| watch(moment, step, until));
-            kew_sim::replay(seed, args.operations, watch)
+            let replay = if args.bus {
+                kew_sim::bus::replay
+            } else {
+                kew_sim::replay
+            };
+            replay(seed, args.operations, watch)
         } else {
-            kew_sim::run(seed, args.operations, args.trace)
+            let run = if args.bus {
+                kew_sim::bus::run
+            } else {
+                kew_sim::run
+            };
+            run(seed, args.operations, args.trace)
         };
         let mut out = io::stdout().lock();
         if args.trace && !args.step && args.until.is_none() {
@@ -46,12 +59,19 @@ fn main() -> ExitCode {
             }
         }
         let _ = writeln!(out, "seed {seed}: {}", summary(&report));
+        if args.trace {
+            for (what, count) in &report.occurred {
+                let _ = writeln!(out, "{count} times {what}");
+            }
+        }
         if let Some(violation) = report.violation {
             let _ = writeln!(out, "VIOLATION {violation}");
             let _ = writeln!(
                 out,
-                "replay: kew-sim --seed {seed} --operations {} --until {}",
-                args.operations, report.steps
+                "replay: kew-sim{} --seed {seed} --operations {} --until {}",
+                if args.bus { " --bus" } else { "" },
+                args.operations,
+                report.steps
             );
             return ExitCode::FAILURE;
         }

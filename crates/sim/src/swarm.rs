@@ -4,6 +4,7 @@
 use kew_broker::{AdmissionLimits, PartitionOptions};
 use kew_log::LogOptions;
 
+use crate::bus::BusSwarm;
 use crate::random::Stream;
 
 /// The parameters of one world.
@@ -23,6 +24,8 @@ pub(crate) struct Swarm {
     pub(crate) batch_size_max_bytes: u64,
     pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
+    /// What is special about bus queues, if there are any.
+    pub(crate) bus: Option<BusSwarm>,
 }
 
 /// How often each kind of operation is chosen, relative to the others.
@@ -83,6 +86,28 @@ impl Swarm {
             batch_size_max_bytes: [6 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             snapshot_after_bytes: [4 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             ballast_size_bytes: [0, 16 * 1024, 64 * 1024][r.index(3)],
+            bus: None,
+        }
+    }
+
+    /// A world with bus queues. Their commands make room for all that is due before them, so that
+    /// segments and batches have to be larger.
+    pub(crate) fn draw_bus(seed: u64) -> Self {
+        let mut r = Stream::new(seed, "bus log");
+        let plain = Self::draw(seed);
+        let bus = BusSwarm::draw(seed);
+        Self {
+            queues: if bus.share_per_mille < 1000 {
+                plain.queues
+            } else {
+                0
+            },
+            clients: plain.clients.min(12),
+            segment_size_first_bytes: [96 * 1024, 128 * 1024, 256 * 1024][r.index(3)],
+            batch_size_max_bytes: [48 * 1024, 64 * 1024][r.index(2)],
+            snapshot_after_bytes: [16 * 1024, 48 * 1024, 128 * 1024][r.index(3)],
+            bus: Some(bus),
+            ..plain
         }
     }
 
@@ -92,13 +117,13 @@ impl Swarm {
                 segment_size_first_bytes: self.segment_size_first_bytes,
                 segment_size_max_bytes: self.segment_size_first_bytes * 2,
                 batch_size_max_bytes: self.batch_size_max_bytes,
-                turn_space_min_bytes: 6 * 1024,
-                settlement_reserve_bytes: 4 * 1024,
+                turn_space_min_bytes: if self.bus.is_some() { 32 } else { 6 } * 1024,
+                settlement_reserve_bytes: if self.bus.is_some() { 16 } else { 4 } * 1024,
                 recent_bytes_max: 8 * 1024,
                 ballast_size_bytes: self.ballast_size_bytes,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: 3 * 1024,
+            command_size_bytes_max: if self.bus.is_some() { 16 } else { 3 } * 1024,
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 8,
         }

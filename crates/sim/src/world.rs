@@ -15,6 +15,7 @@ use kew_broker::{
 use kew_engine::{Command, Outcome, Refusal, Timestamp};
 use kew_log::{BodyError, FaultyStorage, Job, JobKind};
 
+use crate::bus::{self, BusSwarm};
 use crate::checker::{Checker, Operation, Seen, Timekeeping, Violation, promise};
 use crate::faults::{Crash, Faults, Strike};
 use crate::random::Stream;
@@ -56,6 +57,8 @@ pub struct Report {
     pub steps: u64,
     /// How often each rare state occurred.
     pub rare: RareStates,
+    /// How often each thing happened to bus queues that is rare.
+    pub occurred: BTreeMap<&'static str, u64>,
     /// A number that is the same if and only if the same happened.
     pub trace_hash: u64,
     /// What happened, step by step, if it was asked for.
@@ -83,20 +86,27 @@ impl Moment<'_> {
 
 /// Runs one seed: at least `operations` under faults, then until everything is drained.
 pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
-    run_world(World::new(seed, keep_trace), operations)
+    run_swarm(seed, Swarm::draw(seed), operations, keep_trace, None)
 }
 
 /// Runs one seed as [`run`] does, and shows every step to `watch`.
 pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
-    let mut world = World::new(seed, true);
-    world.watch = Some(watch);
-    run_world(world, operations)
+    run_swarm(seed, Swarm::draw(seed), operations, true, Some(watch))
 }
 
 /// Looks at each moment of a replay.
 pub type Watch = Box<dyn FnMut(&Moment<'_>)>;
 
-fn run_world(mut world: World, operations: u64) -> Report {
+/// Runs one seed in a world of that kind.
+pub(crate) fn run_swarm(
+    seed: u64,
+    swarm: Swarm,
+    operations: u64,
+    keep_trace: bool,
+    watch: Option<Watch>,
+) -> Report {
+    let mut world = World::with_swarm(seed, swarm, keep_trace);
+    world.watch = watch;
     let lived = catch_unwind(AssertUnwindSafe(|| world.live(operations)));
     let violation = match lived {
         Ok(lived) => lived.err(),
@@ -148,9 +158,17 @@ pub(crate) struct World {
     recycled_segments: usize,
     was_out_of_space: bool,
     checker: Checker,
+    bus: Option<Bus>,
     trace: Trace,
     report: Report,
     watch: Option<Watch>,
+}
+
+/// What a world has if there are bus queues in it.
+struct Bus {
+    swarm: BusSwarm,
+    workload: bus::workload::Workload,
+    checker: bus::checker::Checker,
 }
 
 /// An operation under way.
@@ -164,10 +182,6 @@ struct Asked {
 }
 
 impl World {
-    fn new(seed: u64, keep_trace: bool) -> Self {
-        Self::with_swarm(seed, Swarm::draw(seed), keep_trace)
-    }
-
     pub(crate) fn with_swarm(seed: u64, swarm: Swarm, keep_trace: bool) -> Self {
         let options = swarm.partition_options();
         let storage = Arc::new(FaultyStorage::new());
@@ -206,6 +220,11 @@ impl World {
             recycled_segments: 0,
             was_out_of_space: false,
             checker: Checker::new(),
+            bus: swarm.bus.clone().map(|swarm| Bus {
+                swarm,
+                workload: bus::workload::Workload::new(seed),
+                checker: bus::checker::Checker::default(),
+            }),
             trace: Trace::new(keep_trace),
             report: Report::default(),
             watch: None,
@@ -217,6 +236,10 @@ impl World {
     fn live(&mut self, operations: u64) -> Result<(), Violation> {
         for queue in 0..self.swarm.queues {
             self.ask(queue, create_queue(queue));
+        }
+        let bus = self.bus.as_mut();
+        for command in bus.map_or_else(Vec::new, |bus| bus.workload.create_all(&bus.swarm)) {
+            self.ask(0, Command::Bus(command));
         }
         while self.next_operation - self.refused_at_the_door < operations {
             self.step()?;
@@ -244,7 +267,7 @@ impl World {
             return self.carry_out_job();
         }
         if self.in_flight < self.swarm.clients && self.schedule.happens(600) {
-            let (queue, command) = self.workload.next(&self.swarm);
+            let (queue, command) = self.next_command();
             self.ask(queue, command);
             return Ok(());
         }
@@ -254,7 +277,17 @@ impl World {
         self.turn()
     }
 
-    fn end_step(&mut self) {
+    /// What a client asks next, and of which storage queue.
+    fn next_command(&mut self) -> (usize, Command) {
+        if let Some(bus) = &mut self.bus
+            && self.schedule.happens(bus.swarm.share_per_mille)
+        {
+            return (0, Command::Bus(bus.workload.next(&bus.swarm, self.now)));
+        }
+        self.workload.next(&self.swarm)
+    }
+
+    pub(crate) fn end_step(&mut self) {
         self.report.steps += 1;
         if let Some(mut watch) = self.watch.take() {
             let from = self.trace.take_seen();
@@ -292,6 +325,7 @@ impl World {
                 command: command.clone(),
                 from: self.now,
                 until: Timestamp::NEVER,
+                had_room: false,
                 seen: Seen::Unknown,
             },
             admitted: None,
@@ -335,6 +369,7 @@ impl World {
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
                 (operation.from, operation.until) = (self.now, self.now);
+                operation.had_room = !self.partition.is_out_of_space();
             }
         }
         let rare = &mut self.report.rare;
@@ -419,8 +454,14 @@ impl World {
             self.in_flight -= 1;
             operation.seen = seen;
             if let Seen::Answered(Ok((outcome, _))) = &operation.seen {
-                self.workload
-                    .learn(operation.queue, &operation.command, outcome);
+                match (&operation.command, outcome, &mut self.bus) {
+                    (Command::Bus(command), Outcome::Bus(outcome), Some(bus)) => {
+                        bus.workload.learn(command, outcome);
+                    }
+                    (command, outcome, _) => {
+                        self.workload.learn(operation.queue, command, outcome);
+                    }
+                }
             }
             note_answer(
                 operation,
@@ -459,7 +500,12 @@ impl World {
                 break;
             }
             let asked = entry.remove();
-            self.checker.check(&asked.operation)?;
+            match &mut self.bus {
+                Some(bus) if matches!(asked.operation.command, Command::Bus(_)) => {
+                    bus.checker.check(&asked.operation)?;
+                }
+                _ => self.checker.check(&asked.operation)?,
+            }
         }
         Ok(())
     }
@@ -571,12 +617,12 @@ impl World {
 
     fn report(mut self, violation: Option<Violation>) -> Report {
         self.report.rare.add(&self.checker.rare);
+        let bus = self.bus.map(|bus| bus.checker).unwrap_or_default();
+        let operations = self.checker.operations + bus.operations;
         Report {
-            operations: self
-                .checker
-                .operations
-                .saturating_sub(self.refused_at_the_door),
-            unknown: self.checker.unknown,
+            operations: operations.saturating_sub(self.refused_at_the_door),
+            unknown: self.checker.unknown + bus.unknown,
+            occurred: bus.occurred,
             trace_hash: self.trace.hash(),
             trace: self.trace.take_lines(),
             violation,

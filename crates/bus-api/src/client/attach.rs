@@ -18,6 +18,7 @@ use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
+use crate::metrics::{Offered, Scope};
 use crate::refusal::{bus_condition, error_of, not_found, unauthorized};
 use crate::rights::Right;
 use crate::submit::Submitted;
@@ -70,7 +71,15 @@ impl Client {
     }
 
     fn refuse(&mut self, link: LinkId, attach: &Attach, error: Error) {
-        tracing::debug!(%error, "a link was refused");
+        if error.condition == condition::UNAUTHORIZED_ACCESS {
+            let offered = match self.grants.is_empty() {
+                true => Offered::None,
+                false => Offered::Token,
+            };
+            self.shared.note_denied(&self.origin, offered, &error);
+        }
+        self.shared
+            .note_refusal(&self.origin, Scope::Attach, &error);
         self.connection.refuse(link, attach, error);
     }
 
@@ -134,9 +143,10 @@ impl Client {
 
     pub(super) fn on_opened(&mut self, link: LinkId, opened: Result<Opened, Error>) {
         let Some(Link::Opening(_)) = self.links.get(&link) else {
+            self.forgotten = self.forgotten.saturating_sub(1);
             return self.give_session_back(opened);
         };
-        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(&link) else {
+        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(link) else {
             return;
         };
         let opened = match opened {
@@ -230,8 +240,13 @@ impl Client {
         };
         let name = attach.name.clone();
         let incarnation = opened.view.incarnation;
-        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
+        let session_end = opened.session.as_ref().map(|session| session.locked_until);
+        let account = &self.account;
+        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session, account);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
+        if let Some(at) = session_end {
+            self.note_session_end(link, at);
+        }
         if !self.connection.accept(link, answer) {
             self.forget(link);
         }

@@ -5,13 +5,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use kew_amqp::LinkId;
+use tokio::time::Instant;
 
 use super::{Client, Done};
 use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::Reply;
+use crate::holdings::{Part, Sum};
 use crate::request::Request;
 use crate::sas;
+
+/// A request to take a token.
+pub(crate) struct Putting {
+    link: LinkId,
+    request: Request,
+    began: Instant,
+    /// What it holds.
+    _part: Part,
+}
 
 /// A token that was put and judged.
 pub(crate) struct Judged {
@@ -25,9 +36,14 @@ type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
 
 impl Client {
     /// Takes a token, once those that were put before it were judged, so that answers come in order.
-    pub(super) fn put_token(&mut self, link: LinkId, request: Request) {
+    pub(super) fn put_token(&mut self, link: LinkId, request: Request, size_bytes: usize) {
         self.requests += 1;
-        self.putting.push_back((link, request));
+        self.putting.push_back(Putting {
+            link,
+            request,
+            began: Instant::now(),
+            _part: self.account.fixed(Sum::RequestBytes, size_bytes),
+        });
         if self.putting.len() == 1 {
             self.judge_next();
         }
@@ -40,8 +56,8 @@ impl Client {
 
     /// Judges what was put until the broker must be asked.
     fn judge_next(&mut self) {
-        while let Some((_, request)) = self.putting.front() {
-            let mut judging = match PutToken::read(request) {
+        while let Some(putting) = self.putting.front() {
+            let mut judging = match PutToken::read(&putting.request) {
                 Ok(put) => self.judge(put),
                 Err(refused) => {
                     self.answer_put(Err(refused));
@@ -95,13 +111,20 @@ impl Client {
     }
 
     fn answer_put(&mut self, result: Result<(), Refused>) {
-        let Some((link, request)) = self.putting.pop_front() else {
+        let Some(putting) = self.putting.pop_front() else {
             return;
         };
+        let Putting { link, request, .. } = putting;
+        let status = result
+            .as_ref()
+            .map_or_else(|(status, _)| *status, |()| cbs::TAKEN);
+        self.note_token(&request.operation, status, putting.began.elapsed());
         self.requests = self.requests.saturating_sub(1);
         let reply = Reply {
             reply_to: request.asked.reply_to.clone(),
             answer: cbs::answer(&request.asked, result),
+            renewed: None,
+            room: None,
         };
         self.reply(link, reply);
     }

@@ -6,25 +6,34 @@ use kew_amqp::DeliveryId;
 use kew_broker::{Answered, Rejection};
 use kew_engine::Command;
 use kew_engine::bus::BusCommand;
+use tokio::time::Instant;
 
 use super::Client;
 use super::settle::Settlement;
+use crate::metrics::Sent;
+
+/// What a command was for whose answer is still to come.
+pub(super) enum Purpose {
+    Send { delivery: DeliveryId, sent: Sent },
+    Settle(Vec<Settlement>),
+}
 
 /// A command whose answer is still to come.
-pub(super) enum UnderWay {
-    Send {
-        delivery: DeliveryId,
-        size_bytes: usize,
-    },
-    Settle(Vec<Settlement>),
+pub(super) struct UnderWay {
+    purpose: Purpose,
+    began: Instant,
 }
 
 impl Client {
     /// Hands a command over, behind those before it.
-    pub(super) fn submit(&mut self, command: BusCommand, under_way: UnderWay) {
+    pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
         let key = self.next_key;
         self.next_key += 1;
         self.requests += 1;
+        let under_way = UnderWay {
+            purpose,
+            began: Instant::now(),
+        };
         let command = Command::Bus(command);
         let broker = &self.shared.broker;
         match broker.submit_among(command, &self.answers, key) {
@@ -49,12 +58,12 @@ impl Client {
 
     fn on_answer(&mut self, under_way: UnderWay, reply: Result<Answered, Rejection>) {
         self.requests = self.requests.saturating_sub(1);
-        match under_way {
-            UnderWay::Send {
-                delivery,
-                size_bytes,
-            } => self.on_sent(delivery, size_bytes, reply.map(drop)),
-            UnderWay::Settle(settlements) => self.on_settled(settlements, reply),
+        let took = under_way.began.elapsed();
+        match under_way.purpose {
+            Purpose::Send { delivery, sent } => {
+                self.on_sent(delivery, sent, took, reply.map(drop));
+            }
+            Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
         }
     }
 }

@@ -127,6 +127,9 @@ impl State {
 
     fn delete_bus_queue(&mut self, queue: Incarnation) {
         for incarnation in queue.with_sub_queues() {
+            if is_planted(Bug::BusDeadLettersLeft) && incarnation != queue {
+                continue;
+            }
             if let Some(entity) = self.bus.remove(&incarnation) {
                 self.catalogue.remove(&entity.name);
                 if let Some(deadline) = entity.deadline {
@@ -177,7 +180,9 @@ impl State {
         message.state = BusMessageState::Ready;
         message.due_at = Timestamp::NEVER;
         message.enqueued_at = at;
-        message.overlays.extend(overlay);
+        message
+            .overlays
+            .extend(overlay.filter(|_| !is_planted(Bug::BusChangeDropped)));
         if cause == Some(DeadLetterCause::MaxDeliveryCountExceeded) {
             message.delivery_count = message.delivery_count.saturating_add(1);
         }
@@ -186,11 +191,21 @@ impl State {
             message.expires_at = Timestamp::NEVER;
             message.cause = cause;
         } else {
-            message.hops = message.hops.saturating_add(1);
+            if !is_planted(Bug::BusHopsNotCounted) {
+                message.hops = message.hops.saturating_add(1);
+            }
             message.delivery_count = 0;
             if source.is_some() {
                 message.dead_letter_source = source;
             }
+        }
+        if is_planted(Bug::BusDeadLetterDoubled)
+            && cause == Some(DeadLetterCause::MaxDeliveryCountExceeded)
+        {
+            let second = to_sequence_number.next();
+            entity.backlog.push(to_sequence_number, message.clone());
+            entity.backlog.push(second, message);
+            return;
         }
         entity.backlog.push(to_sequence_number, message);
     }
@@ -289,6 +304,10 @@ impl BusQueue {
                 sequence_number, ..
             } => {
                 self.backlog.remove(sequence_number);
+                if is_planted(Bug::BusNumberReused) && sequence_number.next() == self.backlog.next()
+                {
+                    self.backlog.set_next(sequence_number);
+                }
             }
             BusFact::SessionReleased { session, .. } => self.release_session(&session),
             fact => self.apply_to_session(at, fact),
@@ -303,8 +322,13 @@ impl BusQueue {
         let locked = found.locked.clone();
         sessions.change(number, |session| session.locked_until = Timestamp::ZERO);
         for sequence_number in locked {
+            let release = if is_planted(Bug::BusReleaseCounts) {
+                Release::Failed
+            } else {
+                Release::Unseen
+            };
             self.backlog.change(sequence_number, |message| {
-                message.release(Release::Unseen, None);
+                message.release(release, None);
             });
         }
     }
@@ -372,8 +396,10 @@ impl BusQueue {
 
 impl Message {
     fn release(&mut self, release: Release, overlay: Option<BodyLocation>) {
-        let was_deferred = self.state == BusMessageState::Locked { deferred: true };
-        self.state = if was_deferred || release == Release::Deferred {
+        let was_deferred = self.state == BusMessageState::Locked { deferred: true }
+            && !is_planted(Bug::BusDeferralForgotten);
+        let is_deferred = release == Release::Deferred && !is_planted(Bug::BusDeferredDelivered);
+        self.state = if was_deferred || is_deferred {
             BusMessageState::Deferred
         } else {
             BusMessageState::Ready
@@ -381,6 +407,9 @@ impl Message {
         self.due_at = Timestamp::NEVER;
         if release == Release::Failed && !is_planted(Bug::BusFailureNotCounted) {
             self.delivery_count = self.delivery_count.saturating_add(1);
+        }
+        if is_planted(Bug::BusExpiryForgotten) {
+            self.expires_at = Timestamp::NEVER;
         }
         self.overlays.extend(overlay);
     }

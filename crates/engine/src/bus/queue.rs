@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kew_planted::{Bug, is_planted};
+
 use super::BusQueueOptions;
 use super::backlog::Backlog;
 use super::message::Message;
@@ -145,9 +147,9 @@ pub(crate) struct Duplicates {
 impl Duplicates {
     /// Whether an id was seen within the window before `now`.
     pub(crate) fn has(&self, id: u128, window_ms: u64, now: Timestamp) -> bool {
-        self.seen_at
-            .get(&id)
-            .is_some_and(|at| !at.plus_ms(window_ms).has_passed(now))
+        self.seen_at.get(&id).is_some_and(|at| {
+            !at.plus_ms(window_ms).has_passed(now) || is_planted(Bug::BusWindowNeverEnds)
+        })
     }
 
     /// Remembers an id and drops what is older than the window.

@@ -212,7 +212,12 @@ fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Mes
     put_time(out, message.due_at);
     put_varint(out, message.first_sequence_number.as_u64());
     put_varint(out, u64::from(message.generation.as_u32()));
-    put_varint(out, u64::from(message.delivery_count));
+    let delivery_count = if is_planted(Bug::BusDeliveryCountsForgotten) {
+        0
+    } else {
+        message.delivery_count
+    };
+    put_varint(out, u64::from(delivery_count));
     out.push(match message.state {
         BusMessageState::Ready => 1,
         BusMessageState::Locked { .. } if is_planted(Bug::BusLocksForgotten) => 1,

@@ -28,6 +28,7 @@ fn is_lost(fact: &Fact) -> bool {
         Fact::MessageDeleted { .. } => is_planted(Bug::DeleteNotLogged),
         Fact::QueueCleared { .. } => is_planted(Bug::ClearNotLogged),
         Fact::Bus(BusFact::Removed { .. }) => is_planted(Bug::BusRemovalNotLogged),
+        Fact::Bus(BusFact::Moved { cause: None, .. }) => is_planted(Bug::BusForwardNotLogged),
         _ => false,
     }
 }

@@ -29,7 +29,8 @@
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |
 //!
-//! Sessions, dead-letter queues and duplicate detection (I5, I6 and I11) are checked in [`crate::bus`].
+//! Bus queues, with their locks, sessions, dead letters and duplicates, have a checker of their own in
+//! [`crate::bus`].
 //! I12 and I13 speak of transactions and topics, which are not there yet.
 
 mod account;
@@ -97,6 +98,8 @@ pub(crate) struct Operation {
     pub(crate) from: Timestamp,
     /// The partition's time after which it cannot have been decided.
     pub(crate) until: Timestamp,
+    /// Whether the disk had room for all that was due before it.
+    pub(crate) had_room: bool,
     pub(crate) seen: Seen,
 }
 

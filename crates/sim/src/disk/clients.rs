@@ -74,6 +74,7 @@ impl Clients {
             command,
             from: now,
             until: now,
+            had_room: false,
             seen: Seen::Unknown,
         };
         self.in_flight.push_back(InFlight {

@@ -26,7 +26,31 @@ impl World {
         for queue in 0..self.swarm.queues {
             self.drain_queue(queue)?;
         }
-        self.checker.check_drained(self.now)
+        self.checker.check_drained(self.now)?;
+        match &self.bus {
+            Some(bus) => self.drain_bus(bus.swarm.queues),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets time pass, and what is due be done.
+    pub(crate) fn rest(&mut self, ms: u64) -> Result<(), Violation> {
+        self.pass_time(|_| ms * 1000)?;
+        let mut nothing = None;
+        for _ in 0..TURNS_MAX {
+            self.turn_and_note(u64::MAX, &mut nothing)?;
+            self.end_step();
+            let due = self.partition.state().next_deadline();
+            if due.is_none_or(|due| !due.has_passed(self.now)) {
+                return Ok(());
+            }
+        }
+        violated!(promise::LIVENESS, "something is due for ever")
+    }
+
+    pub(crate) fn check_bus_drained(&self) -> Result<(), Violation> {
+        let bus = self.bus.as_ref();
+        bus.map_or(Ok(()), |bus| bus.checker.check_drained())
     }
 
     fn drain_queue(&mut self, queue: usize) -> Result<(), Violation> {
@@ -88,7 +112,7 @@ impl World {
     }
 
     /// Asks again while the partition is busy: without faults it is not so for long.
-    fn ask_until_answered(
+    pub(crate) fn ask_until_answered(
         &mut self,
         queue: usize,
         command: Command,

@@ -1,18 +1,59 @@
-//! Bus queues under crashes, seed by seed.
+//! Worlds with bus queues, seed by seed. `KEW_SIM_BUS_SEEDS` says how many.
 
-use crate::support::{OPERATIONS, number, on_all_cores};
+use std::collections::BTreeMap;
+
+use crate::support::{OPERATIONS, Sums, number, on_all_cores, run_bus, scaled};
+
+#[derive(Default)]
+struct BusSums {
+    sums: Sums,
+    occurred: BTreeMap<&'static str, u64>,
+}
+
+impl BusSums {
+    fn add(&mut self, other: Self) {
+        self.sums.add(other.sums);
+        for (what, count) in other.occurred {
+            *self.occurred.entry(what).or_default() += count;
+        }
+    }
+}
 
 #[test]
 fn bus_queues_keep_their_promises() {
     let first = number("KEW_SIM_FIRST_SEED", 0);
-    let seeds = number("KEW_SIM_BUS_SEEDS", 200);
-    let run = |index: u64| {
-        let seed = first + index;
-        if let Err(violation) = kew_sim::bus::run(seed, OPERATIONS) {
-            panic!("seed {seed}: {violation}");
+    let seeds = scaled("KEW_SIM_BUS_SEEDS", 2_000, 100);
+    let operations = number("KEW_SIM_OPERATIONS", OPERATIONS);
+    let work = |index| {
+        let mut report = run_bus(first + index, operations);
+        BusSums {
+            occurred: std::mem::take(&mut report.occurred),
+            sums: Sums::of(report),
         }
-        1
     };
-    let ran = on_all_cores(seeds, run, |all: &mut u64, more| *all += more);
-    assert_eq!(ran, seeds);
+    let all = on_all_cores(seeds, work, BusSums::add);
+    for line in all.sums.lines() {
+        println!("simulation, bus: {line}");
+    }
+    for (what, count) in &all.occurred {
+        println!("simulation, bus: {count} times {what}");
+    }
+    assert!(all.sums.operations >= seeds * operations, "{:?}", all.sums);
+    // What must happen for this test to mean something; a few seeds cannot show all of it.
+    if seeds >= 1_000 && operations >= OPERATIONS {
+        let missing: Vec<_> = kew_sim::bus::MUST_OCCUR
+            .into_iter()
+            .filter(|what| !all.occurred.contains_key(what))
+            .collect();
+        assert!(missing.is_empty(), "never occurred: {missing:?}");
+    }
+}
+
+#[test]
+fn a_seed_with_bus_queues_does_the_same_twice() {
+    for seed in 0..10 {
+        let hash = |seed| kew_sim::bus::run(seed, OPERATIONS, false).trace_hash;
+        assert_eq!(hash(seed), hash(seed), "seed {seed}");
+        assert_ne!(hash(seed), hash(seed + 1000), "seed {seed}");
+    }
 }

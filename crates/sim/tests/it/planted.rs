@@ -62,8 +62,8 @@ mod caught {
                 let caught = kew_planted::with(*bug, || {
                     (0..1000).find(|seed| {
                         // An assertion of the product catches a bug as well.
-                        let run = || kew_sim::bus::run(*seed, OPERATIONS);
-                        !matches!(panic::catch_unwind(run), Ok(Ok(())))
+                        let run = || kew_sim::bus::run(*seed, OPERATIONS, false).violation;
+                        !matches!(panic::catch_unwind(run), Ok(None))
                     })
                 });
                 println!("planted: {bug:?} caught by {caught:?}");

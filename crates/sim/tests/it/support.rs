@@ -31,11 +31,20 @@ pub(crate) fn scaled(name: &str, release: u64, debug: u64) -> u64 {
 
 /// Runs a seed, and fails with how to replay it if it breaks a promise.
 pub(crate) fn run(seed: u64, operations: u64) -> Report {
-    let report = kew_sim::run(seed, operations, false);
+    must_hold(kew_sim::run(seed, operations, false), seed, operations, "")
+}
+
+/// Runs a seed of a world with bus queues, likewise.
+pub(crate) fn run_bus(seed: u64, operations: u64) -> Report {
+    let report = kew_sim::bus::run(seed, operations, false);
+    must_hold(report, seed, operations, "--bus ")
+}
+
+fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report {
     if let Some(violation) = &report.violation {
         panic!(
             "seed {seed}, {operations} operations, step {step}: {violation}\n\
-             replay: cargo run --release -p kew-sim -- --seed {seed} --operations {operations} --until {step}\n\
+             replay: cargo run --release -p kew-sim -- {option}--seed {seed} --operations {operations} --until {step}\n\
              then: add \"{seed} {operations} <why>\" to crates/sim/regressions.txt",
             step = report.steps,
         );

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kew_planted::{Bug, is_planted};
+
 use super::super::room::AnswerRoom;
 use super::super::{
     BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
@@ -24,10 +26,21 @@ impl Turn<'_> {
         let session = self.session_of_receiver(queue, session)?;
         let backlog = self.bus_backlog(queue);
         let mut room = AnswerRoom::new(count);
-        let taken: Vec<SequenceNumber> = backlog
-            .ready(session, self.now())
-            .take_while(|number| backlog.get(*number).is_some_and(|it| room.takes(it)))
-            .collect();
+        let mut takes = |number: &SequenceNumber| {
+            let message = backlog.get(*number);
+            message.is_some_and(|message| room.takes(message))
+        };
+        let ready = backlog.ready(session, self.now());
+        let taken: Vec<SequenceNumber> = if is_planted(Bug::BusAbandonedAtTail) {
+            let mut all: Vec<_> = ready.collect();
+            all.sort_by_key(|number| backlog.get(*number).map(|it| it.delivery_count > 0));
+            all.into_iter().take_while(takes).collect()
+        } else if is_planted(Bug::BusSessionOrderBroken) && session != 0 {
+            let all: Vec<_> = ready.collect();
+            all.into_iter().rev().take_while(takes).collect()
+        } else {
+            ready.take_while(|number| takes(number)).collect()
+        };
         let delivered = taken
             .into_iter()
             .map(|number| self.deliver(queue, number, mode))

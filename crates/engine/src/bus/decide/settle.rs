@@ -1,6 +1,7 @@
 //! What the holder of a lock may do.
 
 use bytes::Bytes;
+use kew_planted::{Bug, is_planted};
 
 use super::super::queue::Role;
 use super::super::{
@@ -161,9 +162,16 @@ impl Turn<'_> {
         let number = place.sequence_number;
         self.bus_backlog(queue)
             .get(number)
-            .filter(|message| matches!(message.state, BusMessageState::Locked { .. }))
-            .filter(|message| message.generation == place.generation)
-            .filter(|message| !message.due_at.has_passed(self.now()))
+            .filter(|message| {
+                matches!(message.state, BusMessageState::Locked { .. })
+                    || is_planted(Bug::BusEndedLockSettles)
+            })
+            .filter(|message| {
+                message.generation == place.generation || is_planted(Bug::BusLostLockRenewed)
+            })
+            .filter(|message| {
+                !message.due_at.has_passed(self.now()) || is_planted(Bug::BusEndedLockSettles)
+            })
             .ok_or(Verdict::LockLost)?;
         match self.session_end(queue, number) {
             Some(end) if end.has_passed(self.now()) => Err(Verdict::SessionLockLost),

@@ -9,7 +9,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** One way to the server: what is given to the SDK. Every scenario goes through each. */
 enum Door {
-    AMQP;
+    AMQP,
+    AMQPS;
 
     private static final Map<String, AtomicInteger> TAKEN = new ConcurrentHashMap<>();
 
@@ -24,7 +25,12 @@ enum Door {
     }
 
     String connectionString() {
-        return System.getenv("KEW_BUS_CONNECTION_STRING");
+        String plain = System.getenv("KEW_BUS_CONNECTION_STRING");
+        if (this == AMQP) {
+            return plain;
+        }
+        String rest = plain.substring(plain.indexOf(';') + 1).replace("UseDevelopmentEmulator=true;", "");
+        return "Endpoint=sb://" + System.getenv("KEW_BUS_HOST") + "/;" + rest;
     }
 
     Bus connect() {

@@ -1,0 +1,445 @@
+//! What may have become of one message: all the possibilities that the history leaves open.
+
+use bytes::Bytes;
+use kew_engine::bus::{BusMessageState, BusQueueOptions, DeadLetterCause};
+use kew_engine::{Timestamp, Token};
+
+/// After so many hops a message becomes a dead letter.
+///
+/// Source: Service Bus, *Moving messages to the dead-letter queue*.
+const HOPS_MAX: u8 = 4;
+
+/// One of the three entities of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Queue,
+    DeadLetters,
+    FailedTransfers,
+}
+
+/// A queue, by its number, or one of its sub-queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entity {
+    pub(crate) queue: usize,
+    pub(crate) part: Part,
+}
+
+/// A moment of which it is known only that it lies within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+}
+
+impl Span {
+    pub(crate) fn new(from: Timestamp, to: Timestamp) -> Self {
+        Self { from, to }
+    }
+
+    pub(crate) fn at(at: Timestamp) -> Self {
+        Self::new(at, at)
+    }
+
+    pub(crate) fn plus_ms(self, ms: u64) -> Self {
+        Self::new(self.from.plus_ms(ms), self.to.plus_ms(ms))
+    }
+
+    pub(crate) fn has(self, at: Timestamp) -> bool {
+        self.from <= at && at <= self.to
+    }
+
+    /// Whether it may have passed by then.
+    pub(crate) fn may_have_passed(self, now: Timestamp) -> bool {
+        self.from.has_passed(now)
+    }
+
+    /// Whether it must have passed by then.
+    pub(crate) fn has_passed(self, now: Timestamp) -> bool {
+        self.to.has_passed(now)
+    }
+
+    pub(crate) fn hull(self, other: Self) -> Self {
+        Self::new(self.from.min(other.from), self.to.max(other.to))
+    }
+}
+
+/// What can be done with a message, if it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Ready,
+    Locked(Lock),
+    Scheduled { due: Timestamp },
+    Deferred,
+}
+
+/// Who holds a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    /// Nothing if the answer that told it was never seen.
+    pub(crate) token: Option<Token>,
+    /// [`Timestamp::NEVER`] if its session's lock says.
+    pub(crate) until: Span,
+    pub(crate) was_deferred: bool,
+}
+
+impl Lock {
+    pub(crate) fn is_of_session(&self) -> bool {
+        self.until.from == Timestamp::NEVER
+    }
+}
+
+/// A message as it is, if it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) entity: Entity,
+    /// Its number, if somebody was told.
+    pub(crate) number: Option<u64>,
+    /// Its number where it was sent first, likewise.
+    pub(crate) first_number: Option<u64>,
+    pub(crate) stage: Stage,
+    /// Deliveries that failed.
+    pub(crate) failures: u32,
+    pub(crate) cause: Option<DeadLetterCause>,
+    pub(crate) hops: u8,
+    pub(crate) expires: Span,
+    /// The changes to its properties, by number.
+    pub(crate) overlays: Vec<u64>,
+}
+
+/// What may have become of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It never came into the queue.
+    NeverSent,
+    /// It was in the queue, and is not any more.
+    Gone,
+    /// It is gone with this queue.
+    GoneWith(usize),
+    Here(Life),
+}
+
+impl Fate {
+    pub(crate) fn life(&self) -> Option<&Life> {
+        match self {
+            Self::Here(life) => Some(life),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_of(&self, queue: usize) -> bool {
+        self.life().is_some_and(|life| life.entity.queue == queue)
+    }
+}
+
+/// A message that somebody tried to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) body: Bytes,
+    pub(crate) session: Option<Box<str>>,
+    /// The numbers of the messages that were sent with it: all came in, or none, unless it detects
+    /// duplicates.
+    pub(crate) together: Option<(u64, u64)>,
+    pub(crate) fates: Vec<Fate>,
+}
+
+impl Message {
+    /// Adds a possibility, if it is a new one. Possibilities that differ in moments alone are one.
+    pub(crate) fn may_be(&mut self, fate: Fate) {
+        add(&mut self.fates, fate);
+    }
+
+    /// Whether nothing can ever be seen of it again.
+    pub(crate) fn is_over(&self) -> bool {
+        let is_over = |fate: &Fate| matches!(fate, Fate::Gone | Fate::NeverSent);
+        self.fates.iter().all(is_over)
+    }
+
+    pub(crate) fn lives(&self) -> impl Iterator<Item = &Life> {
+        self.fates.iter().filter_map(Fate::life)
+    }
+
+    /// Whether it must be as `is` says.
+    pub(crate) fn must(&self, is: impl Fn(&Life) -> bool) -> bool {
+        let must = |fate: &Fate| fate.life().is_some_and(&is);
+        self.fates.iter().all(must)
+    }
+
+    /// Whether it may be as `is` says.
+    pub(crate) fn may(&self, is: impl Fn(&Life) -> bool) -> bool {
+        self.lives().any(is)
+    }
+}
+
+/// Adds a possibility, if it is a new one; whether it was.
+fn add(fates: &mut Vec<Fate>, fate: Fate) -> bool {
+    let Fate::Here(life) = &fate else {
+        let is_new = !fates.contains(&fate);
+        if is_new {
+            fates.push(fate);
+        }
+        return is_new;
+    };
+    for known in fates.iter_mut() {
+        if let Fate::Here(known) = known
+            && known.differs_in_moments_alone(life)
+        {
+            return known.widen(life);
+        }
+    }
+    fates.push(fate);
+    true
+}
+
+impl Life {
+    fn differs_in_moments_alone(&self, other: &Self) -> bool {
+        let stages = match (self.stage, other.stage) {
+            (Stage::Locked(one), Stage::Locked(other)) => {
+                (one.token, one.was_deferred, one.is_of_session())
+                    == (other.token, other.was_deferred, other.is_of_session())
+            }
+            (one, other) => one == other,
+        };
+        stages
+            && (self.entity, self.number, self.first_number, self.failures)
+                == (
+                    other.entity,
+                    other.number,
+                    other.first_number,
+                    other.failures,
+                )
+            && (self.cause, self.hops) == (other.cause, other.hops)
+            && self.overlays == other.overlays
+    }
+
+    fn widen(&mut self, other: &Self) -> bool {
+        let before = (self.expires, self.stage);
+        self.expires = self.expires.hull(other.expires);
+        if let (Stage::Locked(one), Stage::Locked(other)) = (&mut self.stage, other.stage) {
+            one.until = one.until.hull(other.until);
+        }
+        before != (self.expires, self.stage)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.stage == Stage::Ready
+    }
+
+    /// The lock, if somebody has one.
+    pub(crate) fn lock(&self) -> Option<Lock> {
+        match self.stage {
+            Stage::Locked(lock) => Some(lock),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_locked_by(&self, token: Token) -> bool {
+        self.lock().is_some_and(|lock| lock.token == Some(token))
+    }
+
+    /// Whether it is shown in this state.
+    pub(crate) fn is_shown_as(&self, state: BusMessageState) -> bool {
+        match (self.stage, state) {
+            (Stage::Ready, BusMessageState::Ready)
+            | (Stage::Scheduled { .. }, BusMessageState::Scheduled)
+            | (Stage::Deferred, BusMessageState::Deferred) => true,
+            (Stage::Locked(lock), BusMessageState::Locked { deferred }) => {
+                lock.was_deferred == deferred
+            }
+            _ => false,
+        }
+    }
+
+    /// It is back where it was before somebody took it.
+    pub(crate) fn back(&self) -> Self {
+        let was_deferred = self.lock().is_some_and(|lock| lock.was_deferred);
+        let stage = if was_deferred {
+            Stage::Deferred
+        } else {
+            Stage::Ready
+        };
+        Self {
+            stage,
+            ..self.clone()
+        }
+    }
+
+    /// Whoever had it failed.
+    pub(crate) fn failed(&self, options: &BusQueueOptions) -> Self {
+        let is_last = self.failures.saturating_add(1) >= options.max_delivery_count;
+        let mut life = if is_last && self.entity.part == Part::Queue {
+            self.buried(DeadLetterCause::MaxDeliveryCountExceeded)
+        } else {
+            self.back()
+        };
+        life.failures += 1;
+        life
+    }
+
+    /// It is a dead letter, or a failed transfer if it was one before.
+    pub(crate) fn buried(&self, cause: DeadLetterCause) -> Self {
+        let part = match self.entity.part {
+            Part::Queue => Part::DeadLetters,
+            Part::DeadLetters | Part::FailedTransfers => Part::FailedTransfers,
+        };
+        Self {
+            entity: Entity {
+                part,
+                ..self.entity
+            },
+            number: None,
+            stage: Stage::Ready,
+            cause: Some(cause),
+            expires: Span::at(Timestamp::NEVER),
+            ..self.clone()
+        }
+    }
+
+    fn forwarded(&self, queue: usize) -> Self {
+        Self {
+            entity: Entity {
+                queue,
+                part: Part::Queue,
+            },
+            number: None,
+            stage: Stage::Ready,
+            failures: 0,
+            hops: self.hops + 1,
+            ..self.clone()
+        }
+    }
+
+    /// Its schedule fell due between then and now.
+    fn activated(&self, due: Timestamp, now: Timestamp) -> Self {
+        let expires = if self.expires.from == Timestamp::NEVER {
+            self.expires
+        } else {
+            let lives_ms = |end: Timestamp| end.as_ms().saturating_sub(due.as_ms());
+            Span::new(
+                due.plus_ms(lives_ms(self.expires.from)),
+                now.plus_ms(lives_ms(self.expires.to)),
+            )
+        };
+        Self {
+            number: None,
+            first_number: None,
+            stage: Stage::Ready,
+            expires,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn expired(&self, options: &BusQueueOptions) -> Fate {
+        if options.dead_letters_expired && self.entity.part == Part::Queue {
+            Fate::Here(self.buried(DeadLetterCause::Expired))
+        } else {
+            Fate::Gone
+        }
+    }
+}
+
+/// What a message's surroundings may be.
+pub(crate) trait Surroundings {
+    /// The settings that a queue may have.
+    fn options(&self, queue: usize) -> impl Iterator<Item = &BusQueueOptions>;
+    /// Whether a session's lock may have ended.
+    fn may_be_free(&self, queue: usize, session: &str, now: Timestamp) -> bool;
+    /// The queue of that name.
+    fn destination(&self, name: &str) -> usize;
+    /// Whether a queue may not take a forwarded message.
+    fn may_not_take(&self, queue: usize) -> bool;
+}
+
+impl Message {
+    /// Adds what may have happened by itself until now.
+    pub(crate) fn pass_time(&mut self, now: Timestamp, around: &impl Surroundings) {
+        let mut is_new = true;
+        while is_new {
+            is_new = false;
+            for index in 0..self.fates.len() {
+                let Some(life) = self.fates[index].life() else {
+                    continue;
+                };
+                for fate in life.successors(now, self.session.as_deref(), around) {
+                    is_new |= add(&mut self.fates, fate);
+                }
+            }
+            assert!(
+                self.fates.len() < 1000,
+                "possibilities without end: {self:?}"
+            );
+        }
+    }
+}
+
+impl Life {
+    fn successors(
+        &self,
+        now: Timestamp,
+        session: Option<&str>,
+        around: &impl Surroundings,
+    ) -> Vec<Fate> {
+        let queue = self.entity.queue;
+        let mut next = Vec::new();
+        match self.stage {
+            Stage::Locked(lock) => {
+                let may_end = if lock.is_of_session() {
+                    around.may_be_free(queue, session.unwrap_or_default(), now)
+                } else {
+                    lock.until.may_have_passed(now)
+                };
+                if may_end {
+                    next.extend(around.options(queue).map(|it| Fate::Here(self.failed(it))));
+                }
+            }
+            Stage::Scheduled { due } if due.has_passed(now) => {
+                next.push(Fate::Here(self.activated(due, now)));
+            }
+            Stage::Ready => {
+                for options in around.options(queue) {
+                    if self.expires.may_have_passed(now) {
+                        next.push(self.expired(options));
+                    }
+                    if let Some(name) = destination(options, self.entity.part) {
+                        self.forward(around.destination(name), session, around, &mut next);
+                    }
+                }
+            }
+            Stage::Scheduled { .. } | Stage::Deferred => {}
+        }
+        next
+    }
+
+    fn forward(
+        &self,
+        to: usize,
+        session: Option<&str>,
+        around: &impl Surroundings,
+        next: &mut Vec<Fate>,
+    ) {
+        if self.hops >= HOPS_MAX {
+            let cause = DeadLetterCause::MaxTransferHopCountExceeded;
+            next.push(Fate::Here(self.buried(cause)));
+            return;
+        }
+        if around.may_not_take(to) {
+            let cause = DeadLetterCause::DestinationUnavailable;
+            next.push(Fate::Here(self.buried(cause)));
+        }
+        for options in around.options(to) {
+            if options.requires_session && session.is_none() {
+                next.push(Fate::Here(self.buried(DeadLetterCause::SessionIdIsNull)));
+            } else {
+                next.push(Fate::Here(self.forwarded(to)));
+            }
+        }
+    }
+}
+
+/// Where the messages of an entity go on to.
+pub(crate) fn destination(options: &BusQueueOptions, part: Part) -> Option<&str> {
+    match part {
+        Part::Queue => options.forward_to.as_deref(),
+        Part::DeadLetters => options.forward_dead_letters_to.as_deref(),
+        Part::FailedTransfers => None,
+    }
+}

@@ -1,0 +1,476 @@
+//! What clients of bus queues may see, checked over the history that they did see.
+//!
+//! Of each message the checker keeps every fate that the history leaves open ([`life`]): an operation
+//! of unknown outcome adds some, time adds some, and what somebody sees takes away all that do not
+//! fit. Where none is left a promise is broken. So nothing is asked of an outcome that nobody knows,
+//! and everything of one that somebody saw.
+//!
+//! | promise | what is checked | where |
+//! |---|---|---|
+//! | one place | a message is in one entity and state, with its body, number, session, changes and cause | [`Checker::narrow`] |
+//! | no loss | who asks for more than there is gets all that must be there, and what must be there can be settled | [`Checker::not_shown`], `settle` |
+//! | no resurrection | what was completed, expired or deleted is never shown | [`Checker::narrow`] |
+//! | locks (I4) | a lock is one receiver's until it ends, and holds exactly as long as the queue says | `receive`, `settle` |
+//! | order (I5) | messages come in the order of their numbers, in a queue or a session | `receive` |
+//! | delivery count (I8) | every failed delivery counts once, and the last one makes a dead letter | [`life`], `receive` |
+//! | dead letters (I6) | each has the cause that it had to have | [`life`], `receive` |
+//! | duplicates (I11) | a repeated id is dropped within the window, and only there | `send` |
+//! | numbers (I9) | no number is given out twice | [`Checker::learn_number`] |
+//! | counts (I7) | counts and sizes lie between what must and what can be there | `queues` |
+//! | forwarding | a message arrives once, and goes on four times at most | [`life`] |
+//! | sessions | one receiver, the state that was set, and no session that must be there is left out | `sessions` |
+//! | atomicity | of messages that were sent together all came in, or none | [`Checker::narrow`] |
+//! | liveness | at the end everything was shown | `drain` |
+
+pub(crate) mod life;
+mod queue;
+mod queues;
+mod receive;
+mod refused;
+mod send;
+mod sessions;
+mod settle;
+mod unknown;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use kew_broker::Rejection;
+use kew_engine::bus::{BusCommand, BusOutcome};
+use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
+use life::{Entity, Fate, Life, Message, Part, Stage};
+use queue::{Owner, Queue, Queues};
+
+use super::entity;
+use crate::checker::{Operation, Seen, Violation, violated};
+
+pub(crate) const ANSWERS_FIT: &str = "bus: an answer fits its question";
+pub(crate) const ATOMIC: &str = "bus: what is sent together comes in together";
+pub(crate) const COUNTS: &str = "bus: counts are those of what is there";
+pub(crate) const DUPLICATES: &str =
+    "bus: a repeated id is dropped within the window, and only there";
+pub(crate) const LOCKS: &str = "bus: a lock is one receiver's until it ends";
+pub(crate) const NO_LOSS: &str = "bus: what was taken in is there until it is done";
+pub(crate) const NO_RESURRECTION: &str = "bus: what is gone is never shown again";
+pub(crate) const NUMBERS: &str = "bus: no number is given out twice";
+pub(crate) const ONE_PLACE: &str = "bus: a message is in one place, as it was left";
+pub(crate) const ORDER: &str = "bus: messages come in the order of their numbers";
+pub(crate) const QUEUES: &str = "bus: a queue is as its owner left it";
+pub(crate) const SESSIONS: &str = "bus: a session has one receiver and keeps its state";
+
+/// So much may be due in a queue that it is all done before anything else is decided about it.
+const DUE_MAX: usize = 40;
+
+/// Follows the history.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checker {
+    queues: Queues,
+    /// Those of which something can still be seen, by the number in their body.
+    messages: BTreeMap<u64, Message>,
+    /// Those of which nothing ever can, and whether they never came in.
+    over: BTreeMap<u64, bool>,
+    /// Whose lock each token is.
+    locks: BTreeMap<[u8; 16], u64>,
+    session_locks: BTreeMap<[u8; 16], Box<str>>,
+    last_message: u64,
+    pub(crate) operations: u64,
+    pub(crate) unknown: u64,
+    /// How often something happened that is rare.
+    pub(crate) occurred: BTreeMap<&'static str, u64>,
+}
+
+/// The number that a body begins with.
+pub(crate) fn number_of(body: &[u8]) -> u64 {
+    let first = body.first_chunk::<8>();
+    first.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The answer to an operation, and when it was decided.
+struct Answered<'a> {
+    command: &'a BusCommand,
+    outcome: &'a BusOutcome,
+    bodies: &'a [Bytes],
+    at: Timestamp,
+}
+
+impl Checker {
+    /// Looks at the next operation of the history.
+    pub(crate) fn check(&mut self, operation: &Operation) -> Result<(), Violation> {
+        let Command::Bus(command) = &operation.command else {
+            return Ok(());
+        };
+        self.operations += 1;
+        match &operation.seen {
+            // Nothing has happened.
+            Seen::Answered(Err(Rejection::Busy)) => Ok(()),
+            Seen::Unknown | Seen::Answered(Err(Rejection::Stopped)) => {
+                self.unknown += 1;
+                self.pass_time(operation.until);
+                self.unknown(command, operation);
+                Ok(())
+            }
+            Seen::Answered(Ok((Outcome::Bus(outcome), bodies))) => {
+                self.pass_time(operation.until);
+                self.be_there(command, operation)?;
+                self.succeeded(&Answered {
+                    command,
+                    outcome,
+                    bodies,
+                    at: operation.until,
+                })
+            }
+            Seen::Answered(Err(Rejection::Refused(Refusal::Bus(refusal)))) => {
+                self.pass_time(operation.until);
+                self.refused(command, refusal, operation)
+            }
+            seen => violated!(ANSWERS_FIT, "{command:?}: {seen:?}"),
+        }
+    }
+
+    fn succeeded(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+        match answered.command {
+            BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. } => self.managed(answered),
+            BusCommand::Send { queue, messages } => self.sent(answered, queue, messages),
+            BusCommand::Receive { .. } | BusCommand::ReceiveDeferred { .. } => {
+                self.received(answered)
+            }
+            BusCommand::Peek { .. } => self.peeked(answered),
+            BusCommand::Settle { queue, settlements } => self.settled(answered, queue, settlements),
+            BusCommand::RenewLocks { queue, locks } => self.renewed(answered, queue, locks),
+            BusCommand::CancelScheduled { queue, numbers } => {
+                self.cancelled(answered, queue, numbers)
+            }
+            BusCommand::DeleteBatch { .. } => self.batch_deleted(answered),
+            _ => self.of_session(answered),
+        }
+    }
+
+    /// What an answer shows of the queue that was asked for: it is there.
+    fn be_there(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
+        let Some(name) = queue_of(command) else {
+            return Ok(());
+        };
+        let entity = entity(name);
+        let queue = self.queues.get(entity.queue);
+        queue.possible.retain(Option::is_some);
+        if queue.possible.is_empty() {
+            return violated!(QUEUES, "{} is gone, and answers {operation:?}", name.name);
+        }
+        if !queue.is_perhaps_new {
+            self.is_still_there(entity.queue)?;
+        }
+        let queue = self.queues.get(entity.queue);
+        let is_success = matches!(operation.seen, Seen::Answered(Ok(_)));
+        let is_use = !matches!(command, BusCommand::ReadQueue { .. });
+        if is_success && is_use && operation.had_room {
+            queue.used_at = queue.used_at.max(operation.from);
+        }
+        if operation.had_room && operation.from == operation.until {
+            self.do_due(entity, operation.from);
+        }
+        Ok(())
+    }
+
+    /// A queue did not go: nothing went with it.
+    fn is_still_there(&mut self, queue: usize) -> Result<(), Violation> {
+        self.change_all(NO_LOSS, "its queue is still there", |message| {
+            message.fates.retain(|fate| *fate != Fate::GoneWith(queue));
+        })
+    }
+
+    /// Changes every message; one of which no fate is left breaks the promise.
+    fn change_all(
+        &mut self,
+        promise: &'static str,
+        what: &str,
+        mut change: impl FnMut(&mut Message),
+    ) -> Result<(), Violation> {
+        let mut over = Vec::new();
+        for (number, message) in &mut self.messages {
+            let before = message.fates.clone();
+            change(message);
+            if message.fates.is_empty() {
+                return violated!(promise, "message {number}, {before:?}: {what}");
+            }
+            if message.is_over() {
+                over.push(*number);
+            }
+        }
+        for number in over {
+            self.end(number);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(message) = self.messages.remove(&number) {
+            let never = message.fates.iter().all(|fate| *fate == Fate::NeverSent);
+            self.over.insert(number, never);
+        }
+    }
+
+    /// What may have happened by itself until now.
+    fn pass_time(&mut self, now: Timestamp) {
+        for (index, queue) in self.queues.0.iter_mut().enumerate() {
+            if may_be_deleted_by_itself(queue, now) && !is_in_use(&self.messages, index, queue, now)
+            {
+                queue.may_be(None);
+                for message in self.messages.values_mut() {
+                    if message.fates.iter().any(|fate| fate.is_of(index)) {
+                        message.may_be(Fate::GoneWith(index));
+                    }
+                }
+            }
+        }
+        for message in self.messages.values_mut() {
+            message.pass_time(now, &self.queues);
+        }
+    }
+
+    /// Before anything is decided about an entity, what is due in it is done, unless it is a lot or
+    /// there is no room: then nothing of it is as it was.
+    fn do_due(&mut self, entity: Entity, now: Timestamp) {
+        let queue = self.queues.get(entity.queue);
+        let sessions = queue.sessions.clone();
+        let is_due = |message: &Message, life: &Life| {
+            life.entity == entity
+                && match life.stage {
+                    Stage::Locked(lock) if lock.is_of_session() => {
+                        let session = message.session.as_deref().unwrap_or_default();
+                        let session = sessions.get(session);
+                        session.is_none_or(|session| session.must_be_free(now))
+                    }
+                    Stage::Locked(lock) => lock.until.has_passed(now),
+                    Stage::Scheduled { due } => due.has_passed(now),
+                    Stage::Ready => life.expires.has_passed(now),
+                    Stage::Deferred => false,
+                }
+        };
+        let all = self.messages.values();
+        let may_be_due = all.filter(|message| {
+            message.may(|life| {
+                life.entity == entity
+                    && match life.stage {
+                        Stage::Locked(lock) => {
+                            lock.is_of_session() || lock.until.may_have_passed(now)
+                        }
+                        Stage::Scheduled { due } => due.has_passed(now),
+                        Stage::Ready => life.expires.may_have_passed(now),
+                        Stage::Deferred => false,
+                    }
+            })
+        });
+        if may_be_due.count() + sessions.len() > DUE_MAX {
+            return;
+        }
+        for message in self.messages.values_mut() {
+            let mut fates = std::mem::take(&mut message.fates);
+            fates.retain(|fate| !fate.life().is_some_and(|life| is_due(message, life)));
+            message.fates = fates;
+            assert!(
+                !message.fates.is_empty(),
+                "whatever is due comes to something: {message:?}"
+            );
+        }
+        if entity.part == Part::Queue {
+            for session in self.queues.get(entity.queue).sessions.values_mut() {
+                for lock in &mut session.locks {
+                    if lock.must_be_free(now) {
+                        *lock = queue::SessionLock::Free;
+                    }
+                }
+                session.locks.dedup();
+            }
+        }
+    }
+
+    /// Somebody saw something of a message: only fates that fit are left, and each becomes what
+    /// follows from it.
+    fn narrow(
+        &mut self,
+        number: u64,
+        promise: &'static str,
+        seen: &dyn std::fmt::Debug,
+        then: impl Fn(&Life) -> Option<Vec<Fate>>,
+    ) -> Result<(), Violation> {
+        let Some(message) = self.messages.get_mut(&number) else {
+            if self.over.contains_key(&number) {
+                return violated!(NO_RESURRECTION, "message {number}: {seen:?}");
+            }
+            return violated!(ONE_PLACE, "message {number} was never sent: {seen:?}");
+        };
+        let before = std::mem::take(&mut message.fates);
+        for fate in before.iter().filter_map(Fate::life).filter_map(&then) {
+            fate.into_iter().for_each(|fate| message.may_be(fate));
+        }
+        if message.fates.is_empty() {
+            return violated!(promise, "message {number}, {before:?}: {seen:?}");
+        }
+        let together = message.together.take();
+        let was_unknown = before.contains(&Fate::NeverSent);
+        if message.is_over() {
+            self.end(number);
+        }
+        if was_unknown {
+            self.note("what was sent without an answer was shown");
+        }
+        match together {
+            Some((first, last)) => self.came_in(first, last),
+            None => Ok(()),
+        }
+    }
+
+    /// One of those that were sent together was seen: all of them came in.
+    fn came_in(&mut self, first: u64, last: u64) -> Result<(), Violation> {
+        let mut never = self.over.range(first..=last).filter(|(_, never)| **never);
+        let mut left_out = never.next().map(|(number, _)| *number);
+        for (number, message) in self.messages.range_mut(first..=last) {
+            message.together = None;
+            message.fates.retain(|fate| *fate != Fate::NeverSent);
+            if message.fates.is_empty() {
+                left_out = Some(*number);
+            }
+        }
+        match left_out {
+            Some(number) => violated!(ATOMIC, "message {number}, of {first} to {last}, did not"),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody was shown these: they are not so. `is` says how a message would have been shown.
+    fn not_shown(
+        &mut self,
+        promise: &'static str,
+        what: &dyn std::fmt::Debug,
+        shown: &BTreeSet<u64>,
+        is: impl Fn(&Message, &Life) -> bool,
+    ) -> Result<(), Violation> {
+        let mut over = Vec::new();
+        for (number, message) in &mut self.messages {
+            if shown.contains(number) {
+                continue;
+            }
+            let before = message.fates.clone();
+            let mut fates = std::mem::take(&mut message.fates);
+            fates.retain(|fate| !fate.life().is_some_and(|life| is(message, life)));
+            message.fates = fates;
+            if message.fates.is_empty() {
+                return violated!(promise, "message {number}, {before:?}, is not in {what:?}");
+            }
+            if message.is_over() {
+                over.push(*number);
+            }
+        }
+        over.into_iter().for_each(|number| self.end(number));
+        Ok(())
+    }
+
+    /// A message was seen under a number.
+    fn learn_number(&mut self, entity: Entity, number: u64, owner: Owner) -> Result<(), Violation> {
+        let queue = self.queues.get(entity.queue);
+        let known = queue.numbers.insert((entity.part, number), owner);
+        match known {
+            Some(known) if known != owner => violated!(
+                NUMBERS,
+                "{number} of {entity:?} is {known:?}, and {owner:?}"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&mut self, what: &'static str) {
+        *self.occurred.entry(what).or_default() += 1;
+    }
+
+    fn note_lock(&mut self, token: Token, number: u64) {
+        self.locks.insert(*token.as_bytes(), number);
+    }
+
+    /// The message that a lock was given for.
+    fn message_of(&self, token: Token) -> Option<u64> {
+        self.locks.get(token.as_bytes()).copied()
+    }
+
+    /// The session that a lock was given for.
+    fn session_of(&self, token: Token) -> Option<Box<str>> {
+        self.session_locks.get(token.as_bytes()).cloned()
+    }
+
+    /// When everything was received and completed: what was taken in must have shown.
+    pub(crate) fn check_drained(&self) -> Result<(), Violation> {
+        let is_over = |fate: &Fate| !matches!(fate, Fate::Here(_));
+        let left = self.messages.iter();
+        let mut left = left.filter(|(_, message)| !message.fates.iter().any(is_over));
+        match left.next() {
+            Some((number, message)) => violated!(NO_LOSS, "message {number}: {message:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a queue may have been idle for so long that it has deleted itself.
+///
+/// That it is used is noted once in a tenth of that time.
+fn may_be_deleted_by_itself(queue: &Queue, now: Timestamp) -> bool {
+    let is_idle = |idle_ms: u64| {
+        idle_ms != u64::MAX
+            && queue
+                .used_at
+                .plus_ms(idle_ms - idle_ms / 10)
+                .has_passed(now)
+    };
+    queue
+        .options()
+        .any(|options| options.forward_to.is_none() && is_idle(options.auto_delete_on_idle_ms))
+}
+
+/// Whether somebody holds something of a queue, or something waits for its time.
+fn is_in_use(
+    messages: &BTreeMap<u64, Message>,
+    queue: usize,
+    known: &Queue,
+    now: Timestamp,
+) -> bool {
+    let entity = Entity {
+        queue,
+        part: Part::Queue,
+    };
+    let is_held = |life: &Life| {
+        life.entity == entity
+            && match life.stage {
+                Stage::Locked(lock) => !lock.is_of_session() && !lock.until.may_have_passed(now),
+                Stage::Scheduled { due } => !due.has_passed(now),
+                _ => false,
+            }
+    };
+    let is_locked = |session: &queue::Session| !session.may_be_free(now);
+    messages.values().any(|message| message.must(is_held)) || known.sessions.values().any(is_locked)
+}
+
+/// The queue that a command is about, if it is about one that must be there.
+pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
+    match command {
+        BusCommand::CreateQueue { .. } | BusCommand::ListQueues { .. } => None,
+        BusCommand::UpdateQueue { queue, .. }
+        | BusCommand::DeleteQueue { queue }
+        | BusCommand::ReadQueue { queue }
+        | BusCommand::Send { queue, .. }
+        | BusCommand::Receive { queue, .. }
+        | BusCommand::Settle { queue, .. }
+        | BusCommand::RenewLocks { queue, .. }
+        | BusCommand::Peek { queue, .. }
+        | BusCommand::CancelScheduled { queue, .. }
+        | BusCommand::AcceptSession { queue, .. }
+        | BusCommand::RenewSession { queue, .. }
+        | BusCommand::ReleaseSession { queue, .. }
+        | BusCommand::ReadSessionState { queue, .. }
+        | BusCommand::SetSessionState { queue, .. }
+        | BusCommand::ListSessions { queue, .. }
+        | BusCommand::DeleteBatch { queue, .. } => Some(queue),
+        BusCommand::ReceiveDeferred { read } => Some(&read.queue),
+    }
+}

@@ -1,0 +1,272 @@
+//! Queues themselves: made, changed, deleted, read and listed.
+
+use kew_engine::EntityName;
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView,
+};
+
+use super::life::{Entity, Fate, Life, Message, Part, Stage};
+use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
+use crate::bus::queue_index;
+use crate::checker::{Violation, violated};
+
+/// What a message takes beside its bytes, as its queue's size counts it.
+const OVERHEAD_SIZE_BYTES: u64 = 128;
+
+/// The least and the most that something can be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    least: u64,
+    most: u64,
+}
+
+impl Bounds {
+    fn has(self, value: u64) -> bool {
+        self.least <= value && value <= self.most
+    }
+}
+
+impl Checker {
+    pub(super) fn managed(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+        match (answered.command, answered.outcome) {
+            (BusCommand::CreateQueue { queue, options }, BusOutcome::QueueCreated(view)) => {
+                self.is_as_asked(queue, options, view)?;
+                self.created(queue, options, answered)
+            }
+            (BusCommand::UpdateQueue { queue, options }, BusOutcome::QueueUpdated(view)) => {
+                self.is_as_asked(queue, options, view)?;
+                let known = self.queues.get(entity(queue).queue);
+                known.possible = vec![Some(options.clone())];
+                self.note("a queue was changed");
+                Ok(())
+            }
+            (BusCommand::DeleteQueue { queue }, BusOutcome::QueueDeleted) => {
+                let queue = entity(queue).queue;
+                self.note("a queue was deleted");
+                self.gone_for_good(queue)
+            }
+            (BusCommand::ReadQueue { queue }, BusOutcome::Queue(view)) => self.read(queue, view),
+            (BusCommand::ListQueues { .. }, BusOutcome::Queues(views)) => self.all_listed(views),
+            (command, outcome) => violated!(ANSWERS_FIT, "{command:?}: {outcome:?}"),
+        }
+    }
+
+    fn is_as_asked(
+        &self,
+        queue: &EntityName,
+        options: &BusQueueOptions,
+        view: &BusQueueView,
+    ) -> Result<(), Violation> {
+        if view.options != *options || view.name != queue.name {
+            return violated!(QUEUES, "{options:?} asked for, of {queue:?}: {view:?}");
+        }
+        Ok(())
+    }
+
+    fn created(
+        &mut self,
+        name: &EntityName,
+        options: &BusQueueOptions,
+        answered: &Answered<'_>,
+    ) -> Result<(), Violation> {
+        let index = entity(name).queue;
+        if !self.queues.get(index).may_be_absent() {
+            return violated!(QUEUES, "{} is there, and was made again", name.name);
+        }
+        self.gone_for_good(index)?;
+        self.queues.get(index).begin(options.clone(), answered.at);
+        Ok(())
+    }
+
+    /// A queue is not there, and what was in it is not.
+    pub(super) fn gone_for_good(&mut self, index: usize) -> Result<(), Violation> {
+        let had_idle = self.queues.get(index).may_be_absent();
+        if had_idle {
+            self.note("a queue was perhaps gone, and was");
+        }
+        // With the queue goes what it holds at the end: nothing that is certain to be there is spared.
+        *self.queues.get(index) = super::Queue::default();
+        self.change_all(NO_LOSS, "its queue is gone", |message| {
+            let fates = std::mem::take(&mut message.fates);
+            for fate in fates {
+                let is_gone = fate.is_of(index) || fate == Fate::GoneWith(index);
+                message.may_be(if is_gone { Fate::Gone } else { fate });
+            }
+        })
+    }
+
+    fn read(&mut self, name: &EntityName, view: &BusQueueView) -> Result<(), Violation> {
+        let entity = entity(name);
+        self.is_as_known(entity.queue, view)?;
+        self.check_counts(entity, view)
+    }
+
+    fn is_as_known(&mut self, queue: usize, view: &BusQueueView) -> Result<(), Violation> {
+        let known = self.queues.get(queue);
+        let before = known.possible.clone();
+        known
+            .possible
+            .retain(|possible| possible.as_ref() == Some(&view.options));
+        if known.possible.is_empty() {
+            return violated!(QUEUES, "{before:?}: {view:?}");
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self, entity: Entity, view: &BusQueueView) -> Result<(), Violation> {
+        let BusQueueCounts {
+            active,
+            scheduled,
+            dead_letters,
+            failed_transfers,
+            size_bytes,
+        } = view.counts;
+        let is_whole = entity.part == Part::Queue;
+        let part = |part| {
+            let entity = Entity { part, ..entity };
+            self.bounds(move |_, life| u64::from(life.entity == entity))
+        };
+        let is_scheduled = |life: &Life| matches!(life.stage, Stage::Scheduled { .. });
+        let here = |wants: bool| {
+            self.bounds(move |_, life| {
+                u64::from(life.entity == entity && is_scheduled(life) == wants)
+            })
+        };
+        let mut fits = here(false).has(active) && here(true).has(scheduled);
+        if is_whole {
+            fits &= part(Part::DeadLetters).has(dead_letters)
+                && part(Part::FailedTransfers).has(failed_transfers)
+                && self.size_bytes(entity.queue).has(size_bytes);
+        } else {
+            fits &= dead_letters == 0 && failed_transfers == 0;
+        }
+        if !fits {
+            let size_bytes = self.size_bytes(entity.queue);
+            return violated!(
+                COUNTS,
+                "{entity:?} has {:?} active, {:?} scheduled, {:?} dead, {:?} failed, {size_bytes:?}: {:?}",
+                here(false),
+                here(true),
+                part(Part::DeadLetters),
+                part(Part::FailedTransfers),
+                view.counts
+            );
+        }
+        Ok(())
+    }
+
+    /// Between what, over all messages, this sum must lie.
+    fn bounds(&self, of: impl Fn(&Message, &Life) -> u64) -> Bounds {
+        let mut sum = Bounds::default();
+        for message in self.messages.values() {
+            let each = message
+                .fates
+                .iter()
+                .map(|fate| fate.life().map_or(0, |life| of(message, life)));
+            sum.least += each.clone().min().unwrap_or(0);
+            sum.most += each.max().unwrap_or(0);
+        }
+        sum
+    }
+
+    /// What a queue, its sub-queues and the states of its sessions take.
+    fn size_bytes(&self, queue: usize) -> Bounds {
+        let mut sum = self.bounds(|message, life| {
+            let overlays = life.overlays.len() as u64 * size_of::<u64>() as u64;
+            let own = OVERHEAD_SIZE_BYTES + message.body.len() as u64 + overlays;
+            if life.entity.queue == queue { own } else { 0 }
+        });
+        let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
+        for session in sessions.into_iter().flat_map(|all| all.values()) {
+            let sizes = session.states.iter();
+            let sizes = sizes.map(|state| state.as_ref().map_or(0, |state| state.len() as u64));
+            sum.least += sizes.clone().min().unwrap_or(0);
+            sum.most += sizes.max().unwrap_or(0);
+        }
+        sum
+    }
+
+    /// A queue takes messages as long as it has room for them, and no longer.
+    pub(super) fn check_room_was_there(
+        &self,
+        queue: usize,
+        messages: &[BusMessage],
+        numbers: &[Option<kew_engine::SequenceNumber>],
+    ) -> Result<(), Violation> {
+        let _ = numbers;
+        let limit_bytes = self.queues.of(Entity {
+            queue,
+            part: Part::Queue,
+        });
+        let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).max().unwrap_or(0);
+        let least = self.size_bytes(queue).least + size_of_all(messages);
+        if least > limit_bytes {
+            return violated!(QUEUES, "{least} bytes were taken, above {limit_bytes}");
+        }
+        Ok(())
+    }
+
+    /// A queue was too full.
+    pub(super) fn is_full(
+        &mut self,
+        queue: usize,
+        messages: &[BusMessage],
+    ) -> Result<(), Violation> {
+        let limit_bytes = self.queues.of(Entity {
+            queue,
+            part: Part::Queue,
+        });
+        let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).min().unwrap_or(0);
+        let most = self.size_bytes(queue).most + size_of_all(messages);
+        if most <= limit_bytes {
+            return violated!(QUEUES, "{most} bytes were refused, of {limit_bytes}");
+        }
+        self.note("a message was refused by a full queue");
+        Ok(())
+    }
+
+    fn all_listed(&mut self, views: &[BusQueueView]) -> Result<(), Violation> {
+        if !views.is_sorted_by(|one, next| one.name < next.name) {
+            return violated!(ANSWERS_FIT, "{views:?}");
+        }
+        for view in views {
+            let index = queue_index(&view.name);
+            let known = self.queues.get(index);
+            known.possible.retain(Option::is_some);
+            if known.possible.is_empty() {
+                return violated!(QUEUES, "{} is gone, and is listed", view.name);
+            }
+            if !known.is_perhaps_new {
+                self.is_still_there(index)?;
+            }
+            self.is_as_known(index, view)?;
+            let entity = Entity {
+                queue: index,
+                part: Part::Queue,
+            };
+            self.check_counts(entity, view)?;
+        }
+        for index in 0..self.queues.0.len() {
+            if !views.iter().any(|view| queue_index(&view.name) == index) {
+                self.is_absent(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A queue was not found.
+    pub(super) fn is_absent(&mut self, index: usize) -> Result<(), Violation> {
+        if !self.queues.get(index).may_be_absent() {
+            let known = self.queues.get(index);
+            return violated!(QUEUES, "queue {index} is not found: {:?}", known.possible);
+        }
+        self.gone_for_good(index)
+    }
+}
+
+fn size_of_all(messages: &[BusMessage]) -> u64 {
+    let sizes = messages.iter();
+    sizes
+        .map(|it| OVERHEAD_SIZE_BYTES + it.body.len() as u64)
+        .sum()
+}

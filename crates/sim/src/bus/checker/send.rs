@@ -1,0 +1,228 @@
+//! Messages that come in, and scheduled ones that are taken back.
+
+use std::collections::BTreeSet;
+
+use kew_engine::bus::{BusMessage, BusOutcome, BusQueueOptions};
+use kew_engine::{EntityName, SequenceNumber, Timestamp};
+
+use super::life::{Entity, Fate, Life, Message, Part, Span, Stage};
+use super::{
+    ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, ONE_PLACE, Owner, QUEUES, entity,
+    number_of,
+};
+use crate::checker::{Violation, violated};
+
+impl Checker {
+    pub(super) fn sent(
+        &mut self,
+        answered: &Answered<'_>,
+        name: &EntityName,
+        messages: &[BusMessage],
+    ) -> Result<(), Violation> {
+        let BusOutcome::Sent(numbers) = answered.outcome else {
+            return violated!(ANSWERS_FIT, "{:?}", answered.outcome);
+        };
+        let entity = entity(name);
+        let queue = self.queues.get(entity.queue);
+        let takes = |possible: &Option<BusQueueOptions>| {
+            let options = possible.as_ref();
+            options.is_some_and(|options| options.status.allows_send())
+        };
+        queue.possible.retain(takes);
+        if queue.possible.is_empty() || entity.part != Part::Queue {
+            return violated!(QUEUES, "{} takes no messages, and took some", name.name);
+        }
+        self.check_room_was_there(entity.queue, messages, numbers)?;
+        for (message, number) in messages.iter().zip(numbers) {
+            let queue = self.queues.get(entity.queue);
+            match (number, queue.options().next()) {
+                (Some(number), Some(options)) if options.requires_session => {
+                    if message.session.is_none() {
+                        return violated!(QUEUES, "{number:?} has no session");
+                    }
+                }
+                _ => {}
+            }
+            self.one_sent(entity, message, *number, answered.at)?;
+        }
+        Ok(())
+    }
+
+    fn one_sent(
+        &mut self,
+        entity: Entity,
+        message: &BusMessage,
+        number: Option<SequenceNumber>,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        let body = number_of(&message.body);
+        self.last_message = self.last_message.max(body);
+        self.check_duplicate(entity, message, number.is_none(), at)?;
+        let Some(number) = number else {
+            self.over.insert(body, true);
+            self.note("a duplicate was dropped");
+            return Ok(());
+        };
+        let number = number.as_u64();
+        let queue = self.queues.get(entity.queue);
+        if number <= queue.last_number {
+            return violated!(
+                NUMBERS,
+                "{number} of {entity:?} comes after {}",
+                queue.last_number
+            );
+        }
+        queue.last_number = number;
+        let is_scheduled = message.scheduled_at.is_some_and(|due| !due.has_passed(at));
+        let owner = Owner {
+            message: body,
+            is_scheduled,
+        };
+        self.learn_number(entity, number, owner)?;
+        let mut sent = self.attempt(entity, message, Span::at(at), None);
+        for fate in &mut sent.fates {
+            if let Fate::Here(life) = fate {
+                life.number = Some(number);
+                life.first_number = (!is_scheduled).then_some(number);
+            }
+        }
+        self.messages.insert(body, sent);
+        Ok(())
+    }
+
+    fn check_duplicate(
+        &mut self,
+        entity: Entity,
+        message: &BusMessage,
+        is_dropped: bool,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        let queue = self.queues.get(entity.queue);
+        let window_ms = queue.options().find_map(|it| it.duplicate_window_ms);
+        let (Some(id), Some(window_ms)) = (&message.message_id, window_ms) else {
+            if is_dropped {
+                return violated!(DUPLICATES, "{message:?} is none, and was dropped");
+            }
+            return Ok(());
+        };
+        let times = queue.ids.entry(id.clone()).or_insert_with(|| vec![None]);
+        let before = times.clone();
+        times.retain(|time| match time {
+            None => !is_dropped,
+            Some(time) if is_dropped => !time.plus_ms(window_ms).has_passed(at),
+            Some(time) => time.plus_ms(window_ms).may_have_passed(at),
+        });
+        if times.is_empty() {
+            return violated!(
+                DUPLICATES,
+                "id {id} at {at}, dropped: {is_dropped}; it was accepted at {before:?}"
+            );
+        }
+        let was_known = times.iter().all(Option::is_some);
+        if !is_dropped {
+            *times = vec![Some(Span::at(at))];
+            if was_known {
+                self.note("an id was accepted again after its window");
+            }
+        }
+        Ok(())
+    }
+
+    /// A message as it is if it was sent then: one fate for each of the settings that its queue may have.
+    pub(super) fn attempt(
+        &mut self,
+        entity: Entity,
+        message: &BusMessage,
+        sent: Span,
+        together: Option<(u64, u64)>,
+    ) -> Message {
+        let mut attempted = Message {
+            body: message.body.clone(),
+            session: message.session.clone(),
+            together,
+            fates: Vec::new(),
+        };
+        if let Some(id) = &message.session {
+            self.queues.get(entity.queue).session(id);
+        }
+        for options in self.queues.of(entity) {
+            let lives_ms = message
+                .time_to_live_ms
+                .unwrap_or(u64::MAX)
+                .min(options.default_time_to_live_ms);
+            // Scheduled or not, where that is not known.
+            let scheduled = message
+                .scheduled_at
+                .filter(|due| !due.has_passed(sent.from));
+            let at_once = message
+                .scheduled_at
+                .is_none_or(|due| due.has_passed(sent.to));
+            let mut life = Life {
+                entity,
+                number: None,
+                first_number: None,
+                stage: Stage::Ready,
+                failures: 0,
+                cause: None,
+                hops: 0,
+                expires: sent.plus_ms(lives_ms),
+                overlays: Vec::new(),
+            };
+            if at_once {
+                attempted.may_be(Fate::Here(life.clone()));
+            }
+            if let Some(due) = scheduled {
+                life.stage = Stage::Scheduled { due };
+                life.expires = Span::at(due).plus_ms(lives_ms);
+                attempted.may_be(Fate::Here(life));
+            }
+        }
+        attempted
+    }
+
+    pub(super) fn cancelled(
+        &mut self,
+        answered: &Answered<'_>,
+        name: &EntityName,
+        numbers: &[SequenceNumber],
+    ) -> Result<(), Violation> {
+        if *answered.outcome != BusOutcome::Cancelled {
+            return violated!(ANSWERS_FIT, "{:?}", answered.outcome);
+        }
+        let entity = entity(name);
+        for number in numbers.iter().collect::<BTreeSet<_>>() {
+            let number = number.as_u64();
+            let is_it = |life: &Life| {
+                life.entity == entity
+                    && life.number.is_none_or(|own| own == number)
+                    && matches!(life.stage, Stage::Scheduled { .. })
+            };
+            let known = self
+                .queues
+                .get(entity.queue)
+                .numbers
+                .get(&(entity.part, number));
+            let Some(message) = known.map(|owner| owner.message) else {
+                continue;
+            };
+            let gone = |life: &Life| is_it(life).then(|| vec![Fate::Gone]);
+            self.narrow(message, ONE_PLACE, &("cancelled", number), gone)?;
+            self.note("a scheduled message was cancelled");
+        }
+        Ok(())
+    }
+
+    /// A scheduled message was not found: it is not there as such.
+    pub(super) fn not_scheduled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+        self.not_shown(
+            NO_LOSS,
+            &("no scheduled message", number),
+            &BTreeSet::new(),
+            |_, life| {
+                life.entity == entity
+                    && life.number == Some(number)
+                    && matches!(life.stage, Stage::Scheduled { .. })
+            },
+        )
+    }
+}

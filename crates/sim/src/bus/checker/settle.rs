@@ -1,0 +1,204 @@
+//! Locks: what becomes of them, and of their messages.
+
+use kew_engine::bus::{BusOutcome, BusQueueOptions, DeadLetterCause, Disposition, Verdict};
+use kew_engine::{EntityName, Timestamp, Token};
+
+use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage, Surroundings as _};
+use super::{ANSWERS_FIT, Answered, Checker, LOCKS, NO_RESURRECTION, entity, number_of};
+use crate::checker::{Violation, violated};
+
+/// What becomes of a locked message, for each of the settings that its queue may have.
+pub(super) fn settled(
+    life: &Life,
+    disposition: &Disposition,
+    options: &[BusQueueOptions],
+) -> Vec<Fate> {
+    let with = |life: &Life, overlay: &Option<bytes::Bytes>| {
+        let mut life = life.clone();
+        life.overlays.extend(overlay.iter().map(|it| number_of(it)));
+        Fate::Here(life)
+    };
+    match disposition {
+        Disposition::Complete => vec![Fate::Gone],
+        Disposition::Abandon { overlay } => options
+            .iter()
+            .map(|options| with(&life.failed(options), overlay))
+            .collect(),
+        Disposition::Defer { overlay } => {
+            let life = Life {
+                stage: Stage::Deferred,
+                ..life.clone()
+            };
+            vec![with(&life, overlay)]
+        }
+        Disposition::DeadLetter { overlay } => {
+            vec![with(&life.buried(DeadLetterCause::ByReceiver), overlay)]
+        }
+        Disposition::Release => vec![Fate::Here(life.back())],
+    }
+}
+
+impl Checker {
+    pub(super) fn settled(
+        &mut self,
+        answered: &Answered<'_>,
+        name: &EntityName,
+        settlements: &[(Token, Disposition)],
+    ) -> Result<(), Violation> {
+        let BusOutcome::Settled(verdicts) = answered.outcome else {
+            return violated!(ANSWERS_FIT, "{:?}", answered.outcome);
+        };
+        if verdicts.len() != settlements.len() {
+            return violated!(ANSWERS_FIT, "{settlements:?}: {verdicts:?}");
+        }
+        let entity = entity(name);
+        for ((token, disposition), verdict) in settlements.iter().zip(verdicts) {
+            match verdict {
+                Verdict::Settled => {
+                    let Some(number) = self.message_of(*token) else {
+                        return violated!(LOCKS, "{token:?} was never given, and is taken");
+                    };
+                    self.one_settled(entity, number, (*token, disposition), answered.at)?;
+                }
+                Verdict::LockLost => self.lock_is_lost(entity, *token, answered.at, false)?,
+                Verdict::SessionLockLost => self.lock_is_lost(entity, *token, answered.at, true)?,
+                Verdict::NotAllowed if entity.part != Part::Queue => {}
+                other => return violated!(ANSWERS_FIT, "{disposition:?}: {other:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn one_settled(
+        &mut self,
+        entity: Entity,
+        number: u64,
+        (token, disposition): (Token, &Disposition),
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        if self.over.contains_key(&number) {
+            return violated!(NO_RESURRECTION, "message {number}: {disposition:?}");
+        }
+        if entity.part != Part::Queue && matches!(disposition, Disposition::DeadLetter { .. }) {
+            return violated!(LOCKS, "a dead letter became one: message {number}");
+        }
+        let options: Vec<_> = self.queues.of(entity).cloned().collect();
+        let session = self.session_may_hold(entity, number, at);
+        self.narrow(number, LOCKS, &(at, token, disposition), |life| {
+            let may_hold = holds(life, entity, token).is_some_and(|lock| {
+                if lock.is_of_session() {
+                    session
+                } else {
+                    !lock.until.has_passed(at)
+                }
+            });
+            may_hold.then(|| settled(life, disposition, &options))
+        })?;
+        match disposition {
+            Disposition::Defer { .. } => self.note("a message was deferred"),
+            Disposition::DeadLetter { .. } => self.note("a message was made a dead letter"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the lock of a message's session may hold.
+    fn session_may_hold(&self, entity: Entity, number: u64, at: Timestamp) -> bool {
+        let message = self.messages.get(&number);
+        let session = message.and_then(|message| message.session.as_deref());
+        let queue = self.queues.0.get(entity.queue);
+        let session = session.and_then(|id| queue?.sessions.get(id));
+        session.is_some_and(|session| !session.must_be_free(at))
+    }
+
+    /// Whether the lock of a message's session must hold.
+    fn session_must_hold(&self, entity: Entity, number: u64, at: Timestamp) -> bool {
+        let message = self.messages.get(&number);
+        let session = message.and_then(|message| message.session.as_deref());
+        session.is_some_and(|id| !self.queues.may_be_free(entity.queue, id, at))
+    }
+
+    /// A lock was refused: it does not hold.
+    pub(super) fn lock_is_lost(
+        &mut self,
+        entity: Entity,
+        token: Token,
+        at: Timestamp,
+        is_for_session: bool,
+    ) -> Result<(), Violation> {
+        let Some(number) = self.message_of(token) else {
+            return Ok(());
+        };
+        self.note("a lock was lost");
+        let must_hold = self.session_must_hold(entity, number, at);
+        let Some(message) = self.messages.get_mut(&number) else {
+            return Ok(());
+        };
+        let before = message.fates.clone();
+        message.fates.retain(|fate| {
+            let lock = fate.life().and_then(|life| holds(life, entity, token));
+            lock.is_none_or(|lock| {
+                if !lock.is_of_session() {
+                    lock.until.may_have_passed(at)
+                } else {
+                    is_for_session && !must_hold
+                }
+            })
+        });
+        if message.fates.is_empty() {
+            return violated!(
+                LOCKS,
+                "message {number}, {before:?}: {token:?} refused at {at}"
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        answered: &Answered<'_>,
+        name: &EntityName,
+        locks: &[Token],
+    ) -> Result<(), Violation> {
+        let BusOutcome::LocksRenewed(ends) = answered.outcome else {
+            return violated!(ANSWERS_FIT, "{:?}", answered.outcome);
+        };
+        let (entity, at) = (entity(name), answered.at);
+        for (token, end) in locks.iter().zip(ends) {
+            let Some(number) = self.message_of(*token) else {
+                return violated!(LOCKS, "{token:?} was never given, and is renewed");
+            };
+            let session = self.session_may_hold(entity, number, at);
+            let message = self.messages.get(&number);
+            if message.is_some_and(|it| it.may(|life| is_held_by_itself(life, entity, *token))) {
+                self.holds_for(entity, *end, at)?;
+            }
+            self.narrow(number, LOCKS, &(at, token, "renewed", end), |life| {
+                let lock = holds(life, entity, *token)?;
+                if lock.is_of_session() {
+                    return session.then(|| vec![Fate::Here(life.clone())]);
+                }
+                let life = Life {
+                    stage: Stage::Locked(Lock {
+                        until: Span::at(*end),
+                        ..lock
+                    }),
+                    ..life.clone()
+                };
+                (!lock.until.has_passed(at)).then(|| vec![Fate::Here(life)])
+            })?;
+            self.note("a lock was renewed");
+        }
+        Ok(())
+    }
+}
+
+/// The lock of a message, if it is this one.
+pub(super) fn holds(life: &Life, entity: Entity, token: Token) -> Option<Lock> {
+    let is_it = life.entity == entity && life.is_locked_by(token);
+    life.lock().filter(|_| is_it)
+}
+
+fn is_held_by_itself(life: &Life, entity: Entity, token: Token) -> bool {
+    holds(life, entity, token).is_some_and(|lock| !lock.is_of_session())
+}

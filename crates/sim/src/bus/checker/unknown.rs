@@ -1,0 +1,328 @@
+//! Operations of unknown outcome: whatever they may have done is possible from now on.
+
+use kew_engine::bus::{BusCommand, Disposition, ReceiveMode, SessionChoice};
+use kew_engine::{Timestamp, Token};
+
+use super::life::{Entity, Fate, Life, Lock, Message, Part, Span, Stage, destination};
+use super::queue::SessionLock;
+use super::settle::{holds, settled};
+use super::{Checker, entity, number_of, sessions};
+use crate::checker::Operation;
+
+impl Checker {
+    pub(super) fn unknown(&mut self, command: &BusCommand, operation: &Operation) {
+        let when = Span::new(operation.from, operation.until);
+        match command {
+            BusCommand::CreateQueue { queue, options } => {
+                let queue = self.queues.get(entity(queue).queue);
+                if queue.may_be_absent() {
+                    queue.forget();
+                    queue.may_be(Some(options.clone()));
+                }
+            }
+            BusCommand::UpdateQueue { queue, options } => {
+                self.queues
+                    .get(entity(queue).queue)
+                    .may_be(Some(options.clone()));
+            }
+            BusCommand::DeleteQueue { queue } => {
+                let index = entity(queue).queue;
+                self.queues.get(index).may_be(None);
+                for message in self.messages.values_mut() {
+                    if message.fates.iter().any(|fate| fate.is_of(index)) {
+                        message.may_be(Fate::GoneWith(index));
+                    }
+                }
+            }
+            BusCommand::Send { queue, messages } => {
+                self.perhaps_sent(entity(queue), messages, when);
+            }
+            BusCommand::Receive {
+                queue,
+                mode,
+                session,
+                ..
+            } => self.perhaps_received(entity(queue), *mode, *session, when, Life::is_ready),
+            BusCommand::ReceiveDeferred { read } => {
+                let is_named = |life: &Life| {
+                    let number = life.number;
+                    life.stage == Stage::Deferred
+                        && number.is_none_or(|own| read.numbers.iter().any(|it| it.as_u64() == own))
+                };
+                self.perhaps_found_expired(entity(&read.queue), when, is_named);
+                self.perhaps_received(entity(&read.queue), read.mode, read.session, when, is_named);
+            }
+            BusCommand::Settle { queue, settlements } => {
+                for (token, disposition) in settlements {
+                    self.perhaps_settled(entity(queue), *token, disposition, when);
+                }
+            }
+            BusCommand::RenewLocks { queue, locks } => {
+                for token in locks {
+                    self.perhaps_renewed(entity(queue), *token, when);
+                }
+            }
+            BusCommand::CancelScheduled { queue, numbers } => {
+                let is_named = |life: &Life| {
+                    let number = life.number;
+                    matches!(life.stage, Stage::Scheduled { .. })
+                        && number.is_none_or(|own| numbers.iter().any(|it| it.as_u64() == own))
+                };
+                self.perhaps_gone(entity(queue), |_, life| is_named(life));
+            }
+            BusCommand::DeleteBatch { queue, session, .. } => {
+                self.perhaps_gone(entity(queue), |message, life| {
+                    life.is_ready() && (session.is_none() || message.session == *session)
+                });
+            }
+            command => self.perhaps_of_session(command, when),
+        }
+    }
+
+    fn perhaps_sent(
+        &mut self,
+        entity: Entity,
+        messages: &[kew_engine::bus::BusMessage],
+        when: Span,
+    ) {
+        if entity.part != Part::Queue {
+            return;
+        }
+        let detects = {
+            let queue = self.queues.get(entity.queue);
+            queue.options().any(|it| it.duplicate_window_ms.is_some())
+        };
+        let numbers = messages.iter().map(|message| number_of(&message.body));
+        let together = match (numbers.clone().min(), numbers.max()) {
+            (Some(first), Some(last)) if first < last && !detects => Some((first, last)),
+            _ => None,
+        };
+        for message in messages {
+            let number = number_of(&message.body);
+            self.last_message = self.last_message.max(number);
+            let mut attempted = self.attempt(entity, message, when, together);
+            attempted.may_be(Fate::NeverSent);
+            if let Some(id) = message.message_id.as_ref().filter(|_| detects) {
+                let ids = &mut self.queues.get(entity.queue).ids;
+                let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
+                times.push(Some(when));
+            }
+            self.messages.insert(number, attempted);
+        }
+    }
+
+    /// A deferred message expires when somebody asks for it.
+    fn perhaps_found_expired(
+        &mut self,
+        entity: Entity,
+        when: Span,
+        is_wanted: impl Fn(&Life) -> bool,
+    ) {
+        let options: Vec<_> = self.queues.of(entity).cloned().collect();
+        for message in self.messages.values_mut() {
+            let lives: Vec<_> = message
+                .lives()
+                .filter(|life| life.entity == entity && is_wanted(life))
+                .filter(|life| life.expires.may_have_passed(when.to))
+                .cloned()
+                .collect();
+            for life in lives {
+                options
+                    .iter()
+                    .for_each(|options| message.may_be(life.expired(options)));
+            }
+        }
+    }
+
+    fn perhaps_received(
+        &mut self,
+        entity: Entity,
+        mode: ReceiveMode,
+        session: Option<Token>,
+        when: Span,
+        is_wanted: impl Fn(&Life) -> bool,
+    ) {
+        let durations: Vec<_> = self
+            .queues
+            .of(entity)
+            .filter(|options| options.status.allows_receive())
+            .filter(|options| destination(options, entity.part).is_none())
+            .map(|options| options.lock_duration_ms)
+            .collect();
+        let id = session.map(|token| self.session_of(token).unwrap_or_default());
+        for message in self.messages.values_mut() {
+            if id.is_some() && message.session != id {
+                continue;
+            }
+            let lives: Vec<_> = message
+                .lives()
+                .filter(|life| life.entity == entity && is_wanted(life))
+                .filter(|life| !life.expires.has_passed(when.from))
+                .cloned()
+                .collect();
+            for life in lives {
+                for duration_ms in &durations {
+                    let until = match id {
+                        Some(_) => Span::at(Timestamp::NEVER),
+                        None => when.plus_ms(*duration_ms),
+                    };
+                    message.may_be(match mode {
+                        ReceiveMode::ReceiveAndDelete => Fate::Gone,
+                        ReceiveMode::PeekLock => Fate::Here(Life {
+                            stage: Stage::Locked(Lock {
+                                token: None,
+                                until,
+                                was_deferred: life.stage == Stage::Deferred,
+                            }),
+                            ..life.clone()
+                        }),
+                    });
+                }
+            }
+        }
+    }
+
+    fn perhaps_settled(
+        &mut self,
+        entity: Entity,
+        token: Token,
+        disposition: &Disposition,
+        when: Span,
+    ) {
+        if entity.part != Part::Queue && matches!(disposition, Disposition::DeadLetter { .. }) {
+            return;
+        }
+        let options: Vec<_> = self.queues.of(entity).cloned().collect();
+        let number = self.message_of(token);
+        let Some(message) = number.and_then(|number| self.messages.get_mut(&number)) else {
+            return;
+        };
+        let lives: Vec<_> = message
+            .lives()
+            .filter(|life| {
+                holds(life, entity, token).is_some_and(|lock| !lock.until.has_passed(when.from))
+            })
+            .cloned()
+            .collect();
+        for life in lives {
+            for fate in settled(&life, disposition, &options) {
+                message.may_be(fate);
+            }
+        }
+    }
+
+    fn perhaps_renewed(&mut self, entity: Entity, token: Token, when: Span) {
+        let ends: Vec<_> = self
+            .queues
+            .of(entity)
+            .map(|options| when.plus_ms(options.lock_duration_ms))
+            .collect();
+        let number = self.message_of(token);
+        let Some(message) = number.and_then(|number| self.messages.get_mut(&number)) else {
+            return;
+        };
+        let lives: Vec<_> = message
+            .lives()
+            .filter(|life| {
+                holds(life, entity, token)
+                    .is_some_and(|lock| !lock.is_of_session() && !lock.until.has_passed(when.from))
+            })
+            .cloned()
+            .collect();
+        for life in lives {
+            let Some(lock) = life.lock() else { continue };
+            for until in &ends {
+                message.may_be(Fate::Here(Life {
+                    stage: Stage::Locked(Lock {
+                        until: *until,
+                        ..lock
+                    }),
+                    ..life.clone()
+                }));
+            }
+        }
+    }
+
+    fn perhaps_gone(&mut self, entity: Entity, is_wanted: impl Fn(&Message, &Life) -> bool) {
+        for message in self.messages.values_mut() {
+            if message.may(|life| life.entity == entity && is_wanted(message, life)) {
+                message.may_be(Fate::Gone);
+            }
+        }
+    }
+
+    fn perhaps_of_session(&mut self, command: &BusCommand, when: Span) {
+        match command {
+            BusCommand::AcceptSession { queue, session } => {
+                let entity = entity(queue);
+                let ends: Vec<_> = self
+                    .queues
+                    .of(entity)
+                    .map(|options| when.plus_ms(options.lock_duration_ms))
+                    .collect();
+                let queue = self.queues.get(entity.queue);
+                let chosen: Vec<Box<str>> = match session {
+                    SessionChoice::Named(id) => vec![id.clone()],
+                    SessionChoice::Next => queue.sessions.keys().cloned().collect(),
+                };
+                for id in chosen {
+                    let session = queue.session(&id);
+                    if session.may_be_free(when.to) {
+                        for until in &ends {
+                            session.may_lock(SessionLock::Held {
+                                token: None,
+                                until: *until,
+                            });
+                        }
+                    }
+                }
+            }
+            BusCommand::RenewSession { queue, session } => {
+                let entity = entity(queue);
+                let ends: Vec<_> = self
+                    .queues
+                    .of(entity)
+                    .map(|options| when.plus_ms(options.lock_duration_ms))
+                    .collect();
+                let id = self.session_of(*session).unwrap_or_default();
+                let known = self.queues.get(entity.queue).session(&id);
+                if known.may_be_held_by(*session, when.from) {
+                    for until in ends {
+                        known.may_lock(SessionLock::Held {
+                            token: Some(*session),
+                            until,
+                        });
+                    }
+                }
+            }
+            BusCommand::ReleaseSession { queue, session } => {
+                let entity = entity(queue);
+                let id = self.session_of(*session).unwrap_or_default();
+                let known = self.queues.get(entity.queue).session(&id);
+                if known.may_be_held_by(*session, when.from) {
+                    known.may_lock(SessionLock::Free);
+                    for message in self.messages.values_mut() {
+                        if message.session.as_ref() == Some(&id) {
+                            for fate in message.fates.clone() {
+                                message.may_be(sessions::released(fate, entity));
+                            }
+                        }
+                    }
+                }
+            }
+            BusCommand::SetSessionState {
+                queue,
+                session,
+                state,
+            } => {
+                let entity = entity(queue);
+                let id = self.session_of(*session).unwrap_or_default();
+                let known = self.queues.get(entity.queue).session(&id);
+                if known.may_be_held_by(*session, when.from) {
+                    known.may_have_state(state.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The liveness phase of bus queues: nothing is locked or waits any more, all that is there comes out.
+
+use kew_engine::bus::{
+    BusCommand, BusMessageState, BusOutcome, BusQueueCounts, DeferredRead, DeliveredMessage,
+    Disposition, ReceiveMode, SessionChoice, Verdict,
+};
+use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Token};
+
+use super::checker::life::Part;
+use super::workload::plain_options;
+use super::{named, queue_name};
+use crate::checker::{Violation, promise, violated};
+use crate::world::World;
+
+/// Longer than any lock, schedule or life of a message.
+const REST_MS: u64 = 61_000;
+/// More requests than any queue needs until it is empty.
+const REQUESTS_MAX: u32 = 2_000;
+
+impl World {
+    pub(crate) fn drain_bus(&mut self, queues: usize) -> Result<(), Violation> {
+        // Twice: what is dead-lettered or activated in one rest may be forwarded after it.
+        for _ in 0..3 {
+            self.rest(REST_MS)?;
+        }
+        for queue in 0..queues {
+            self.open_up(queue)?;
+        }
+        for queue in 0..queues {
+            for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
+                self.drain_entity(queue, part)?;
+            }
+            self.check_empty_bus(queue)?;
+        }
+        self.check_bus_drained()
+    }
+
+    /// Nothing waits to be forwarded after a rest; then the queue gives away what it has.
+    fn open_up(&mut self, queue: usize) -> Result<(), Violation> {
+        let name = named(queue, Part::Queue);
+        let read = BusCommand::ReadQueue {
+            queue: name.clone(),
+        };
+        let Some(BusOutcome::Queue(view)) = self.of_bus(read)? else {
+            return Ok(());
+        };
+        let destinations = [
+            (view.options.forward_to, Part::Queue),
+            (view.options.forward_dead_letters_to, Part::DeadLetters),
+        ];
+        for (destination, part) in destinations {
+            let peeked = self.peek(&named(queue, part), None)?;
+            let waits =
+                |message: &&(SequenceNumber, BusMessageState)| message.1 == BusMessageState::Ready;
+            if let (Some(destination), Some(message)) = (destination, peeked.iter().find(waits)) {
+                return violated!(
+                    promise::LIVENESS,
+                    "{message:?} of {} waits to go on to {destination}",
+                    queue_name(queue)
+                );
+            }
+        }
+        let options = plain_options(queue);
+        self.of_bus(BusCommand::UpdateQueue {
+            queue: name,
+            options,
+        })?;
+        Ok(())
+    }
+
+    fn drain_entity(&mut self, queue: usize, part: Part) -> Result<(), Violation> {
+        let name = named(queue, part);
+        if plain_options(queue).requires_session && part == Part::Queue {
+            return self.drain_sessions(&name);
+        }
+        self.take_all(&name, None)?;
+        self.take_deferred(&name, None, None)
+    }
+
+    /// Receives and completes what is ready, until nothing is.
+    fn take_all(&mut self, queue: &EntityName, session: Option<Token>) -> Result<(), Violation> {
+        for _ in 0..REQUESTS_MAX {
+            let receive = BusCommand::Receive {
+                queue: queue.clone(),
+                count: 50,
+                mode: ReceiveMode::PeekLock,
+                session,
+            };
+            let Some(BusOutcome::Received(messages)) = self.of_bus(receive)? else {
+                return Ok(());
+            };
+            if messages.is_empty() {
+                return Ok(());
+            }
+            self.complete(queue, &messages)?;
+        }
+        violated!(promise::LIVENESS, "{} is never empty", queue.name)
+    }
+
+    fn complete(
+        &mut self,
+        queue: &EntityName,
+        messages: &[DeliveredMessage],
+    ) -> Result<(), Violation> {
+        let locks = messages.iter().filter_map(|message| message.lock);
+        let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Complete)).collect();
+        if settlements.is_empty() {
+            return Ok(());
+        }
+        let settle = BusCommand::Settle {
+            queue: queue.clone(),
+            settlements,
+        };
+        match self.of_bus(settle)? {
+            Some(BusOutcome::Settled(verdicts))
+                if verdicts.iter().all(|verdict| *verdict == Verdict::Settled) =>
+            {
+                Ok(())
+            }
+            other => violated!(promise::LIVENESS, "a lock of just now: {other:?}"),
+        }
+    }
+
+    fn peek(
+        &mut self,
+        queue: &EntityName,
+        session: Option<&str>,
+    ) -> Result<Vec<(SequenceNumber, BusMessageState)>, Violation> {
+        let peek = BusCommand::Peek {
+            queue: queue.clone(),
+            from: SequenceNumber::default(),
+            count: 5000,
+            session: session.map(Into::into),
+        };
+        let Some(BusOutcome::Peeked(messages)) = self.of_bus(peek)? else {
+            return Ok(Vec::new());
+        };
+        let all = messages.iter();
+        Ok(all.map(|it| (it.sequence_number, it.state)).collect())
+    }
+
+    /// Takes what only its number brings.
+    fn take_deferred(
+        &mut self,
+        queue: &EntityName,
+        id: Option<&str>,
+        session: Option<Token>,
+    ) -> Result<(), Violation> {
+        for (number, state) in self.peek(queue, id)? {
+            if state != BusMessageState::Deferred {
+                continue;
+            }
+            let receive = BusCommand::ReceiveDeferred {
+                read: DeferredRead {
+                    queue: queue.clone(),
+                    numbers: vec![number],
+                    mode: ReceiveMode::PeekLock,
+                    session,
+                },
+            };
+            // It may have expired, which only who asks for it finds out.
+            if let Some(BusOutcome::Received(messages)) = self.of_bus(receive)? {
+                self.complete(queue, &messages)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_sessions(&mut self, queue: &EntityName) -> Result<(), Violation> {
+        let list = BusCommand::ListSessions {
+            queue: queue.clone(),
+            state_set_after: None,
+            skip: 0,
+            limit: 1000,
+        };
+        let Some(BusOutcome::Sessions(sessions)) = self.of_bus(list)? else {
+            return Ok(());
+        };
+        for id in sessions {
+            let accept = BusCommand::AcceptSession {
+                queue: queue.clone(),
+                session: SessionChoice::Named(id.clone()),
+            };
+            let Some(BusOutcome::SessionAccepted(accepted)) = self.of_bus(accept)? else {
+                return violated!(promise::LIVENESS, "session {id} cannot be had");
+            };
+            let session = accepted.lock;
+            self.take_all(queue, Some(session))?;
+            self.take_deferred(queue, Some(&id), Some(session))?;
+            let queue = queue.clone();
+            let read = BusCommand::ReadSessionState {
+                queue: queue.clone(),
+                session,
+            };
+            let clear = BusCommand::SetSessionState {
+                queue: queue.clone(),
+                session,
+                state: None,
+            };
+            let leave = BusCommand::ReleaseSession { queue, session };
+            for command in [read, clear, leave] {
+                self.of_bus(command)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When all was taken, nothing is shown, and nothing counts.
+    fn check_empty_bus(&mut self, queue: usize) -> Result<(), Violation> {
+        for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
+            let left = self.peek(&named(queue, part), None)?;
+            if !left.is_empty() {
+                return violated!(promise::LIVENESS, "{left:?} stays in {queue}, {part:?}");
+            }
+        }
+        let read = BusCommand::ReadQueue {
+            queue: named(queue, Part::Queue),
+        };
+        match self.of_bus(read)? {
+            Some(BusOutcome::Queue(view)) if view.counts != BusQueueCounts::default() => {
+                violated!(
+                    promise::COUNTS_CONSERVED,
+                    "an empty queue counts {:?}",
+                    view.counts
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a bus queue answers, if it does not refuse.
+    fn of_bus(&mut self, command: BusCommand) -> Result<Option<BusOutcome>, Violation> {
+        match self.ask_until_answered(0, Command::Bus(command))? {
+            Some(Outcome::Bus(outcome)) => Ok(Some(outcome)),
+            _ => Ok(None),
+        }
+    }
+}

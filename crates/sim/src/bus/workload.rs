@@ -1,0 +1,584 @@
+//! What clients ask of bus queues, and what they remember to ask it with.
+
+use bytes::Bytes;
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueOptions, DeferredRead,
+    DeliveredMessage, Disposition, EntityStatus, ReceiveMode, SessionChoice,
+};
+use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
+
+use super::checker::life::Part;
+use super::{BusSwarm, NAMESPACE, entity, named, queue_name};
+use crate::random::Stream;
+
+/// How many queues there are at most.
+pub(crate) const QUEUES: usize = 7;
+/// The queue whose messages belong to sessions.
+const WITH_SESSIONS: usize = 1;
+/// The queue that detects duplicates.
+const WITH_DUPLICATES: usize = 2;
+/// The queue that deletes itself.
+const SHORT_LIVED: usize = 6;
+
+const WINDOW_MS: u64 = 20_000;
+/// The shortest time that a queue may be idle for.
+const IDLE_MS: u64 = 300_000;
+/// The longest lock.
+pub(crate) const LOCK_MS_MAX: u64 = 20_000;
+/// The longest schedule.
+const SCHEDULE_MS_MAX: u64 = 40_000;
+
+/// Kinds of requests, each with a weight.
+pub(crate) const KINDS: usize = 17;
+
+pub(crate) fn weights(r: &mut Stream) -> [u64; KINDS] {
+    let mut maybe = |max: u64| {
+        if r.happens(200) { 0 } else { 1 + r.below(max) }
+    };
+    let mut weights = [
+        0,
+        0,
+        0,
+        maybe(4),
+        maybe(3),
+        maybe(4),
+        maybe(2),
+        maybe(4),
+        maybe(4),
+        maybe(3),
+        maybe(2),
+        maybe(2),
+        maybe(2),
+        maybe(1),
+        maybe(1),
+        maybe(2),
+        maybe(1),
+    ];
+    weights[0] = 4 + r.below(8);
+    weights[1] = 4 + r.below(8);
+    weights[2] = 4 + r.below(12);
+    weights
+}
+
+/// A lock that a client has, or once had.
+#[derive(Clone, Debug)]
+struct Held {
+    queue: EntityName,
+    lock: Token,
+}
+
+/// A message that a client knows by its number.
+#[derive(Clone, Debug)]
+struct Numbered {
+    queue: EntityName,
+    number: SequenceNumber,
+    session: Option<Token>,
+}
+
+/// Chooses what clients do.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    random: Stream,
+    bodies: u64,
+    overlays: u64,
+    held: Vec<Held>,
+    stale: Vec<Held>,
+    sessions: Vec<Held>,
+    stale_sessions: Vec<Held>,
+    scheduled: Vec<Numbered>,
+    deferred: Vec<Numbered>,
+    /// Of messages that clients hold, with their locks.
+    numbers: Vec<(Token, Numbered)>,
+}
+
+/// How much of each kind is remembered.
+const REMEMBERED_MAX: usize = 60;
+
+impl Workload {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: Stream::new(seed, "bus workload"),
+            bodies: 0,
+            overlays: 0,
+            held: Vec::new(),
+            stale: Vec::new(),
+            sessions: Vec::new(),
+            stale_sessions: Vec::new(),
+            scheduled: Vec::new(),
+            deferred: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// What makes the queues.
+    pub(crate) fn create_all(&mut self, swarm: &BusSwarm) -> Vec<BusCommand> {
+        // Where messages go on to has to be there first.
+        let create = |queue| BusCommand::CreateQueue {
+            queue: named(queue, Part::Queue),
+            options: plain_options(queue),
+        };
+        (0..swarm.queues).map(create).collect()
+    }
+
+    pub(crate) fn next(&mut self, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
+        let queue = self.random.index(swarm.queues);
+        let name = named(queue, Part::Queue);
+        match self.choose(&swarm.weights) {
+            0 => self.send(queue, swarm, now),
+            1 => self.receive(queue),
+            2 => self.settle(swarm).unwrap_or_else(|| self.receive(queue)),
+            3 => self.renew(swarm),
+            4 => BusCommand::Peek {
+                from: SequenceNumber::named([0, 0, self.random.below(40)][self.random.index(3)]),
+                count: 1 + self.random.below_u32(40),
+                session: self.random.happens(200).then(|| self.session_id()),
+                queue: self.part(queue),
+            },
+            5 => self.receive_deferred(queue, swarm),
+            6 => self.cancel(queue),
+            7 => self.accept(),
+            8 => self.receive_of_session(swarm),
+            9 => self.use_session(swarm),
+            10 => BusCommand::ListSessions {
+                queue: named(WITH_SESSIONS, Part::Queue),
+                state_set_after: None,
+                skip: 0,
+                limit: 100,
+            },
+            11 => BusCommand::ReadQueue {
+                queue: self.part(queue),
+            },
+            12 => BusCommand::UpdateQueue {
+                options: self.options(queue, swarm),
+                queue: name,
+            },
+            13 if self.random.happens(400) => BusCommand::DeleteQueue { queue: name },
+            13 | 14 => BusCommand::CreateQueue {
+                options: self.options(queue, swarm),
+                queue: name,
+            },
+            15 => BusCommand::DeleteBatch {
+                queue: self.part(queue),
+                before: now.plus_ms(1),
+                count: 1 + self.random.below_u32(6),
+                session: self.random.happens(200).then(|| self.session_id()),
+            },
+            _ => BusCommand::ListQueues {
+                namespace: NAMESPACE.into(),
+                from: "".into(),
+                skip: 0,
+                limit: 100,
+            },
+        }
+    }
+
+    fn choose(&mut self, weights: &[u64]) -> usize {
+        let mut left = self.random.below(weights.iter().sum::<u64>().max(1));
+        for (index, weight) in weights.iter().enumerate() {
+            if left < *weight {
+                return index;
+            }
+            left -= weight;
+        }
+        0
+    }
+
+    fn part(&mut self, queue: usize) -> EntityName {
+        named(
+            queue,
+            match self.random.below(10) {
+                0 | 1 => Part::DeadLetters,
+                2 => Part::FailedTransfers,
+                _ => Part::Queue,
+            },
+        )
+    }
+
+    fn session_id(&mut self) -> Box<str> {
+        format!("session-{}", self.random.below(4)).into()
+    }
+
+    fn send(&mut self, queue: usize, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
+        let count = if self.random.happens(250) {
+            2 + self.random.below(4)
+        } else {
+            1
+        };
+        let scheduled = self.random.happens(swarm.schedule_per_mille);
+        let due = now.plus_ms(self.random.below(SCHEDULE_MS_MAX));
+        // Who sends to another queue may name a session as well: it goes on with the message.
+        let in_session = queue == WITH_SESSIONS || self.random.happens(300);
+        let in_session = in_session && !(queue == WITH_SESSIONS && self.random.happens(20));
+        let messages = (0..count).map(|_| BusMessage {
+            body: self.body(swarm),
+            message_id: (queue == WITH_DUPLICATES || self.random.happens(100))
+                .then(|| self.random.below(12).to_string().into()),
+            session: in_session.then(|| self.session_id()),
+            time_to_live_ms: self
+                .random
+                .happens(swarm.time_to_live_per_mille)
+                .then(|| 1 + self.random.below(60_000)),
+            scheduled_at: scheduled.then_some(due),
+        });
+        BusCommand::Send {
+            messages: messages.collect(),
+            queue: named(
+                queue,
+                if self.random_is_odd() {
+                    Part::DeadLetters
+                } else {
+                    Part::Queue
+                },
+            ),
+        }
+    }
+
+    /// Hardly ever.
+    fn random_is_odd(&mut self) -> bool {
+        self.random.happens(5)
+    }
+
+    /// A body like no other: a number, then filling.
+    fn body(&mut self, swarm: &BusSwarm) -> Bytes {
+        self.bodies += 1;
+        let mut body = self.bodies.to_be_bytes().to_vec();
+        let mut filling = Stream::new(self.bodies, "bus body");
+        for _ in 0..self.random.below(swarm.body_size_max).div_ceil(8) {
+            body.extend(filling.next().to_be_bytes());
+        }
+        body.into()
+    }
+
+    fn receive(&mut self, queue: usize) -> BusCommand {
+        BusCommand::Receive {
+            queue: self.part(queue),
+            count: 1 + self.random.below_u32(8),
+            mode: self.mode(),
+            session: None,
+        }
+    }
+
+    fn mode(&mut self) -> ReceiveMode {
+        if self.random.happens(120) {
+            ReceiveMode::ReceiveAndDelete
+        } else {
+            ReceiveMode::PeekLock
+        }
+    }
+
+    fn settle(&mut self, swarm: &BusSwarm) -> Option<BusCommand> {
+        let held = self.pick(swarm)?;
+        let mut settlements = vec![(held.lock, self.disposition())];
+        while self.random.happens(200) {
+            let same = self.held.iter().position(|it| it.queue == held.queue);
+            let Some(other) = same else { break };
+            let other = self.held.swap_remove(other);
+            settlements.push((other.lock, self.disposition()));
+            remember(&mut self.stale, other);
+        }
+        Some(BusCommand::Settle {
+            queue: held.queue,
+            settlements,
+        })
+    }
+
+    fn disposition(&mut self) -> Disposition {
+        let kind = self.random.below(12);
+        let overlay = self.random.happens(300).then(|| {
+            self.overlays += 1;
+            Bytes::copy_from_slice(&self.overlays.to_be_bytes())
+        });
+        match kind {
+            0..=4 => Disposition::Complete,
+            5..=7 => Disposition::Abandon { overlay },
+            8 => Disposition::DeadLetter { overlay },
+            9 => Disposition::Release,
+            _ => Disposition::Defer { overlay },
+        }
+    }
+
+    /// A lock to use: mostly one that is thought good, sometimes one that is known to be stale.
+    fn pick(&mut self, swarm: &BusSwarm) -> Option<Held> {
+        if self.random.happens(swarm.stale_lock_per_mille) && !self.stale.is_empty() {
+            let index = self.random.index(self.stale.len());
+            return self.stale.get(index).cloned();
+        }
+        if self.held.is_empty() {
+            return None;
+        }
+        let held = self.held.swap_remove(self.random.index(self.held.len()));
+        remember(&mut self.stale, held.clone());
+        Some(held)
+    }
+
+    fn renew(&mut self, swarm: &BusSwarm) -> BusCommand {
+        let is_stale = self.random.happens(swarm.stale_lock_per_mille);
+        let from = if is_stale { &self.stale } else { &self.held };
+        if from.is_empty() {
+            return self.receive(0);
+        }
+        let held = from[self.random.index(from.len())].clone();
+        let same = from.iter().filter(|it| it.queue == held.queue);
+        let locks: Vec<_> = same.map(|it| it.lock).take(3).collect();
+        BusCommand::RenewLocks {
+            locks: if self.random.happens(300) {
+                locks
+            } else {
+                vec![held.lock]
+            },
+            queue: held.queue,
+        }
+    }
+
+    fn receive_deferred(&mut self, queue: usize, swarm: &BusSwarm) -> BusCommand {
+        if self.deferred.is_empty() {
+            return self.settle(swarm).unwrap_or_else(|| self.receive(queue));
+        }
+        let known = self
+            .deferred
+            .swap_remove(self.random.index(self.deferred.len()));
+        let mut numbers = vec![known.number];
+        if self.random.happens(200) {
+            let same = self.deferred.iter().find(|it| it.queue == known.queue);
+            numbers.extend(same.map(|it| it.number));
+        }
+        let of_session = self.sessions.last().map(|held| held.lock);
+        let entity = entity(&known.queue);
+        let wants_session = entity.queue == WITH_SESSIONS && entity.part == Part::Queue;
+        let session = if wants_session {
+            of_session.or(known.session)
+        } else {
+            None
+        };
+        BusCommand::ReceiveDeferred {
+            read: DeferredRead {
+                queue: known.queue,
+                numbers,
+                mode: self.mode(),
+                session,
+            },
+        }
+    }
+
+    fn cancel(&mut self, queue: usize) -> BusCommand {
+        if self.scheduled.is_empty() {
+            return self.receive(queue);
+        }
+        let index = self.random.index(self.scheduled.len());
+        let known = self.scheduled[index].clone();
+        if self.random.happens(700) {
+            self.scheduled.swap_remove(index);
+        }
+        BusCommand::CancelScheduled {
+            queue: known.queue,
+            numbers: vec![known.number],
+        }
+    }
+
+    fn accept(&mut self) -> BusCommand {
+        let session = if self.random.happens(500) {
+            SessionChoice::Next
+        } else {
+            SessionChoice::Named(self.session_id())
+        };
+        BusCommand::AcceptSession {
+            queue: named(WITH_SESSIONS, Part::Queue),
+            session,
+        }
+    }
+
+    fn session(&mut self, swarm: &BusSwarm) -> Option<Held> {
+        let is_stale = self.random.happens(swarm.stale_lock_per_mille / 2);
+        let from = if is_stale {
+            &self.stale_sessions
+        } else {
+            &self.sessions
+        };
+        if from.is_empty() {
+            return None;
+        }
+        Some(from[self.random.index(from.len())].clone())
+    }
+
+    fn receive_of_session(&mut self, swarm: &BusSwarm) -> BusCommand {
+        let Some(held) = self.session(swarm) else {
+            return self.accept();
+        };
+        BusCommand::Receive {
+            queue: held.queue,
+            count: 1 + self.random.below_u32(4),
+            mode: self.mode(),
+            session: Some(held.lock),
+        }
+    }
+
+    fn use_session(&mut self, swarm: &BusSwarm) -> BusCommand {
+        let Some(Held { queue, lock }) = self.session(swarm) else {
+            return self.accept();
+        };
+        let session = lock;
+        match self.random.below(6) {
+            0 => BusCommand::RenewSession { queue, session },
+            1 => {
+                self.forget_session(session);
+                BusCommand::ReleaseSession { queue, session }
+            }
+            2 | 3 => BusCommand::ReadSessionState { queue, session },
+            _ => {
+                self.overlays += 1;
+                let state = self.random.happens(850);
+                BusCommand::SetSessionState {
+                    queue,
+                    session,
+                    state: state.then(|| self.overlays.to_string().into()),
+                }
+            }
+        }
+    }
+
+    fn forget_session(&mut self, session: Token) {
+        let place = self.sessions.iter().position(|held| held.lock == session);
+        if let Some(place) = place {
+            let held = self.sessions.swap_remove(place);
+            remember(&mut self.stale_sessions, held);
+        }
+    }
+
+    /// Settings that a queue may be given. What never changes depends on its number alone.
+    fn options(&mut self, queue: usize, swarm: &BusSwarm) -> BusQueueOptions {
+        let r = &mut self.random;
+        let mut other = |per_mille| {
+            let to = r.index(swarm.queues);
+            r.happens(per_mille).then(|| queue_name(to).into())
+        };
+        let (forward_to, forward_dead_letters_to) = (other(250), other(150));
+        BusQueueOptions {
+            lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
+            max_delivery_count: [1, 3, 10][r.index(3)],
+            default_time_to_live_ms: [u64::MAX, u64::MAX, 30_000][r.index(3)],
+            dead_letters_expired: r.happens(500),
+            forward_to: forward_to.filter(|_| queue != WITH_SESSIONS),
+            forward_dead_letters_to,
+            status: [
+                EntityStatus::Active,
+                EntityStatus::Active,
+                EntityStatus::Active,
+                EntityStatus::Active,
+                EntityStatus::Active,
+                EntityStatus::Disabled,
+                EntityStatus::SendDisabled,
+                EntityStatus::ReceiveDisabled,
+            ][r.index(8)],
+            size_bytes_max: if r.happens(100) {
+                6_000
+            } else {
+                BusQueueOptions::default().size_bytes_max
+            },
+            ..plain_options(queue)
+        }
+    }
+
+    /// Remembers what an answer told.
+    pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome) {
+        match (command, outcome) {
+            (BusCommand::Send { queue, messages }, BusOutcome::Sent(numbers)) => {
+                for (message, number) in messages.iter().zip(numbers) {
+                    if let (Some(_), Some(number)) = (message.scheduled_at, number) {
+                        let known = Numbered {
+                            queue: queue.clone(),
+                            number: *number,
+                            session: None,
+                        };
+                        remember(&mut self.scheduled, known);
+                    }
+                }
+            }
+            (BusCommand::Receive { queue, session, .. }, BusOutcome::Received(messages)) => {
+                self.learn_received(queue, *session, messages);
+            }
+            (BusCommand::ReceiveDeferred { read }, BusOutcome::Received(messages)) => {
+                self.learn_received(&read.queue, read.session, messages);
+            }
+            (BusCommand::Settle { settlements, .. }, _) => {
+                for (lock, disposition) in settlements {
+                    let place = self.numbers.iter().position(|(own, _)| own == lock);
+                    let Some(place) = place else { continue };
+                    let (_, known) = self.numbers.swap_remove(place);
+                    if matches!(disposition, Disposition::Defer { .. }) {
+                        remember(&mut self.deferred, known);
+                    }
+                }
+            }
+            (BusCommand::AcceptSession { queue, .. }, BusOutcome::SessionAccepted(accepted)) => {
+                let held = Held {
+                    queue: queue.clone(),
+                    lock: accepted.lock,
+                };
+                if self.sessions.len() > 4 {
+                    let oldest = self.sessions.remove(0);
+                    remember(&mut self.stale_sessions, oldest);
+                }
+                self.sessions.push(held);
+            }
+            (BusCommand::Peek { queue, .. }, BusOutcome::Peeked(messages)) => {
+                for message in messages {
+                    if message.state == BusMessageState::Deferred {
+                        let known = Numbered {
+                            queue: queue.clone(),
+                            number: message.sequence_number,
+                            session: None,
+                        };
+                        remember(&mut self.deferred, known);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_received(
+        &mut self,
+        queue: &EntityName,
+        session: Option<Token>,
+        messages: &[DeliveredMessage],
+    ) {
+        for message in messages {
+            let Some(lock) = message.lock else { continue };
+            let held = Held {
+                queue: queue.clone(),
+                lock,
+            };
+            remember(&mut self.held, held);
+            let known = Numbered {
+                queue: queue.clone(),
+                number: message.sequence_number,
+                session,
+            };
+            remember(&mut self.numbers, (lock, known));
+        }
+    }
+}
+
+/// The settings of a queue about which nobody has said anything.
+pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
+    BusQueueOptions {
+        lock_duration_ms: LOCK_MS_MAX,
+        max_delivery_count: 3,
+        requires_session: queue == WITH_SESSIONS,
+        duplicate_window_ms: (queue == WITH_DUPLICATES).then_some(WINDOW_MS),
+        auto_delete_on_idle_ms: if queue == SHORT_LIVED {
+            IDLE_MS
+        } else {
+            u64::MAX
+        },
+        ..BusQueueOptions::default()
+    }
+}
+
+/// Keeps the latest few.
+fn remember<T>(all: &mut Vec<T>, one: T) {
+    if all.len() >= REMEMBERED_MAX {
+        all.remove(0);
+    }
+    all.push(one);
+}
