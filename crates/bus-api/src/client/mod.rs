@@ -9,8 +9,9 @@ mod sender;
 mod session_end;
 mod settle;
 mod tokens;
+mod under_way;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,12 @@ use std::time::Duration;
 use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::sasl::SaslCode;
-use kew_amqp::{
-    By, Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl,
-};
-use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, BusQueueView, Verdict};
+use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
+use kew_broker::{Answers, Rejection, Reply};
+use kew_engine::bus::{BusCommand, BusQueueView};
 use kew_engine::{EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::authorize::Grant;
@@ -38,8 +36,9 @@ use crate::client::receiver::{Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
+use crate::client::under_way::UnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
-use crate::metrics::{HELD, Held, Offered, Overdue, Scope, Sent};
+use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
 use crate::refusal::bus_condition;
 use crate::rights::Right;
@@ -65,18 +64,7 @@ enum Link {
 /// What a task of the client comes to.
 pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
-    Sent {
-        delivery: DeliveryId,
-        sent: Sent,
-        began: Instant,
-        result: Result<(), Rejection>,
-    },
     Received(LinkId, EntityName, Result<Received, Rejection>),
-    Settled {
-        settlements: Vec<Settlement>,
-        verdicts: Result<Vec<Verdict>, Rejection>,
-        began: Instant,
-    },
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
@@ -109,6 +97,12 @@ pub(crate) struct Client {
     starved: BTreeSet<LinkId>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
+    /// Answers to what is under way come here.
+    pub(crate) answers: Arc<Answers>,
+    under_way: HashMap<u64, UnderWay>,
+    next_key: u64,
+    /// Kept for its room.
+    came: Vec<(u64, Reply)>,
     /// Messages whose send is under way and changes that settlements bring, in bytes.
     sending_size_bytes: usize,
     /// Transfers that are not answered.
@@ -159,6 +153,10 @@ impl Client {
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
+            answers: Arc::default(),
+            under_way: HashMap::new(),
+            next_key: 0,
+            came: Vec::new(),
             sending_size_bytes: 0,
             sends: 0,
             requests: 0,
@@ -469,18 +467,7 @@ impl Client {
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
-            Ok(Done::Sent {
-                delivery,
-                sent,
-                began,
-                result,
-            }) => self.on_sent(delivery, sent, began.elapsed(), result),
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
-            Ok(Done::Settled {
-                settlements,
-                verdicts,
-                began,
-            }) => self.on_settled(settlements, verdicts, began.elapsed()),
             Ok(Done::Answered(link, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
                 if let Some((lock, until)) = reply.renewed {
@@ -562,6 +549,10 @@ impl Client {
         }
         while let Some(done) = self.tasks.join_next().await {
             self.on_done(done);
+        }
+        while !self.under_way.is_empty() {
+            self.answers.ready().await;
+            self.on_answers();
         }
     }
 }
