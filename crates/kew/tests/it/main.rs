@@ -5,6 +5,7 @@
 
 mod accounts;
 mod bus_door;
+mod bus_load;
 mod client;
 mod clock_jump;
 mod command_line;
