@@ -44,9 +44,13 @@ serve_bus() {
     export KEW_BUS_HOST
     "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" >/dev/null
     local listen=(--bus-listen 127.0.0.1:0 --bus-listen "$KEW_BUS_HOST:5671")
+    # Empty where that is not allowed: without it there are no WebSockets and no administration.
+    KEW_BUS_HTTPS=
     if [[ $(id -u) == 0 ]]; then
         listen+=(--bus-listen "$KEW_BUS_HOST:443")
+        KEW_BUS_HTTPS=yes
     fi
+    export KEW_BUS_HTTPS
     bus_directory=$(mktemp -d)
     trap end_bus EXIT
     bus_config >"$bus_directory/Config.json"

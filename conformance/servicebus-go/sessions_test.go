@@ -86,8 +86,8 @@ func TestSessionState(t *testing.T) {
 func TestNoSessionIsATimeout(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
-		// The SDK asks the server to wait until a moment before its own time is over, so that on a busy
-		// machine either may be first: of some that wait, one at least hears of it from the server.
+		// The SDK tries again while it has time, so that on a busy machine either may be first in the end:
+		// of some that wait, one at least hears of it from the server.
 		const waiting = 8
 		failed := make(chan error, waiting)
 		began := time.Now()
@@ -102,7 +102,7 @@ func TestNoSessionIsATimeout(t *testing.T) {
 		told := 0
 		for range waiting {
 			err := <-failed
-			if waited := time.Since(began); err == nil || waited < 5*time.Second {
+			if waited := time.Since(began); err == nil || waited < 4*time.Second {
 				t.Fatalf("%v after %v", err, waited)
 			}
 			if errors.Is(err, context.DeadlineExceeded) {

@@ -5,11 +5,12 @@ const assert = require("node:assert/strict");
 const path = require("node:path");
 const { describe, test } = require("node:test");
 const { ServiceBusClient } = require("@azure/service-bus");
+const WebSocket = require("ws");
 
 const plain = process.env.KEW_BUS_CONNECTION_STRING;
 
 // Each is one way to the server: what is given to the SDK.
-const doors = ["amqp", "amqps"];
+const doors = ["amqp", "amqps"].concat(process.env.KEW_BUS_HTTPS ? ["websockets"] : []);
 
 function connectionString(door) {
   if (door === "amqp") return plain;
@@ -19,11 +20,13 @@ function connectionString(door) {
 
 // No retries: an answer that one would cover up is shown.
 function connect(door, text = connectionString(door)) {
-  return new ServiceBusClient(text, { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } });
+  const options = { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } };
+  if (door === "websockets") options.webSocketOptions = { webSocket: WebSocket };
+  return new ServiceBusClient(text, options);
 }
 
 // Files of scenarios are processes of their own.
-const files = ["messages", "requests", "sessions", "rhea"];
+const files = ["messages", "requests", "sessions", "rhea"]; // administration takes none
 const taken = {};
 
 function fresh(kind = "plain") {

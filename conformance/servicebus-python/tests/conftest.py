@@ -9,7 +9,7 @@ import subprocess
 import threading
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
 NUMBERS = {}
@@ -45,14 +45,20 @@ class Door:
     @property
     def options(self):
         """No retries: an answer that one would cover up is shown."""
-        return {"retry_total": 0, "connection_verify": str(TLS / "ca.pem")}
+        options = {"retry_total": 0, "connection_verify": str(TLS / "ca.pem")}
+        if self.name == "websockets":
+            options["transport_type"] = TransportType.AmqpOverWebsocket
+        return options
 
     def connect(self, connection_string=None, kind=ServiceBusClient, **options):
         text = connection_string or self.connection_string
         return kind.from_connection_string(text, **self.options, **options)
 
 
-@pytest.fixture(params=["amqp", "amqps"])
+DOORS = ["amqp", "amqps"] + (["websockets"] if os.environ["KEW_BUS_HTTPS"] else [])
+
+
+@pytest.fixture(params=DOORS)
 def door(request):
     return Door(request.param, os.environ["KEW_BUS_CONNECTION_STRING"])
 

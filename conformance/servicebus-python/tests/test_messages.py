@@ -253,11 +253,11 @@ def test_forwarding(client):
         assert letter.dead_letter_reason == "why"
         assert letter.dead_letter_source == partner(queue, "forwarded")
     with pytest.raises(ServiceBusError):
-        client.get_queue_receiver(queue).receive_messages(1, max_wait_time=1)
+        client.get_queue_receiver(queue).receive_messages(1, max_wait_time=20)
 
 
 def test_an_absent_queue_is_named(client):
     with pytest.raises(MessagingEntityNotFoundError, match="absent"):
-        client.get_queue_receiver("absent").receive_messages(1, max_wait_time=1)
+        client.get_queue_receiver("absent").receive_messages(1, max_wait_time=20)
     with pytest.raises(MessagingEntityNotFoundError):
         put(client, "absent", "x")

@@ -112,10 +112,10 @@ def test_sessions_are_listed(client):
 def test_what_does_not_fit_sessions_is_refused(client):
     queue = fresh("session")
     with pytest.raises(ServiceBusError, match="not-allowed|requires sessions"):
-        client.get_queue_receiver(queue).receive_messages(1, max_wait_time=1)
+        client.get_queue_receiver(queue).receive_messages(1, max_wait_time=20)
     with pytest.raises(ServiceBusError), client.get_queue_sender(queue) as sender:
         sender.send_messages(Message("x"))
     with pytest.raises(ServiceBusError):
-        client.get_queue_receiver(fresh(), session_id="x").receive_messages(1, max_wait_time=1)
+        client.get_queue_receiver(fresh(), session_id="x").receive_messages(1, max_wait_time=20)
     with pytest.raises(MessagingEntityNotFoundError):
-        client.get_queue_receiver("absent", session_id="x").receive_messages(1, max_wait_time=1)
+        client.get_queue_receiver("absent", session_id="x").receive_messages(1, max_wait_time=20)

@@ -316,12 +316,13 @@ fn answered_filter(asked: &Raw, session: &str) -> Map {
 /// How long to wait. SDKs ask for all of their own time or nearly: a little less leaves the answer
 /// enough to come before they give up by themselves.
 fn wait_of(attach: &Attach) -> Duration {
-    const SPARED_MAX: Duration = Duration::from_millis(500);
+    const SPARED_LEAST: Duration = Duration::from_millis(100);
+    const SPARED_MOST: Duration = Duration::from_millis(500);
     let asked = attach.properties.as_ref().and_then(|it| it.get(TIMEOUT));
     let ms = asked.and_then(|raw| raw.value().as_integer());
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
     let asked = ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis);
-    asked.saturating_sub((asked / 20).min(SPARED_MAX))
+    asked.saturating_sub((asked / 20).clamp(SPARED_LEAST, SPARED_MOST))
 }
 
 /// Ticks of 100 ns since the year 1, as .NET counts.
@@ -397,7 +398,8 @@ mod tests {
             wait_of(&attach).as_millis()
         };
         assert_eq!(waits(Some(0)), 0);
-        assert_eq!(waits(Some(2_000)), 1_900);
+        assert_eq!(waits(Some(300)), 200);
+        assert_eq!(waits(Some(4_000)), 3_800);
         assert_eq!(waits(Some(30_000)), 29_500);
         assert_eq!(waits(None), 59_500);
     }
