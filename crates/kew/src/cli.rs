@@ -7,8 +7,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
-use crate::bus_command::BusArgs;
-use crate::operate::DlqArgs;
+use crate::bus_args::BusArgs;
+use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
