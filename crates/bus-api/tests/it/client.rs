@@ -19,7 +19,7 @@ use kew_amqp::{
 };
 use kew_broker::Broker;
 use kew_bus_api::{
-    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -44,6 +44,14 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn start() -> Self {
         Self::open(BusApiOptions::default(), LOCAL).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
+        let options = BusApiOptions {
+            limits,
+            ..BusApiOptions::default()
+        };
+        Self::open(options, LOCAL).await
     }
 
     /// One whose connections come from there.

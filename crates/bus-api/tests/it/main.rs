@@ -6,6 +6,7 @@ mod atom;
 mod client;
 mod data;
 mod http;
+mod http_limits;
 mod management;
 mod messages;
 mod rest;
