@@ -1,13 +1,19 @@
 //! `kew bus`: Service Bus of a server that runs, or of a data directory that none uses.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 
 pub(crate) mod rule;
 
 use rule::RuleCommand;
+
+use crate::admin::reach::ask;
+use crate::admin::{Act, Answer};
+use crate::cli::print_line;
 
 #[derive(Debug, Args)]
 pub(crate) struct BusArgs {
@@ -36,6 +42,16 @@ enum BusCommand {
     /// dead-letter queue. There are at most 12 of each.
     #[command(subcommand)]
     Rule(RuleCommand),
+
+    /// Print the queues and their settings as a configuration file of the emulator, which --import
+    /// of kew serve takes.
+    ///
+    /// It has no messages, no authorization rules, and no setting that such files do not have.
+    Export {
+        /// Write it to this file, which must not be there yet
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
 }
 
 pub(crate) fn run(args: BusArgs) -> Result<()> {
@@ -47,5 +63,26 @@ pub(crate) fn run(args: BusArgs) -> Result<()> {
     } = args;
     match command {
         BusCommand::Rule(command) => rule::run(command, data_dir, admin_socket, json),
+        BusCommand::Export { output } => {
+            let config = match ask(data_dir, admin_socket, Act::ExportBus)? {
+                Ok(Answer::Config { config }) => config,
+                Ok(_) => bail!("the server answered about something else"),
+                Err(failure) => bail!("{}", failure.message),
+            };
+            let text = match json {
+                true => serde_json::to_string(&config)?,
+                false => serde_json::to_string_pretty(&config)?,
+            };
+            write(&text, output.as_deref())
+        }
     }
+}
+
+fn write(text: &str, output: Option<&Path>) -> Result<()> {
+    let Some(path) = output else {
+        print_line(text);
+        return Ok(());
+    };
+    let written = File::create_new(path).and_then(|mut file| writeln!(file, "{text}"));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
