@@ -22,6 +22,12 @@ pub(super) enum BusCommand {
     /// dead-letter queue. There are at most 12 of each. Asks the server that uses the data directory; if
     /// none does, changes the directory itself.
     Rule(RuleArgs),
+
+    /// Print the queues and their settings as a configuration file of the emulator, which --import
+    /// of kew serve takes.
+    ///
+    /// It has no messages, no authorization rules, and no setting that such files do not have.
+    Export(ExportArgs),
     #[command(flatten)]
     Operate(Box<OperateCommand>),
 }
@@ -30,7 +36,22 @@ pub(super) enum BusCommand {
 pub(super) struct RuleArgs {
     #[command(subcommand)]
     pub(super) command: RuleCommand,
+    #[command(flatten)]
+    pub(super) of: DirectoryArgs,
+}
 
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// Write it to this file, which must not be there yet
+    #[arg(long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) of: DirectoryArgs,
+}
+
+/// Whom to ask, of those who use a data directory.
+#[derive(Debug, Args)]
+pub(super) struct DirectoryArgs {
     /// The data directory
     /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
     #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", global = true)]

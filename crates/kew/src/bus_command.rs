@@ -1,23 +1,57 @@
-//! `kew bus`: Service Bus of a server that runs; its rules also of a data directory that none uses.
+//! `kew bus`: Service Bus of a server that runs; its rules and settings also of a data directory that
+//! none uses.
 
 pub(crate) mod rule;
 
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use crate::bus_args::{BusArgs, BusCommand};
-use crate::cli::print_error;
+use anyhow::{Context as _, Result, bail};
+
+use crate::admin::reach::ask;
+use crate::admin::{Act, Answer};
+use crate::bus_args::{BusArgs, BusCommand, ExportArgs};
+use crate::cli::{print_error, print_line};
 use crate::operate;
 
 pub(crate) fn run(args: BusArgs) -> ExitCode {
-    let rule = match args.command {
+    let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(rule) => rule,
+        BusCommand::Rule(args) => {
+            let of = args.of;
+            rule::run(args.command, of.data_dir, of.admin_socket, of.json)
+        }
+        BusCommand::Export(args) => export(args),
     };
-    match rule::run(rule.command, rule.data_dir, rule.admin_socket, rule.json) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn export(ExportArgs { output, of }: ExportArgs) -> Result<()> {
+    let config = match ask(of.data_dir, of.admin_socket, Act::ExportBus)? {
+        Ok(Answer::Config { config }) => config,
+        Ok(_) => bail!("the server answered about something else"),
+        Err(failure) => bail!("{}", failure.message),
+    };
+    let text = match of.json {
+        true => serde_json::to_string(&config)?,
+        false => serde_json::to_string_pretty(&config)?,
+    };
+    write(&text, output.as_deref())
+}
+
+fn write(text: &str, output: Option<&Path>) -> Result<()> {
+    let Some(path) = output else {
+        print_line(text);
+        return Ok(());
+    };
+    let written = File::create_new(path).and_then(|mut file| writeln!(file, "{text}"));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }

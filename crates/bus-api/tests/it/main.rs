@@ -7,6 +7,7 @@ mod client;
 mod data;
 mod hostile;
 mod http;
+mod http_limits;
 mod management;
 mod messages;
 mod metrics;
