@@ -85,7 +85,7 @@ scenarios({
     await assert.rejects(client.createReceiver(queue).receiveMessages(1), refused);
     await assert.rejects(put(client, queue, "x"), refused);
     // The SDK looks at the session that was granted, which is none, before it hears why.
-    await assert.rejects(client.acceptSession(fresh(), "s"), { code: "SessionCannotBeLocked" });
-    await assert.rejects(client.acceptSession("absent", "s"), { code: "MessagingEntityNotFound" });
+    await assert.rejects(client.acceptSession(fresh(), "s"), /may be locked by another receiver|InvalidOperationError/);
+    await assert.rejects(client.acceptSession("absent", "s"), /may be locked by another receiver|could not be found/);
   },
 });
