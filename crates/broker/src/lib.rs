@@ -2,9 +2,11 @@
 //!
 //! [`Partition`], [`Clock`] and [`Admission`] are step machines without threads, sockets or clocks;
 //! [`Broker`] drives them: one thread that decides and commits, one for slow work on the disk.
-//! Front ends know only [`Broker::submit`].
+//! Front ends know only [`Broker::submit`], and [`Broker::submit_among`] if they have many commands
+//! under way.
 
 mod admission;
+mod answers;
 mod broker;
 mod changes;
 mod clock;
@@ -17,6 +19,7 @@ mod waiters;
 mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
+pub use answers::Answers;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use clock::{Clock, ClockReading};
 pub use partition::{

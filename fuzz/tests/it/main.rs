@@ -6,6 +6,7 @@
 
 mod amqp;
 mod amqp_connection;
+mod bus;
 mod client;
 mod configuration;
 mod directory;

@@ -20,7 +20,7 @@ impl Client {
     /// Notes when a link's session lock runs out, unless it is renewed.
     pub(super) fn note_session_end(&mut self, link: LinkId, at: Timestamp) {
         self.forget_session_end(link);
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link) {
             receiver.session_ends_at = Some(at);
             self.session_ends.insert((at, link));
         }
@@ -28,7 +28,7 @@ impl Client {
 
     /// The link holds it no more, or until another time.
     pub(super) fn forget_session_end(&mut self, link: LinkId) {
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link)
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link)
             && let Some(at) = receiver.session_ends_at.take()
         {
             self.session_ends.remove(&(at, link));

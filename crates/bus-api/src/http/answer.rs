@@ -16,6 +16,7 @@ use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
 /// The type of errors.
+pub(super) const JSON: &str = "application/json; charset=utf-8";
 const XML: &str = "application/xml; charset=utf-8";
 
 /// What is written to a client.
@@ -116,19 +117,6 @@ impl HttpError {
         &self.detail
     }
 
-    /// As JSON: `{"error": {"code": …, "message": …}}`.
-    pub(crate) fn into_json_answer(self) -> Answer {
-        let reason = self.status.canonical_reason().unwrap_or("Error");
-        let code = reason.replace(' ', "");
-        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
-        let answer = with_body(
-            self.status,
-            "application/json; charset=utf-8",
-            body.to_string(),
-        );
-        self.with_headers(answer)
-    }
-
     fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -148,6 +136,14 @@ impl HttpError {
             body.len()
         )
         .into_bytes()
+    }
+
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        self.with_headers(with_body(self.status, JSON, body.to_string()))
     }
 
     pub(crate) fn into_answer(self) -> Answer {

@@ -20,7 +20,7 @@ use kew_amqp::{
 };
 use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{
-    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -46,6 +46,14 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn start() -> Self {
         Self::open(BusApiOptions::default(), LOCAL).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
+        let options = BusApiOptions {
+            limits,
+            ..BusApiOptions::default()
+        };
+        Self::open(options, LOCAL).await
     }
 
     /// One whose connections come from there.
@@ -88,7 +96,7 @@ impl Server {
     ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
-        let (permit, origin) = (api.admit().unwrap(), self.origin);
+        let (permit, origin) = (api.admit(self.origin.peer).unwrap(), self.origin);
         tokio::spawn(async move { api.serve(theirs, origin, permit, shutdown).await });
         ours
     }
@@ -109,10 +117,29 @@ impl Server {
         self.connect_over(self.stream(), mechanism, response)
     }
 
+    /// The same, with a connection that is set up like this.
+    fn connect_with(
+        &self,
+        config: Config,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
+        Self::set_up(self.stream(), config, mechanism, response)
+    }
+
     /// A client on a connection that may be served in any way.
     pub(crate) fn connect_over(
         &self,
         stream: DuplexStream,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
+        Self::set_up(stream, Config::default(), mechanism, response)
+    }
+
+    fn set_up(
+        stream: DuplexStream,
+        config: Config,
         mechanism: &'static str,
         response: Option<&str>,
     ) -> Client {
@@ -121,7 +148,7 @@ impl Server {
                 mechanism: Symbol::from_static(mechanism),
                 initial_response: response.map(|text| Bytes::copy_from_slice(text.as_bytes())),
             },
-            ..Config::default()
+            ..config
         };
         let mut connection = Connection::client(config, WireLimits::default(), Millis(0));
         let session = connection.begin();
@@ -134,8 +161,13 @@ impl Server {
 
     /// A client that may do everything.
     pub(crate) async fn trusted(&self) -> Client {
+        self.trusted_with(Config::default()).await
+    }
+
+    /// The same, with a connection that is set up like this.
+    pub(crate) async fn trusted_with(&self, config: Config) -> Client {
         let response = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
-        let mut client = self.connect("PLAIN", Some(&response));
+        let mut client = self.connect_with(config, "PLAIN", Some(&response));
         client.begun().await;
         client
     }
@@ -149,11 +181,17 @@ impl Drop for Server {
 
 pub(crate) struct Client {
     pub(crate) connection: Connection,
-    stream: DuplexStream,
-    session: Option<SessionId>,
+    pub(crate) stream: DuplexStream,
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Client {
+    /// Writes what there is to say, and reads nothing.
+    pub(crate) async fn say(&mut self) {
+        let output = self.connection.take_output(Millis(0));
+        self.stream.write_all(&output).await.unwrap();
+    }
+
     /// The next event.
     pub(crate) async fn event(&mut self) -> Event {
         loop {

@@ -37,9 +37,15 @@ impl Answer {
 /// The bytes of a request of somebody who may do everything.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let token = token("sb://localhost/", WELL_KNOWN_KEY, 60);
-    let mut request = format!(
-        "{method} /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: {token}\r\n"
-    );
+    let mut all = vec![("Authorization", token.as_str())];
+    all.extend(headers);
+    request_as(method, path, &all, body)
+}
+
+/// The bytes of a request that says itself who asks.
+fn request_as(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut request =
+        format!("{method} /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         write!(request, "{name}: {value}\r\n").unwrap();
     }
@@ -56,6 +62,17 @@ pub(crate) async fn ask(
     body: &str,
 ) -> Answer {
     exchange(server, &request(method, path, headers, body)).await
+}
+
+/// Asks as somebody else.
+pub(crate) async fn ask_as(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    exchange(server, &request_as(method, path, headers, body)).await
 }
 
 /// Sends a request after which the connection ends, and waits for the answer.

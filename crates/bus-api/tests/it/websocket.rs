@@ -215,7 +215,7 @@ async fn a_stop_is_told_and_closes_the_web_socket() {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let api = server.api();
-    let permit = api.admit().unwrap();
+    let permit = api.admit(LOCAL.peer).unwrap();
     let serving = tokio::spawn(async move {
         let shutdown = async { drop(stopped.await) };
         api.serve(theirs, LOCAL, permit, shutdown).await;

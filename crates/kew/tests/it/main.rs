@@ -5,6 +5,7 @@
 
 mod accounts;
 mod bus_door;
+mod bus_load;
 mod bus_rules;
 mod client;
 mod clock_jump;
@@ -20,6 +21,7 @@ mod load;
 mod many;
 mod memory_limit;
 mod observe;
+mod operate;
 mod power_cut;
 mod preload;
 mod queue_command;

@@ -150,9 +150,7 @@ pub(super) async fn serve<S>(
 {
     let mut stream = WebSocketStream::new(stream, begun);
     let driver = Driver::new(shared, origin, &[]);
-    if let Err(error) = driver.run(&mut stream, shutdown).await {
-        tracing::debug!(peer = %origin.peer, %error, "a Service Bus connection in a WebSocket broke");
-    }
+    driver.run(&mut stream, shutdown).await;
     // Whether it is heard is the client's matter.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
