@@ -14,7 +14,7 @@ use kew_amqp::performative::{Attach, Role, SenderSettleMode, Source, Target};
 use kew_amqp::{Config, Connection, Event, Limits as WireLimits, Millis, Sasl};
 use kew_broker::Broker;
 use kew_bus_api::{
-    AuthorizationRule, BusApi, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
 use tokio::net::TcpListener;
 
@@ -49,11 +49,11 @@ async fn measure(count: usize, stage: &str) -> Result<(), Box<dyn std::error::Er
         token_timeout: Duration::from_mins(10),
         ..Limits::default()
     };
-    let api = BusApi::new(
-        broker.clone(),
-        vec![AuthorizationRule::well_known()],
+    let options = BusApiOptions {
         limits,
-    );
+        ..BusApiOptions::default()
+    };
+    let api = BusApi::open(broker.clone(), options).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let before = resident_kib();
     let mut clients = Command::new(std::env::current_exe()?)

@@ -343,6 +343,13 @@ async fn who_forwards_must_manage_the_destination() {
         let right = token("sb://ns.example/jobs", WELL_KNOWN_KEY, 100);
         let created = put().header(header, &right);
         created.plain(&server).await.check(201);
+        // JavaScript signs the host alone.
+        let host = token("ns.example:5300", WELL_KNOWN_KEY, 100);
+        let updated = put().header("If-Match", "*").header(header, &host);
+        updated.plain(&server).await.check(200);
+        let other_host = token("ns.elsewhere", WELL_KNOWN_KEY, 100);
+        let refused = put().header("If-Match", "*").header(header, &other_host);
+        refused.plain(&server).await.check(401);
         // An update that says it again must show it again.
         let updated = put().header("If-Match", "*").plain(&server).await;
         updated.check_refused(401, 40_100, header);

@@ -60,11 +60,11 @@ async fn pages_lead_to_each_other_until_all_were_shown() {
         );
         assert_eq!(target, expected);
     }
-    assert_eq!((pages, found.len()), (3, 253));
+    assert_eq!((pages, found.len()), (3, 252));
     let mut expected: Vec<_> = (0..250)
         .map(|number| format!("Queue-{number:03}"))
         .collect();
-    expected.splice(0..0, ["brief".to_owned(), "Jobs".to_owned()]);
+    expected.insert(0, "Jobs".to_owned());
     expected.push("steps".to_owned());
     assert_eq!(found, expected);
 }
@@ -73,11 +73,11 @@ async fn pages_lead_to_each_other_until_all_were_shown() {
 async fn a_page_is_what_was_asked_for() {
     let server = two_queues().await;
     for (query, names, links) in [
-        ("", vec!["brief", "Jobs", "steps"], 1),
-        ("$skip=1", vec!["Jobs", "steps"], 1),
-        ("%24skip=0&%24top=1", vec!["brief"], 2),
-        ("$skip=3&$top=1", vec![], 1),
-        ("$top=100000", vec!["brief", "Jobs", "steps"], 1),
+        ("", vec!["Jobs", "steps"], 1),
+        ("$skip=1", vec!["steps"], 1),
+        ("%24skip=0&%24top=1", vec!["Jobs"], 2),
+        ("$skip=2&$top=1", vec![], 1),
+        ("$top=100000", vec!["Jobs", "steps"], 1),
     ] {
         let target = format!("/$resources/Queues?{query}");
         let page = ask("GET", &target).of(&server).await.check(200);
