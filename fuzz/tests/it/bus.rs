@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode as _, Map, Symbol, Text, Uuid, Value, write_list, write_map};
+use kew_amqp::codec::{Map, Symbol, Text, Uuid, Value, write_list, write_map};
 use kew_amqp::message::{write_application_properties, write_data, write_value};
 use kew_amqp::performative::{
     Attach, DeliveryState, Modified, Outcome, Rejected, Role, Source, Tag, Target,
