@@ -1,9 +1,9 @@
 # What the suites of Service Bus have beyond common.sh, which is sourced before: a server with queues
 # of a configuration file. A scenario takes a queue of the kind that it needs, which no other one has.
 
-QUEUES_OF_A_KIND=60
+QUEUES_OF_A_KIND=100
 
-# The kinds, and their settings. Queues are named KIND-1 to KIND-60.
+# The kinds, and their settings. Queues are named KIND-1 to KIND-100.
 bus_config() {
     local kind number separator=
     local -A kinds=(
@@ -35,9 +35,22 @@ bus_config() {
     echo '] } ] } }'
 }
 
-# Starts kew on a free port; what it prints is in the environment of the scenarios.
+# Starts kew on a free port, and with the ports that SDKs insist on where they have TLS on an address of
+# this run's own, KEW_BUS_HOST: 5671 and, for those who may, 443. What kew prints is in the environment of
+# the scenarios.
 serve_bus() {
     local line variable
+    KEW_BUS_HOST=127.$((RANDOM % 200 + 20)).$((RANDOM % 256)).$((RANDOM % 254 + 1))
+    export KEW_BUS_HOST
+    "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" >/dev/null
+    local listen=(--bus-listen 127.0.0.1:0 --bus-listen "$KEW_BUS_HOST:5671")
+    # Empty where that is not allowed: without it there are no WebSockets and no administration.
+    KEW_BUS_HTTPS=
+    if [[ $(id -u) == 0 ]]; then
+        listen+=(--bus-listen "$KEW_BUS_HOST:443")
+        KEW_BUS_HTTPS=yes
+    fi
+    export KEW_BUS_HTTPS
     bus_directory=$(mktemp -d)
     trap end_bus EXIT
     bus_config >"$bus_directory/Config.json"
@@ -48,7 +61,7 @@ serve_bus() {
             unset "$variable"
         done
         exec "$binary" serve --data-dir "$bus_directory/data" --queue-listen 127.0.0.1:0 \
-            --bus-listen 127.0.0.1:0 --import "$bus_directory/Config.json" \
+            "${listen[@]}" --import "$bus_directory/Config.json" \
             --tls-cert "$tls/server.pem" --tls-key "$tls/server.key" 2>"$bus_directory/log"
     }
     bus_server=$KEW_PID

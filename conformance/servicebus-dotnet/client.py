@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import hmac
+import os
 import socket
+import ssl
 import struct
 import time
 import uuid
@@ -518,14 +520,75 @@ def sas(audience, rule, key, ttl_seconds):
 class Door:
     """One way to the server."""
 
-    name = "amqp"
     host = "localhost"
 
-    def __init__(self, environment):
+    def __init__(self, name, environment):
+        self.name, self.authority = name, os.path.join(environment["KEW_TEST_TLS"], "ca.pem")
         text = environment["KEW_BUS_CONNECTION_STRING"]
         parts = dict(part.split("=", 1) for part in text.rstrip(";").split(";"))
         self.port = int(parts["Endpoint"].rsplit(":", 1)[1].strip("/"))
         self.rule, self.key = parts["SharedAccessKeyName"], parts["SharedAccessKey"]
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+        stream = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+        if self.name != "amqp":
+            context = ssl.create_default_context(cafile=self.authority)
+            stream = context.wrap_socket(stream, server_hostname=self.host)
+        return WebSocket(stream, self.host) if self.name == "websockets" else stream
+
+
+class WebSocket:
+    """A stream in the messages of a WebSocket. .NET has a slash at the end of the path, and asks for `amqp`."""
+
+    def __init__(self, stream, host):
+        self.stream, self.buffer = stream, b""
+        key = base64.b64encode(os.urandom(16))
+        stream.sendall(
+            b"GET /$servicebus/websocket/ HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+            % (host.encode(), key))
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.exactly(1)
+        lines = head.decode().lower().split("\r\n")
+        assert lines[0].startswith("http/1.1 101") and "sec-websocket-protocol: amqp" in lines, head
+        guid = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(key + guid).digest())
+        assert b"Sec-WebSocket-Accept: %s" % accept in head or accept.lower() in head.lower(), head
+
+    def settimeout(self, seconds):
+        self.stream.settimeout(seconds)
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            part = self.stream.recv(count - len(data))
+            assert part, "the server hung up"
+            data += part
+        return data
+
+    def sendall(self, data):
+        length = len(data)
+        size = bytes([0x80 | length]) if length < 126 else b"\xfe" + struct.pack(">H", length)
+        if length >= 1 << 16:
+            size = b"\xff" + struct.pack(">Q", length)
+        mask = os.urandom(4)
+        masked = bytes(byte ^ mask[at & 3] for at, byte in enumerate(data))
+        self.stream.sendall(b"\x82" + size + mask + masked)
+
+    def recv(self, _):
+        while True:
+            kind, size = self.exactly(2)
+            assert size < 0x80, "a server masks nothing"
+            if size > 125:
+                form = ">H" if size == 126 else ">Q"
+                size = struct.unpack(form, self.exactly(struct.calcsize(form)))[0]
+            data = self.exactly(size)
+            if kind & 0x0F in (0x0, 0x2):
+                return data
+            if kind & 0x0F == 0x8:
+                return b""
+            assert kind & 0x0F in (0x9, 0xA), hex(kind)
+
+    def close(self):
+        self.stream.close()

@@ -309,7 +309,7 @@ def no_session_in_time(bus):
     queue = fresh("session")
     began = time.monotonic()
     refused("com.microsoft:timeout", lambda: bus.receiver(queue, session=None, timeout_ms=1_500))
-    assert 1.4 < time.monotonic() - began < 10
+    assert 1.3 < time.monotonic() - began < 10
     put(bus, queue, b"x", session="s")
     bus.receiver(queue, session=None)
 
@@ -412,7 +412,7 @@ SCENARIOS = [
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     passed = failed = 0
-    for door in [Door(os.environ)]:
+    for door in [Door(name, os.environ) for name in ("amqp", "amqps", "websockets")]:
         for scenario in SCENARIOS:
             if wanted not in scenario.__name__:
                 continue

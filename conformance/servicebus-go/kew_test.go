@@ -4,9 +4,14 @@ package conformance
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,12 +19,13 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/go-amqp"
+	"github.com/coder/websocket"
 )
 
 const (
 	patience = 30 * time.Second
 	// For what should not come.
-	moment = 300 * time.Millisecond
+	moment = time.Second
 )
 
 var (
@@ -29,7 +35,7 @@ var (
 	noRetries = azservicebus.RetryOptions{MaxRetries: -1}
 
 	// Every scenario goes through each of these.
-	doors = []Door{{name: "amqp"}}
+	doors = everyDoor()
 
 	taken   = map[string]int{}
 	takenMu sync.Mutex
@@ -38,6 +44,14 @@ var (
 // Door is one way to the server: what is given to the SDK.
 type Door struct {
 	name string
+}
+
+func everyDoor() []Door {
+	doors := []Door{{name: "amqp"}, {name: "amqps"}}
+	if os.Getenv("KEW_BUS_HTTPS") != "" {
+		doors = append(doors, Door{name: "websockets"})
+	}
+	return doors
 }
 
 func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
@@ -52,11 +66,47 @@ func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
 }
 
 func (d Door) connectionString() string {
-	return os.Getenv("KEW_BUS_CONNECTION_STRING")
+	plain := os.Getenv("KEW_BUS_CONNECTION_STRING")
+	if d.name == "amqp" {
+		return plain
+	}
+	_, rest, _ := strings.Cut(plain, ";")
+	rest = strings.Replace(rest, "UseDevelopmentEmulator=true;", "", 1)
+	return fmt.Sprintf("Endpoint=sb://%s/;%s", os.Getenv("KEW_BUS_HOST"), rest)
 }
 
 func (d Door) options() *azservicebus.ClientOptions {
-	return &azservicebus.ClientOptions{RetryOptions: noRetries}
+	options := &azservicebus.ClientOptions{RetryOptions: noRetries, TLSConfig: trusting}
+	if d.name == "websockets" {
+		options.NewWebSocketConn = dialWebSocket
+	}
+	return options
+}
+
+func dialWebSocket(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+	socket, _, err := websocket.Dial(ctx, args.Host, &websocket.DialOptions{
+		HTTPClient:   &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}},
+		Subprotocols: []string{"amqp"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return websocket.NetConn(context.Background(), socket, websocket.MessageBinary), nil
+}
+
+// Trusts the authority that signed the server's certificate.
+var trusting = newTrust()
+
+func newTrust() *tls.Config {
+	pem, err := os.ReadFile(filepath.Join(os.Getenv("KEW_TEST_TLS"), "ca.pem"))
+	if err != nil {
+		panic(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		panic("no certificate of the authority")
+	}
+	return &tls.Config{RootCAs: roots}
 }
 
 func (d Door) client(t *testing.T) *azservicebus.Client {

@@ -43,10 +43,12 @@ impl Sending for Sender {
 
     async fn settled(&mut self) -> Result<usize> {
         let mut count = 0;
+        let mut has_any = false;
         while let Some(event) = self.client.ready_event()? {
+            has_any = true;
             count += usize::from(is_accepted(&event)?);
         }
-        if count == 0 {
+        if !has_any {
             self.client.exchange().await?;
         }
         Ok(count)

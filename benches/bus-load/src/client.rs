@@ -15,6 +15,9 @@ use tokio::net::TcpStream;
 use crate::options::{Auth, Target};
 use crate::token;
 
+/// How much is read at once at least, in bytes.
+const READ_SIZE: usize = 16 * 1024;
+
 /// A connection with one session. That it breaks, or is closed by the server, is an error.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
@@ -139,12 +142,14 @@ impl Client {
         }
         let (mut reading, mut writing) = self.stream.split();
         let wants_input = self.connection.wants_input();
+        let input = self.connection.input();
+        input.reserve(READ_SIZE);
         tokio::select! {
             biased;
             written = writing.write_buf(&mut self.output), if !self.output.is_empty() => {
                 written.context("the connection broke")?;
             }
-            read = reading.read_buf(self.connection.input()), if wants_input => {
+            read = reading.read_buf(input), if wants_input => {
                 if read.context("the connection broke")? == 0 {
                     bail!("the server hung up");
                 }

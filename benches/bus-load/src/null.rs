@@ -15,6 +15,8 @@ use crate::options::Target;
 
 /// Set in a count that comes to a receiver, to tell it from the size of a frame.
 const COUNT: u32 = 1 << 31;
+/// How much is read at once at least, in bytes.
+const READ_SIZE: usize = 64 * 1024;
 /// No more than that is written at once.
 const OUTPUT_SIZE_MAX: usize = 1 << 20;
 
@@ -41,6 +43,7 @@ impl Wire {
     /// Writes what is to be written, and waits until something came in or went out.
     async fn exchange(&mut self) -> Result<()> {
         let (mut reading, mut writing) = self.stream.split();
+        self.input.reserve(READ_SIZE);
         tokio::select! {
             biased;
             written = writing.write_buf(&mut self.output), if !self.output.is_empty() => {

@@ -19,6 +19,8 @@ use crate::log::Log;
 
 /// Tells a count from the size of a frame.
 const COUNT: u32 = 1 << 31;
+/// How much is read at once at least, in bytes.
+const READ_SIZE: usize = 64 * 1024;
 /// What the log keeps of a completed message, in bytes.
 const COMPLETION_SIZE_BYTES: usize = 64;
 
@@ -61,7 +63,11 @@ impl Stream {
 
     async fn take_messages(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut input = BytesMut::new();
-        while stream.read_buf(&mut input).await? > 0 {
+        loop {
+            input.reserve(READ_SIZE);
+            if stream.read_buf(&mut input).await? == 0 {
+                return Ok(());
+            }
             let (size, count) = whole_frames(&input);
             if count == 0 {
                 continue;
@@ -72,7 +78,6 @@ impl Stream {
             let _ = self.to_receiver.send(frames);
             stream.write_u32(count).await?;
         }
-        Ok(())
     }
 
     async fn take_completions(&self, mut reading: OwnedReadHalf) -> io::Result<()> {

@@ -1,200 +1,231 @@
-// Messages and sessions: sent, received, settled.
+// Messages: sent, received, settled.
 "use strict";
 
 const assert = require("node:assert/strict");
-const { after, before, test } = require("node:test");
-const { ServiceBusClient } = require("@azure/service-bus");
-const { start } = require("./server.js");
+const { bodies, connect, connectionString, drop, fresh, isEmpty, partner, put, scenarios, sleep, take } = require("../lib/kew.js");
 
-const names = ["send", "batch", "large", "abandon", "letters", "delete", "defer", "schedule"];
-const queues = Object.fromEntries(names.concat("renew", "drain", "lost", "pump").map((name) => [name, { LockDuration: "PT5S" }]));
-queues.sessions = { RequiresSession: true };
+const deleting = { receiveMode: "receiveAndDelete" };
+const byHand = { maxAutoLockRenewalDurationInMs: 0 };
+const letters = { subQueueType: "deadLetter" };
 
-let server;
-let client;
+scenarios({
+  async "send, receive, complete"(client) {
+    const queue = fresh();
+    await put(client, queue, { body: { a: [1] }, applicationProperties: { n: 1, t: "x" } });
+    const receiver = client.createReceiver(queue);
+    const [message] = await take(receiver);
+    assert.deepEqual(message.body, { a: [1] });
+    assert.deepEqual(message.applicationProperties, { n: 1, t: "x" });
+    assert.equal(message.deliveryCount, 0);
+    assert.ok(message.messageId);
+    assert.ok(message.lockedUntilUtc > new Date());
+    assert.ok(Math.abs(message.enqueuedTimeUtc - new Date()) < 60_000);
+    await receiver.completeMessage(message);
+    assert.ok(await isEmpty(receiver));
+  },
 
-before(async () => {
-  server = await start(queues);
-  client = new ServiceBusClient(server.connectionString, { retryOptions: { maxRetries: 0 } });
-});
+  async "properties come back"(client) {
+    const queue = fresh();
+    const sent = {
+      body: "x", messageId: "i", subject: "s", contentType: "c", correlationId: "k", to: "t", replyTo: "r",
+      sessionId: "p", partitionKey: "p", replyToSessionId: "rs", timeToLive: 300_000,
+      applicationProperties: { text: "ä", truth: true, number: 1 << 30, real: 1.5 },
+    };
+    await put(client, queue, sent);
+    const got = await drop(client.createReceiver(queue));
+    for (const [name, value] of Object.entries(sent)) assert.deepEqual(got[name], value, name);
+  },
 
-after(async () => {
-  await client.close();
-  await server.stop();
-});
+  async "bodies of every kind come back"(client) {
+    const queue = fresh();
+    const all = [
+      { bodyType: "value", body: { k: [1, "two", null] } },
+      { bodyType: "sequence", body: [["one", 2], [true]] },
+      { bodyType: "data", body: Buffer.from([0, 255]) },
+    ];
+    await put(client, queue, ...all);
+    const receiver = client.createReceiver(queue);
+    for (const sent of all) {
+      const got = (await drop(receiver))._rawAmqpMessage;
+      assert.equal(got.bodyType, sent.bodyType);
+      assert.deepEqual(sent.bodyType === "value" ? got.body : got.body.content, sent.body);
+    }
+  },
 
-async function put(queue, ...bodies) {
-  const sender = client.createSender(queue);
-  for (const body of bodies) await sender.sendMessages({ body });
-  await sender.close();
-}
+  async "a batch is taken apart"(client) {
+    const queue = fresh();
+    const sender = client.createSender(queue);
+    const batch = await sender.createMessageBatch();
+    assert.equal(batch.maxSizeInBytes, 1 << 20);
+    const fill = "x".repeat(10_000);
+    while (batch.tryAddMessage({ body: batch.count, applicationProperties: { fill } }));
+    assert.ok(batch.count > 90);
+    const count = batch.count;
+    await sender.sendMessages(batch);
+    const receiver = client.createReceiver(queue, deleting);
+    assert.deepEqual(bodies(await take(receiver, count)), [...Array(count).keys()]);
+    assert.ok(await isEmpty(receiver));
+  },
 
-async function take(receiver, count = 1) {
-  const messages = [];
-  while (messages.length < count) {
-    const found = await receiver.receiveMessages(count - messages.length, { maxWaitTimeInMs: 5000 });
-    assert.ok(found.length > 0, `${messages.length} of ${count} messages`);
-    messages.push(...found);
-  }
-  return messages;
-}
+  async "a large message"(client) {
+    const queue = fresh();
+    const body = Buffer.alloc(900_000, 7);
+    await put(client, queue, body);
+    assert.ok(body.equals((await drop(client.createReceiver(queue))).body));
+  },
 
-async function isEmpty(receiver) {
-  return (await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 })).length === 0;
-}
+  async "abandon counts, with changed properties, and ends in the dead letters"(client) {
+    const queue = fresh("brief");
+    await put(client, queue, "x");
+    const receiver = client.createReceiver(queue, byHand);
+    for (let count = 0; count < 3; count++) {
+      const [message] = await take(receiver);
+      assert.equal(message.deliveryCount, count);
+      assert.equal(message.applicationProperties?.tried, count === 0 ? undefined : count - 1);
+      await receiver.abandonMessage(message, { tried: count });
+    }
+    assert.ok(await isEmpty(receiver));
+    assert.equal((await drop(client.createReceiver(queue, letters))).deadLetterReason, "MaxDeliveryCountExceeded");
+  },
 
-test("send, receive, complete", async () => {
-  await client.createSender("send").sendMessages({ body: { a: [1] }, applicationProperties: { n: 1, t: "x" } });
-  const receiver = client.createReceiver("send");
-  const [message] = await take(receiver);
-  assert.deepEqual(message.body, { a: [1] });
-  assert.deepEqual(message.applicationProperties, { n: 1, t: "x" });
-  assert.equal(message.deliveryCount, 0);
-  assert.ok(message.messageId);
-  assert.ok(message.lockedUntilUtc > new Date());
-  await receiver.completeMessage(message);
-  assert.ok(await isEmpty(receiver));
-});
+  async "dead letters"(client) {
+    const queue = fresh();
+    await put(client, queue, "x");
+    const receiver = client.createReceiver(queue);
+    const [message] = await take(receiver);
+    const why = { deadLetterReason: "no good", deadLetterErrorDescription: "at all", seen: true };
+    await receiver.deadLetterMessage(message, why);
+    const dead = client.createReceiver(queue, letters);
+    assert.deepEqual(bodies(await dead.peekMessages(5)), ["x"]);
+    const letter = await drop(dead);
+    assert.equal(letter.deadLetterReason, "no good");
+    assert.equal(letter.deadLetterErrorDescription, "at all");
+    assert.equal(letter.applicationProperties.seen, true);
+    assert.ok(await isEmpty(dead));
+  },
 
-test("a batch is taken apart", async () => {
-  const sender = client.createSender("batch");
-  const batch = await sender.createMessageBatch();
-  for (let i = 0; i < 20; i++) assert.ok(batch.tryAddMessage({ body: i }));
-  await sender.sendMessages(batch);
-  const receiver = client.createReceiver("batch", { receiveMode: "receiveAndDelete" });
-  const messages = await take(receiver, 20);
-  assert.deepEqual(messages.map((message) => message.body), [...Array(20).keys()]);
-});
+  async "a lost lock"(client) {
+    const queue = fresh("brief");
+    await put(client, queue, "x");
+    const receiver = client.createReceiver(queue, byHand);
+    const other = client.createReceiver(queue, byHand);
+    const [message] = await take(receiver);
+    // It comes again when the lock has run out.
+    const [again] = await take(other);
+    assert.equal(again.deliveryCount, 1);
+    await assert.rejects(receiver.completeMessage(message), { code: "MessageLockLost" });
+    await assert.rejects(receiver.renewMessageLock(message), { code: "MessageLockLost" });
+    await other.completeMessage(again);
+  },
 
-test("a large message", async () => {
-  const body = Buffer.alloc(900_000, 7);
-  await put("large", body);
-  const receiver = client.createReceiver("large");
-  const [message] = await take(receiver);
-  assert.ok(body.equals(message.body));
-  await receiver.completeMessage(message);
-});
+  async "receive and delete"(client) {
+    const queue = fresh();
+    await put(client, queue, "a", "b");
+    assert.deepEqual(bodies(await take(client.createReceiver(queue, deleting), 2)), ["a", "b"]);
+    assert.ok(await isEmpty(client.createReceiver(queue)));
+  },
 
-test("abandon counts, with changed properties", async () => {
-  await put("abandon", "x");
-  const receiver = client.createReceiver("abandon");
-  const [message] = await take(receiver);
-  await receiver.abandonMessage(message, { tried: "once" });
-  const [again] = await take(receiver);
-  assert.equal(again.deliveryCount, 1);
-  assert.equal(again.applicationProperties.tried, "once");
-  await receiver.completeMessage(again);
-});
+  async "drains with nothing, something and all"(client) {
+    const queue = fresh();
+    const receiver = client.createReceiver(queue, deleting);
+    for (let i = 0; i < 30; i++) {
+      assert.equal((await receiver.receiveMessages(5, { maxWaitTimeInMs: 20 })).length, 0);
+      await put(client, queue, "a", "b");
+      assert.equal((await take(receiver, 2)).length, 2);
+    }
+  },
 
-test("dead letters", async () => {
-  await put("letters", "x");
-  const receiver = client.createReceiver("letters");
-  const [message] = await take(receiver);
-  const why = { deadLetterReason: "no good", deadLetterErrorDescription: "at all" };
-  await receiver.deadLetterMessage(message, why);
-  const letters = client.createReceiver("letters", { subQueueType: "deadLetter" });
-  const [letter] = await take(letters);
-  assert.equal(letter.deadLetterReason, "no good");
-  assert.equal(letter.deadLetterErrorDescription, "at all");
-  await letters.completeMessage(letter);
-});
-
-test("a lost lock", async () => {
-  await put("lost", "x");
-  const receiver = client.createReceiver("lost", { maxAutoLockRenewalDurationInMs: 0 });
-  const [message] = await take(receiver);
-  await new Promise((resolve) => setTimeout(resolve, 5500));
-  await assert.rejects(receiver.completeMessage(message), { code: "MessageLockLost" });
-  const [again] = await take(receiver);
-  assert.equal(again.deliveryCount, 1);
-  await receiver.completeMessage(again);
-});
-
-test("drains with nothing, something and all", async () => {
-  const receiver = client.createReceiver("drain", { receiveMode: "receiveAndDelete" });
-  for (let i = 0; i < 10; i++) {
-    assert.equal((await receiver.receiveMessages(5, { maxWaitTimeInMs: 50 })).length, 0);
-    await put("drain", "a", "b");
-    assert.equal((await take(receiver, 2)).length, 2);
-  }
-});
-
-test("defer, peek, receive by number", async () => {
-  await put("defer", "x");
-  const receiver = client.createReceiver("defer");
-  const [message] = await take(receiver);
-  await receiver.deferMessage(message);
-  const [peeked] = await receiver.peekMessages(5);
-  assert.equal(peeked.state, "deferred");
-  const [again] = await receiver.receiveDeferredMessages(message.sequenceNumber);
-  await receiver.completeMessage(again);
-  assert.equal((await receiver.peekMessages(5, { fromSequenceNumber: message.sequenceNumber })).length, 0);
-});
-
-test("schedule and cancel", async () => {
-  const sender = client.createSender("schedule");
-  const later = new Date(Date.now() + 3_600_000);
-  const numbers = await sender.scheduleMessages([{ body: "never" }, { body: "ever" }], later);
-  assert.equal(numbers.length, 2);
-  await sender.cancelScheduledMessages(numbers);
-  await assert.rejects(sender.cancelScheduledMessages(numbers), { code: "MessageNotFound" });
-  await sender.scheduleMessages({ body: "soon" }, new Date(Date.now() + 1_000));
-  const [message] = await take(client.createReceiver("schedule", { receiveMode: "receiveAndDelete" }));
-  assert.equal(message.body, "soon");
-});
-
-test("renew", async () => {
-  await put("renew", "x");
-  const receiver = client.createReceiver("renew");
-  const [message] = await take(receiver);
-  await new Promise((resolve) => setTimeout(resolve, 1_000));
-  const until = message.lockedUntilUtc;
-  assert.ok((await receiver.renewMessageLock(message)) > until);
-  await receiver.completeMessage(message);
-});
-
-test("subscribe", async () => {
-  const receiver = client.createReceiver("pump");
-  const seen = [];
-  const all = new Promise((resolve, reject) => {
-    receiver.subscribe({
-      async processMessage(message) {
-        if (seen.push(message.body) === 50) resolve();
-      },
-      async processError({ error }) {
-        reject(error);
-      },
+  async "subscribe, with a message that takes longer than its lock"(client) {
+    const queue = fresh("brief");
+    const receiver = client.createReceiver(queue);
+    const seen = [];
+    const all = new Promise((resolve, reject) => {
+      receiver.subscribe(
+        {
+          async processMessage(message) {
+            if (message.body === 0) await sleep(7_000);
+            if (seen.push(message.body) === 50) resolve();
+          },
+          async processError({ error }) {
+            reject(error);
+          },
+        },
+        { maxConcurrentCalls: 4 },
+      );
     });
-  });
-  await put("pump", ...Array(50).keys());
-  await all;
-  await receiver.close();
-  assert.deepEqual(seen, [...Array(50).keys()]);
-});
+    await put(client, queue, ...Array(50).keys());
+    await all;
+    await receiver.close();
+    assert.deepEqual(seen.sort((a, b) => a - b), [...Array(50).keys()]);
+    assert.ok(await isEmpty(client.createReceiver(queue)));
+  },
 
-test("an absent queue", async () => {
-  const receiver = client.createReceiver("absent");
-  await assert.rejects(receiver.receiveMessages(1), { code: "MessagingEntityNotFound" });
-});
+  async "competing receivers share messages"(client, door) {
+    const queue = fresh();
+    const others = [connect(door), connect(door)];
+    const seen = [];
+    const done = Promise.all(
+      others.map(async (other) => {
+        const receiver = other.createReceiver(queue, deleting);
+        while (seen.length < 100) {
+          seen.push(...bodies(await receiver.receiveMessages(7, { maxWaitTimeInMs: 200 })));
+        }
+        await other.close();
+      }),
+    );
+    for (let i = 0; i < 10; i++) {
+      await client.createSender(queue).sendMessages([...Array(10).keys()].map((j) => ({ body: i * 10 + j })));
+    }
+    await done;
+    assert.deepEqual(seen.sort((a, b) => a - b), [...Array(100).keys()]);
+  },
 
-test("sessions", async () => {
-  const sender = client.createSender("sessions");
-  await sender.sendMessages([
-    { body: 1, sessionId: "a" },
-    { body: 2, sessionId: "a" },
-  ]);
-  const session = await client.acceptNextSession("sessions");
-  assert.equal(session.sessionId, "a");
-  await assert.rejects(client.acceptSession("sessions", "a"), { code: "SessionCannotBeLocked" });
-  const until = session.sessionLockedUntilUtc;
-  assert.ok(until > new Date());
-  await session.setSessionState("so far");
-  assert.equal(await session.getSessionState(), "so far");
-  assert.ok((await session.renewSessionLock()) >= until);
-  const messages = await take(session, 2);
-  assert.deepEqual(messages.map((message) => message.body), [1, 2]);
-  for (const message of messages) await session.completeMessage(message);
-  await session.close();
-  const again = await client.acceptSession("sessions", "a");
-  await again.close();
+  async "expiry"(client) {
+    const [dropping, keeping] = [fresh("fading"), fresh("expiring")];
+    // An hour is more than the queue allows.
+    await put(client, dropping, { body: "x", timeToLive: 3_600_000 });
+    await put(client, keeping, { body: "y", timeToLive: 1_000 });
+    assert.equal((await drop(client.createReceiver(keeping, letters))).deadLetterReason, "TTLExpiredException");
+    const receiver = client.createReceiver(dropping);
+    const end = Date.now() + 20_000;
+    // Each receiver peeks from the beginning.
+    while ((await client.createReceiver(dropping).peekMessages(1)).length > 0) {
+      assert.ok(Date.now() < end);
+      await sleep(200);
+    }
+    assert.ok(await isEmpty(receiver));
+  },
+
+  async "duplicates"(client) {
+    const queue = fresh("unique");
+    await put(client, queue, { body: 1, messageId: "a" }, { body: 2, messageId: "a" }, { body: 3, messageId: "b" });
+    const receiver = client.createReceiver(queue, deleting);
+    assert.deepEqual(bodies(await take(receiver, 2)), [1, 3]);
+    assert.ok(await isEmpty(receiver));
+  },
+
+  async "forwarding"(client) {
+    const queue = fresh("forwarding");
+    await put(client, queue, "x");
+    const forwarded = client.createReceiver(partner(queue, "forwarded"));
+    const [message] = await take(forwarded);
+    await forwarded.deadLetterMessage(message, { deadLetterReason: "why" });
+    const letter = await drop(client.createReceiver(partner(queue, "letters")));
+    assert.equal(letter.deadLetterReason, "why");
+    assert.equal(letter.deadLetterSource, partner(queue, "forwarded"));
+    await assert.rejects(client.createReceiver(queue).receiveMessages(1), /InvalidOperationError/);
+  },
+
+  async "an absent queue"(client) {
+    const absent = { code: "MessagingEntityNotFound" };
+    await assert.rejects(client.createReceiver("absent").receiveMessages(1), absent);
+    await assert.rejects(client.createSender("absent").sendMessages({ body: "x" }), absent);
+    await assert.rejects(client.createReceiver("absent").peekMessages(1), absent);
+  },
+
+  async "a wrong key"(_, door) {
+    const wrong = connect(door, connectionString(door).replace("SharedAccessKey=", "SharedAccessKey=x"));
+    await assert.rejects(put(wrong, "plain-1", "x"), { code: "UnauthorizedAccess" });
+    await wrong.close();
+  },
 });

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
-use kew_engine::bus::{BusCommand, BusFact, DUE_SIZE_BYTES_MAX};
+use kew_engine::bus::{BusCommand, BusFact, DUE_SIZE_BYTES_MAX, Purge};
 use kew_engine::{
     BodyLocation, Command, DUE_BUDGET, Decision, EntityName, Event, Fact, Incarnation, Journal,
     Outcome, Overview, Refusal, Scope, State, Timestamp, Turn,
@@ -689,6 +689,12 @@ fn writes_nothing(state: &State, command: &Command) -> bool {
             | BusCommand::ListQueues { .. }
             | BusCommand::Peek { .. }
             | BusCommand::ReadLocked { .. }
+            | BusCommand::Purge {
+                purge: Purge {
+                    is_dry_run: true, ..
+                },
+                ..
+            }
             | BusCommand::ReadSessionState { .. }
             | BusCommand::ListSessions { .. },
         ) => true,
@@ -748,7 +754,8 @@ impl Journal for Batch {
         self.entities.extend(event.other_entity());
         match &event.fact {
             Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.wakes.extend(queue.with_sub_queues().map(Wake::All));
+                self.wakes
+                    .extend(queue.with_sub_queues().map(Wake::Changed));
             }
             _ => self.wakes.extend(event.makes_receivable().map(Wake::One)),
         }

@@ -1,15 +1,20 @@
 //! The handle that the server holds.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::Broker;
 use kew_issuer::Issuer;
+use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 
 use crate::driver::Driver;
 use crate::first::{Begun, First, first_of};
+use crate::holdings::room_for_answers;
+use crate::metrics::{Instruments, Overdue};
 use crate::rules::{RuleError, Rules};
 use crate::{Limits, Origin, http};
 
@@ -31,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
+    /// For what HTTP requests hold.
+    pub(crate) room: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuer: Option<Arc<Issuer>>,
@@ -38,6 +45,11 @@ pub(crate) struct Shared {
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
     connections: AtomicUsize,
+    pub(crate) instruments: Instruments,
+    /// Room for answers with messages in them.
+    pub(crate) answers: Arc<Semaphore>,
+    pub(crate) busy_log: OnceASecond,
+    pub(crate) refused_log: OnceASecond,
 }
 
 impl Shared {
@@ -100,12 +112,17 @@ impl BusApi {
         let shared = Shared {
             broker,
             rules: Rules::default(),
+            room: http::Room::new(options.limits.http_size_bytes_max),
+            answers: room_for_answers(options.limits.held_size_bytes_max),
             limits: options.limits,
             jobs: http::Jobs::default(),
             issuer: options.issuer,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
+            instruments: Instruments::new(),
+            busy_log: OnceASecond::default(),
+            refused_log: OnceASecond::default(),
         };
         shared.load_rules().await?;
         Ok(Self {
@@ -113,11 +130,23 @@ impl BusApi {
         })
     }
 
-    /// A place for one more connection, unless there are as many as there may be.
-    pub fn admit(&self) -> Option<ConnectionPermit> {
+    /// A place for one more connection, unless there are as many as there may be: then it is to be
+    /// closed, and was counted and logged.
+    pub fn admit(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
         let permit = ConnectionPermit(Arc::clone(&self.shared));
         let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
-        (before < self.shared.limits.connections_max).then_some(permit)
+        if before < self.shared.limits.connections_max {
+            self.shared.instruments.accepted.increment();
+            return Some(permit);
+        }
+        self.shared.note_turned_away(peer);
+        None
+    }
+
+    /// What it has counted, for a page of metrics. Does not block.
+    pub fn metrics(&self) -> Vec<Family> {
+        let open = self.shared.connections.load(Ordering::Relaxed);
+        self.shared.instruments.families(open)
     }
 
     /// Serves one connection until it ends, in the protocol that its first byte tells. When
@@ -141,9 +170,7 @@ impl BusApi {
         match first {
             Ok(Ok(First::Amqp(begun))) => {
                 let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
-                if let Err(error) = driver.run(stream, shutdown).await {
-                    tracing::debug!(%error, "a Service Bus connection broke");
-                }
+                driver.run(stream, shutdown).await;
             }
             Ok(Ok(First::Http(begun))) => {
                 let stream = Begun::new(begun, stream);
@@ -156,8 +183,14 @@ impl BusApi {
                 ))
                 .await;
             }
-            Ok(Err(error)) => tracing::debug!(peer = %origin.peer, %error, "nothing was said"),
-            Err(_) => tracing::debug!(peer = %origin.peer, "nothing was said in time"),
+            Ok(Err(error)) => {
+                self.shared.instruments.broken.increment();
+                tracing::debug!(target: "kew::access", peer = %origin.peer, %error, "nothing was said");
+            }
+            Err(_) => {
+                self.shared.instruments.note_overdue(Overdue::Handshake);
+                tracing::debug!(target: "kew::access", peer = %origin.peer, "nothing was said in time");
+            }
         }
         drop(permit);
     }

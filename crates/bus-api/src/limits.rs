@@ -7,15 +7,16 @@ use std::time::Duration;
 /// token was taken, the values here and the defaults there from then on.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is closed as soon as it is accepted. Default 5,000, the
-    /// service's quota.
+    /// Connections at once; one more is closed as soon as it is accepted. Default 10,000; the service's
+    /// quota is 5,000 for each namespace.
     pub connections_max: usize,
     /// Links of a connection. One more is refused. Default 8,192.
     pub links_max: usize,
-    /// Deliveries of a session that are not settled, in each direction. Default 65,536.
+    /// Deliveries of a session that are not settled, in each direction, and of a connection those to
+    /// its client. Default 65,536.
     pub unsettled_max: usize,
-    /// Messages of a connection whose send is under way, in bytes: from there on nothing more is
-    /// read from it. Default 8 MiB.
+    /// Messages of a connection whose send is under way, and requests that are, in bytes: from there
+    /// on nothing more is read from it. Default 8 MiB.
     pub sending_size_bytes_max: usize,
     /// Requests of a connection to the broker that are under way: from there on nothing more is
     /// read from it. Default 1,024. Receives that wait for messages do not count: there is one for
@@ -25,25 +26,64 @@ pub struct Limits {
     pub tokens_max: usize,
     /// Answers of one link that wait for credit. One more detaches the link. Default 64.
     pub replies_max: usize,
+    /// Size of the answers of a connection that wait for credit, in bytes. One more detaches its link.
+    /// Default 16 MiB.
+    pub replies_size_bytes_max: usize,
+    /// What all connections hold together, in bytes: input that is not read yet, messages and parts of
+    /// messages in both directions, requests and their answers, output, and 128 for each delivery that
+    /// its receiver has not settled. Above it, a connection that holds more than 64 KiB gets no more
+    /// messages, and parts of messages and requests are refused with `com.microsoft:server-busy`;
+    /// above three halves of it, it is closed. Clients without a token have a quarter, and 8 KiB.
+    /// Default 256 MiB.
+    pub held_size_bytes_max: usize,
+    /// Messages for a connection that wait to go out, in bytes: from there on nothing more is received
+    /// for it. Default 8 MiB.
+    pub ready_size_bytes_max: usize,
     /// From the beginning to the first token. Default 20 s, the service's.
     pub token_timeout: Duration,
+    /// How long a client may take to read what it was sent. Default 60 s.
+    pub write_timeout: Duration,
     /// How long a client that wants the next session waits for one at most, whatever it asks for.
     /// Default 10 min.
     pub session_wait_max: Duration,
+    /// From the first byte of an HTTP request to the end of its head. Default 20 s.
+    pub http_head_timeout: Duration,
+    /// From the end of the head to the end of the body. Default 60 s.
+    pub http_body_timeout: Duration,
+    /// How long an HTTP connection may be idle on which a token was right; another has the time to
+    /// the first token. Default 120 s.
+    pub http_keep_alive: Duration,
+    /// The head of an HTTP request. At least 8 KiB; default 64 KiB.
+    pub http_head_size_bytes_max: usize,
+    /// The body of an HTTP request: a message of 1 MiB, with what describes it. Default 1,088 KiB.
+    pub http_body_size_bytes_max: usize,
+    /// Bodies and long heads of all HTTP requests that are being read or answered. One more is
+    /// refused with 503. Default 64 MiB.
+    pub http_size_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections_max: 5_000,
+            connections_max: 10_000,
             links_max: 8_192,
             unsettled_max: 65_536,
             sending_size_bytes_max: 8 << 20,
             requests_max: 1_024,
             tokens_max: 1_024,
             replies_max: 64,
+            replies_size_bytes_max: 16 << 20,
+            held_size_bytes_max: 256 << 20,
+            ready_size_bytes_max: 8 << 20,
             token_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(60),
             session_wait_max: Duration::from_mins(10),
+            http_head_timeout: Duration::from_secs(20),
+            http_body_timeout: Duration::from_secs(60),
+            http_keep_alive: Duration::from_secs(120),
+            http_head_size_bytes_max: 64 << 10,
+            http_body_size_bytes_max: (1 << 20) + (64 << 10),
+            http_size_bytes_max: 64 << 20,
         }
     }
 }

@@ -47,15 +47,18 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
         }
         Rejection::Refused(refusal) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
-        Rejection::Busy => Error::new(
-            bus::SERVER_BUSY,
-            "The server is busy, or its disk is full. Please wait and try again.",
-        ),
+        Rejection::Busy => busy(),
         Rejection::Stopped => Error::new(
             bus::SERVER_BUSY,
             "The server is stopping. Please wait and try again.",
         ),
     }
+}
+
+/// Too much is under way.
+pub(crate) fn busy() -> Error {
+    let text = "The server is busy, or its disk is full. Please wait and try again.";
+    Error::new(bus::SERVER_BUSY, text)
 }
 
 fn error_of_refusal(refusal: &BusRefusal) -> Error {

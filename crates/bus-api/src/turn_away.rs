@@ -44,7 +44,7 @@ impl TurnedAway {
         }
     }
 
-    fn to_http(self) -> HttpError {
+    pub(crate) fn to_http(self) -> HttpError {
         match self {
             Self::Crowded => HttpError::new(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -242,8 +242,9 @@ impl State {
         for queue in queues {
             self.delete(queue);
         }
+        // A namespace of Service Bus may be called the same.
         self.service_properties
-            .retain(|(_, other), _| other != account);
+            .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
         if !is_planted(Bug::AccountNotForgotten) {
             self.accounts.remove(account);
         }

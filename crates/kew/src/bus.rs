@@ -61,7 +61,7 @@ pub(crate) fn announce(
             first_public.get_or_insert(address);
         } else if !has_rules {
             tracing::warn!(
-                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add"
             );
         }
     }
@@ -118,7 +118,7 @@ impl BusAcceptor {
                 stopping: self.stopping.clone(),
             };
             // It counts from now on, whatever it is going to say.
-            match self.api.admit() {
+            match self.api.admit(peer) {
                 Some(permit) => serving.spawn(connection.serve(stream, permit)),
                 None => serving.spawn(connection.turn_away(stream)),
             };

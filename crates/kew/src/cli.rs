@@ -7,7 +7,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
-use crate::bus_command::BusArgs;
+use crate::bus_args::BusArgs;
+use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
@@ -33,9 +34,10 @@ pub(crate) enum Command {
     ///
     /// Asks the server that uses the data directory; if none does, changes the directory itself.
     Account(AccountArgs),
-    /// Administer Service Bus: who may do what.
+    /// Administer Service Bus: who may do what, queues and messages.
     ///
-    /// Asks the server that uses the data directory; if none does, changes the directory itself.
+    /// Rules are asked of the server that uses the data directory; if none does, the directory itself is
+    /// changed. Everything else is asked of a server by a connection string, and exits as kew queue does.
     Bus(BusArgs),
     /// Make certificates with which clients can reach this server over HTTPS.
     Tls(TlsArgs),
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     /// the command line cannot be meant, and 3 if nobody answered, not in time, or the service was too busy.
     /// Results go to standard output; errors, notes and progress to standard error.
     Queue(QueueArgs),
+    /// Look at the dead letters of Service Bus queues, send them again or delete them.
+    ///
+    /// Exits as kew queue does.
+    Dlq(Box<DlqArgs>),
     /// Print the completions for a shell, to be read by it.
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command.

@@ -4,6 +4,7 @@ mod accept;
 mod account_command;
 mod admin;
 mod bus;
+mod bus_args;
 mod bus_command;
 mod cli;
 mod completions;
@@ -11,6 +12,8 @@ mod disk_test;
 mod issuer_keys;
 mod log_command;
 mod logs;
+mod operate;
+mod operate_args;
 mod queue_args;
 mod queue_command;
 mod queue_values;
@@ -33,11 +36,12 @@ fn main() -> ExitCode {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Account(args)) => account_command::run(args),
-        Some(Command::Bus(args)) => bus_command::run(args),
         Some(Command::Tls(args)) => tls_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),
+        Some(Command::Bus(args)) => return bus_command::run(args),
+        Some(Command::Dlq(args)) => return operate::run_dlq(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => completions::write_manual(&args),
     };

@@ -11,11 +11,13 @@ mod stats;
 mod watch;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
-use failure::Failure;
 use kew_queue_client::{Account, Client, Options};
-use output::Output;
+
+pub(crate) use failure::Failure;
+pub(crate) use output::{Align, Output, printable, printable_lines, table};
 
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 
@@ -73,7 +75,7 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
     let options = Options {
         timeout: common.timeout,
         retries: common.retries,
-        extra_roots_pem: certificates(common)?,
+        extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
         connections,
     };
     Ok(Client::new(account(common)?, &options)?)
@@ -96,8 +98,9 @@ fn account(common: &CommonArgs) -> Result<Account, Failure> {
     Ok(Account::development())
 }
 
-fn certificates(common: &CommonArgs) -> Result<Option<Vec<u8>>, Failure> {
-    let Some(path) = &common.ca_cert else {
+/// Certificate authorities of a file, if one is named.
+pub(crate) fn read_certificates(path: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = path else {
         return Ok(None);
     };
     let read = || {
@@ -115,7 +118,7 @@ fn certificates(common: &CommonArgs) -> Result<Option<Vec<u8>>, Failure> {
 }
 
 /// Asks on the terminal; without one nobody is asked. Only a clear yes is one.
-fn confirm(question: &str) -> Result<(), Failure> {
+pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
     let (stdin, stderr) = (io::stdin(), io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return Ok(());
@@ -133,7 +136,7 @@ fn confirm(question: &str) -> Result<(), Failure> {
 }
 
 /// Tells people something that is not part of the result.
-fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     // Nobody who reads it misses anything else.
-    let _ = writeln!(io::stderr().lock(), "kew: {}", output::printable(text));
+    let _ = writeln!(io::stderr().lock(), "kew: {}", printable(text));
 }

@@ -10,7 +10,9 @@ use kew_bus_api::{BusApi, BusApiOptions};
 use kew_issuer::Issuer;
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{AccountStore, Accounts, OperatorOptions, QueueApi, QueueApiOptions};
+use kew_queue_api::{
+    AccountStore, Accounts, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions,
+};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -272,6 +274,17 @@ async fn serve_until_stopped(
         &mut options.limits.connections_max,
         !sockets.bus.is_empty(),
     );
+    let mut bus_options = BusApiOptions {
+        issuer,
+        ..BusApiOptions::default()
+    };
+    bus_options.limits.connections_max = bus_connections_max;
+    let bus_api = BusApi::open(broker.clone(), bus_options)
+        .await
+        .context("cannot read the rules of Service Bus")?;
+    let counted = bus_api.clone();
+    let bus_metrics = OtherMetrics::new(move || counted.metrics());
+    options.operator.others.push(bus_metrics);
     let api = QueueApi::new(broker.clone(), options);
     let well_known = settings.public_key != PublicKey::Nowhere;
     let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
@@ -282,14 +295,6 @@ async fn serve_until_stopped(
         .await
         .context("cannot read the accounts")?
         .is_empty();
-    let mut bus_options = BusApiOptions {
-        issuer,
-        ..BusApiOptions::default()
-    };
-    bus_options.limits.connections_max = bus_connections_max;
-    let bus_api = BusApi::open(broker.clone(), bus_options)
-        .await
-        .context("cannot read the rules of Service Bus")?;
     let has_rules = !bus_api.rules(None).await?.is_empty();
     let admin = settings
         .admin_socket

@@ -10,10 +10,12 @@
 
 mod family;
 mod instrument;
+mod once_a_second;
 mod process;
 mod read;
 
 pub use family::{CONTENT_TYPE, Family, Labels, Unit, page};
 pub use instrument::{Counter, Gauge, Histogram, Observed, SIZES_BYTES, Scale};
+pub use once_a_second::OnceASecond;
 pub use process::{disk_free_bytes, process};
 pub use read::{Read, read};

@@ -11,6 +11,7 @@ use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
+use kew_metrics::OnceASecond;
 use tokio::sync::Semaphore;
 
 use crate::accounts::{Accounts, ServedAccounts};
@@ -22,7 +23,7 @@ use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
 use crate::metrics::{Asked, Instruments};
-use crate::observe::{BusyLog, Seen};
+use crate::observe::Seen;
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
 use crate::properties::PropertyStore;
@@ -98,7 +99,7 @@ pub(crate) struct Shared {
     pub(crate) connections: Semaphore,
     pub(crate) operator: OperatorOptions,
     pub(crate) instruments: Instruments,
-    pub(crate) busy_log: BusyLog,
+    pub(crate) busy_log: OnceASecond,
     /// What bounds those who ask for metrics.
     pub(crate) bounds: operator::Bounds,
 }
@@ -177,7 +178,7 @@ impl QueueApi {
             connections: Semaphore::new(connections_max),
             operator,
             instruments: Instruments::new(),
-            busy_log: BusyLog::default(),
+            busy_log: OnceASecond::default(),
         }))
     }
 

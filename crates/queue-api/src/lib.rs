@@ -53,5 +53,5 @@ pub use api::{QueueApi, QueueApiOptions, WallClock};
 pub use auth::{InvalidKeys, Issuer, IssuerOptions, Role};
 pub use connection::ConnectionPermit;
 pub use limits::Limits;
-pub use operator::OperatorOptions;
+pub use operator::{OperatorOptions, OtherMetrics};
 pub use origin::Origin;

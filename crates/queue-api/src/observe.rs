@@ -3,8 +3,7 @@
 //! No query, no credential, no body and no pop receipt gets here. What a client wrote itself is cut to
 //! a length and logged as a string value, which every log format escapes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::body::Body as _;
@@ -203,35 +202,4 @@ fn is_denied(offered: Offered, status: StatusCode, code: &str) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
         || code == "InvalidAuthenticationInfo"
         || (offered == Offered::None && code == "ResourceNotFound")
-}
-
-/// Lets one line a second through.
-#[derive(Debug, Default)]
-pub(crate) struct BusyLog {
-    second: AtomicU64,
-    untold: AtomicU64,
-}
-
-impl BusyLog {
-    /// Counts one; how many there were since the last line, if it is time for another.
-    fn note(&self, now: std::time::SystemTime) -> Option<u64> {
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.untold.fetch_add(1, Ordering::Relaxed);
-        let is_told = self.second.swap(second, Ordering::Relaxed) == second;
-        (!is_told).then(|| self.untold.swap(0, Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_server_says_so_once_a_second() {
-        let log = BusyLog::default();
-        let at = |second| UNIX_EPOCH + Duration::from_secs(second);
-        assert_eq!(log.note(at(5)), Some(1));
-        assert_eq!([log.note(at(5)), log.note(at(5))], [None, None]);
-        assert_eq!(log.note(at(6)), Some(3));
-    }
 }

@@ -4,6 +4,7 @@
 //! to this machine only. A listener of its own, which serves nothing else, shows them to others.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -54,6 +55,25 @@ pub struct OperatorOptions {
     pub data_dir: Option<PathBuf>,
     /// When the process started.
     pub started: SystemTime,
+    /// What other parts of the process have counted.
+    pub others: Vec<OtherMetrics>,
+}
+
+/// Metrics of another part of the process, which are asked for page by page.
+#[derive(Clone)]
+pub struct OtherMetrics(Arc<dyn Fn() -> Vec<Family> + Send + Sync>);
+
+impl OtherMetrics {
+    /// Those that the function makes. It must not block.
+    pub fn new(make: impl Fn() -> Vec<Family> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+}
+
+impl fmt::Debug for OtherMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OtherMetrics")
+    }
 }
 
 impl Default for OperatorOptions {
@@ -64,6 +84,7 @@ impl Default for OperatorOptions {
             slow_request: None,
             data_dir: None,
             started: SystemTime::now(),
+            others: Vec::new(),
         }
     }
 }
@@ -142,6 +163,8 @@ async fn page(shared: &Arc<Shared>) -> Option<Bytes> {
     let shared = Arc::clone(shared);
     let made = tokio::task::spawn_blocking(move || {
         families.extend(shared.instruments.families(shared.connection_count()));
+        let others = shared.operator.others.iter();
+        families.extend(others.flat_map(|other| (other.0)()));
         families.extend(own_families(&shared.operator));
         Bytes::from(kew_metrics::page(families))
     });

@@ -98,7 +98,7 @@ impl Transport {
             config = config.proxy(None);
         }
         if account.endpoint.scheme == "https" {
-            config = config.tls_config(tls(options.extra_roots_pem.as_deref())?);
+            config = config.tls_config(tls_config(options.extra_roots_pem.as_deref())?);
         }
         Ok(Self {
             agent: config.build().new_agent(),
@@ -313,7 +313,10 @@ fn is_lasting(reason: &str) -> bool {
 }
 
 /// The system's certificate authorities, and those in `extra` (PEM).
-fn tls(extra: Option<&[u8]>) -> Result<TlsConfig, Error> {
+/// TLS by the certificate authorities of the system, and those of `extra` (PEM).
+///
+/// Fails if there are none, or if `extra` cannot be read.
+pub fn tls_config(extra: Option<&[u8]>) -> Result<TlsConfig, Error> {
     let system = rustls_native_certs::load_native_certs();
     let mut roots: Vec<Certificate<'static>> = system
         .certs

@@ -22,6 +22,7 @@ pub use account::Account;
 pub use client::{Client, Options, PutOptions, QueuePages};
 pub use connection_string::ConnectionStringError;
 pub use error::{Error, Refusal};
+pub use http::tls_config;
 pub use model::{Message, Queue, QueueProperties, Receipt, Sent, ServiceStats};
 pub use sas::{SasError, SasOptions};
 pub use xml::is_allowed as is_xml_character;

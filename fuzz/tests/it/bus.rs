@@ -101,7 +101,7 @@ impl Served {
                 is_secure: false,
                 may_use_public_key: true,
             };
-            let permit = self.api.admit().expect("few are connected");
+            let permit = self.api.admit(origin.peer).expect("few are connected");
             let serve = self
                 .api
                 .serve(theirs, origin, permit, std::future::pending::<()>());
@@ -293,7 +293,10 @@ impl Caller {
             .copied();
         match (input.byte() % 16, link, delivery) {
             (0..=2, ..) => self.attach(input),
-            (3..=5, Some(link), _) => drop(self.connection.grant(link, pick as u32 % 40)),
+            (3..=5, Some(link), _) => {
+                let credit = u32::try_from(pick % 40).unwrap_or_default();
+                drop(self.connection.grant(link, credit));
+            }
             (6..=9, Some(link), _) => self.send(link, input),
             (10 | 11, _, Some(delivery)) => {
                 self.connection.update(delivery, outcome(input));
@@ -348,7 +351,7 @@ impl Caller {
     fn send(&mut self, link: LinkId, input: &mut Input<'_>) {
         let mut out = BytesMut::new();
         let kind = input.byte();
-        if kind % 4 == 0 {
+        if kind.is_multiple_of(4) {
             write_data(&mut out, input.piece());
         } else {
             let operation = OPERATIONS[usize::from(input.byte()) % OPERATIONS.len()];
@@ -516,7 +519,7 @@ fn imported_file() {
         .for_each(|bytes| {
             let mut input = Input::new(bytes);
             let mut text = CONFIG.as_bytes().to_vec();
-            if input.byte() % 8 == 0 {
+            if input.byte().is_multiple_of(8) {
                 text = input.rest().to_vec();
             } else {
                 changes(&mut text, &mut input);

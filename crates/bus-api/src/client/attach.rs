@@ -13,11 +13,13 @@ use kew_engine::bus::{
 };
 use kew_engine::{EntityName, Outcome, Refusal};
 
+use super::changes::check_usable;
 use super::node::{Replies, Requests};
 use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
+use crate::metrics::{Offered, Scope};
 use crate::refusal::{bus_condition, error_of, not_found, unauthorized};
 use crate::rights::Right;
 use crate::submit::Submitted;
@@ -70,7 +72,15 @@ impl Client {
     }
 
     fn refuse(&mut self, link: LinkId, attach: &Attach, error: Error) {
-        tracing::debug!(%error, "a link was refused");
+        if error.condition == condition::UNAUTHORIZED_ACCESS {
+            let offered = match self.grants.is_empty() {
+                true => Offered::None,
+                false => Offered::Token,
+            };
+            self.shared.note_denied(&self.origin, offered, &error);
+        }
+        self.shared
+            .note_refusal(&self.origin, Scope::Attach, &error);
         self.connection.refuse(link, attach, error);
     }
 
@@ -134,9 +144,10 @@ impl Client {
 
     pub(super) fn on_opened(&mut self, link: LinkId, opened: Result<Opened, Error>) {
         let Some(Link::Opening(_)) = self.links.get(&link) else {
+            self.forgotten = self.forgotten.saturating_sub(1);
             return self.give_session_back(opened);
         };
-        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(&link) else {
+        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(link) else {
             return;
         };
         let opened = match opened {
@@ -146,6 +157,10 @@ impl Client {
         // It may have expired while the entity was looked for.
         if !self.grants.allow(&entity, right_of(&attach)) {
             let error = unauthorized(&entity, right_of(&attach));
+            self.refuse(link, &attach, error);
+            return self.give_session_back(Ok(opened));
+        }
+        if let Err(error) = check_usable(&opened.view, attach.role) {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
@@ -195,8 +210,11 @@ impl Client {
         let mut answer = attach.answer();
         answer.max_message_size = Some(view.options.message_size_bytes_max);
         if self.connection.accept(link, answer) {
-            self.links.insert(link, Link::Sender(Sender { entity }));
+            let attached = self.attached(entity, view.incarnation);
+            self.links.insert(link, Link::Sender(Sender { attached }));
             self.connection.grant(link, Sender::CREDIT);
+            // It may have changed since it was read.
+            self.look(link);
         }
     }
 
@@ -229,10 +247,18 @@ impl Client {
             _ => ReceiveMode::PeekLock,
         };
         let name = attach.name.clone();
-        let incarnation = opened.view.incarnation;
-        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session);
+        let session_end = opened.session.as_ref().map(|session| session.locked_until);
+        let attached = self.attached(entity, opened.view.incarnation);
+        let account = &self.account;
+        let receiver = Receiver::new(name, attached, mode, opened.session, account);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
-        if !self.connection.accept(link, answer) {
+        if let Some(at) = session_end {
+            self.note_session_end(link, at);
+        }
+        if self.connection.accept(link, answer) {
+            // It may have changed since it was read.
+            self.look(link);
+        } else {
             self.forget(link);
         }
     }
@@ -287,11 +313,16 @@ fn answered_filter(asked: &Raw, session: &str) -> Map {
     Map::build(|map| map.entry(&Symbol::from_static(SESSION_FILTER), &answered))
 }
 
+/// How long to wait. SDKs ask for all of their own time or nearly: a little less leaves the answer
+/// enough to come before they give up by themselves.
 fn wait_of(attach: &Attach) -> Duration {
+    const SPARED_LEAST: Duration = Duration::from_millis(100);
+    const SPARED_MOST: Duration = Duration::from_millis(500);
     let asked = attach.properties.as_ref().and_then(|it| it.get(TIMEOUT));
     let ms = asked.and_then(|raw| raw.value().as_integer());
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
-    ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis)
+    let asked = ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis);
+    asked.saturating_sub((asked / 20).clamp(SPARED_LEAST, SPARED_MOST))
 }
 
 /// Ticks of 100 ns since the year 1, as .NET counts.
@@ -351,5 +382,25 @@ async fn find(
             () = cancel.cancelled() => return Err(timeout()),
             () = tokio::time::sleep_until(deadline) => return Err(timeout()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_hears_before_its_own_time_is_over() {
+        let waits = |asked: Option<u32>| {
+            let mut attach = Attach::new("a".into(), Role::Receiver);
+            attach.properties =
+                asked.map(|ms| Map::build(|map| map.entry(&Symbol::from_static(TIMEOUT), &ms)));
+            wait_of(&attach).as_millis()
+        };
+        assert_eq!(waits(Some(0)), 0);
+        assert_eq!(waits(Some(300)), 200);
+        assert_eq!(waits(Some(4_000)), 3_800);
+        assert_eq!(waits(Some(30_000)), 29_500);
+        assert_eq!(waits(None), 59_500);
     }
 }

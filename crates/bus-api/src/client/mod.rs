@@ -1,36 +1,46 @@
 //! One client: its links, and what of its is under way.
 
 mod attach;
+mod changes;
+mod links;
 mod node;
 mod receiver;
 mod sender;
+mod session_end;
 mod settle;
 mod tokens;
+mod under_way;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::sasl::SaslCode;
-use kew_amqp::{Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl};
-use kew_broker::Rejection;
-use kew_engine::EntityName;
-use kew_engine::bus::BusCommand;
-use tokio::sync::watch;
+use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
+use kew_broker::{Answers, Rejection, Reply};
+use kew_engine::bus::{BusCommand, BusQueueView};
+use kew_engine::{EntityName, Timestamp, Token};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::api::Shared;
 use crate::authorize::Grant;
 use crate::cbs::{Credential, Grants};
 use crate::client::attach::Opened;
+use crate::client::links::Links;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::Receiver;
+use crate::client::receiver::{Received, Receiver};
 use crate::client::sender::Sender;
-use crate::client::settle::{Held, Settlement};
-use crate::client::tokens::Judged;
+use crate::client::settle::Settlement;
+use crate::client::tokens::{Judged, Put};
+use crate::client::under_way::UnderWay;
+use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
+use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
-use crate::request::Request;
+use crate::refusal::bus_condition;
 use crate::rights::Right;
 pub(crate) use receiver::{Batch, batch_of};
 pub(crate) use settle::overlay_of;
@@ -54,19 +64,14 @@ enum Link {
 /// What a task of the client comes to.
 pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
-    Sent {
-        delivery: DeliveryId,
-        size_bytes: usize,
-        result: Result<(), Rejection>,
-    },
-    Received(LinkId, EntityName, Result<Batch, Rejection>),
-    Settled(
-        Vec<Settlement>,
-        Result<Vec<kew_engine::bus::Verdict>, Rejection>,
-    ),
+    Received(LinkId, EntityName, Result<Received, Rejection>),
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
+    /// What a link's entity is now, if it is one at all.
+    Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
+    LookAgain(LinkId),
+    SessionLookedAt(LinkId, Token, Result<(), Rejection>),
     /// Nobody waits for it.
     Released,
 }
@@ -76,24 +81,50 @@ pub(crate) struct Client {
     pub(crate) tasks: JoinSet<Done>,
     /// Tells that tokens are to be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
+    /// Tells that the entity of a link may have changed.
+    pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
     origin: Origin,
     grants: Grants,
     /// Tokens that were put and are not judged yet, in order. The first one is under way.
-    putting: VecDeque<(LinkId, Request)>,
-    links: BTreeMap<LinkId, Link>,
+    putting: VecDeque<Put>,
+    /// When the locks of sessions run out, by link.
+    session_ends: BTreeSet<(Timestamp, LinkId)>,
+    links: Links,
     /// Receivers and replies that may have something to do.
     stirred: BTreeSet<LinkId>,
-    held: HashMap<DeliveryId, Held>,
+    /// Receivers that would receive if there were room.
+    starved: BTreeSet<LinkId>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
-    /// Messages whose send is under way, in bytes.
+    /// Answers to what is under way come here.
+    pub(crate) answers: Arc<Answers>,
+    under_way: HashMap<u64, UnderWay>,
+    next_key: u64,
+    /// Kept for its room.
+    came: Vec<(u64, Reply)>,
+    /// Messages whose send is under way and changes that settlements bring, in bytes.
     sending_size_bytes: usize,
-    /// Requests to the broker that are under way.
+    /// Transfers that are not answered.
+    sends: usize,
+    /// Requests to the broker that are under way, these included.
     requests: usize,
+    /// Commands that nobody waits for, and links that were given up while their entity was looked
+    /// for.
+    forgotten: usize,
     /// When a first token is due.
     token_due: Option<Millis>,
+    /// What links and tasks hold.
+    account: Account,
+    holdings: Holdings,
+    /// How much there was when the limits of the connection were set.
+    room: Room,
+    /// How the connection ended: nothing if it did not, or as it should.
+    ended: Option<Error>,
 }
+
+/// When those are looked at again who were held back because there was no room.
+const STARVED_PAUSE_MS: u64 = 100;
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
@@ -111,22 +142,38 @@ impl Client {
             connection: Connection::server(config, WireLimits::before_trust(), now),
             tasks: JoinSet::new(),
             rule_changes: shared.rules.watch(),
+            holdings: Holdings::new(Arc::clone(&shared)),
+            changes: Arc::default(),
             shared,
             origin,
             grants: Grants::default(),
             putting: VecDeque::new(),
-            links: BTreeMap::new(),
+            links: Links::default(),
+            session_ends: BTreeSet::new(),
             stirred: BTreeSet::new(),
-            held: HashMap::new(),
+            starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
+            answers: Arc::default(),
+            under_way: HashMap::new(),
+            next_key: 0,
+            came: Vec::new(),
             sending_size_bytes: 0,
+            sends: 0,
             requests: 0,
+            forgotten: 0,
             token_due: Some(Millis(now.0.saturating_add(timeout))),
+            account: Account::default(),
+            room: Room::Much,
+            ended: None,
         }
     }
 
     /// Does all that can be done now.
     pub(crate) fn turn(&mut self) {
+        self.look_for_room();
+        if !self.starved.is_empty() && self.may_receive() {
+            self.stirred.append(&mut self.starved);
+        }
         while self.has_room()
             && let Some(event) = self.connection.poll_event()
         {
@@ -145,8 +192,116 @@ impl Client {
     /// Whether more may be under way.
     fn has_room(&self) -> bool {
         let limits = &self.shared.limits;
-        self.sending_size_bytes < limits.sending_size_bytes_max
-            && self.requests < limits.requests_max
+        let size_bytes = self.sending_size_bytes + self.account.value(Sum::RequestBytes);
+        size_bytes < limits.sending_size_bytes_max
+            && self.requests + self.forgotten < limits.requests_max
+    }
+
+    /// Whether more may be received for the client.
+    fn may_receive(&self) -> bool {
+        let limits = &self.shared.limits;
+        self.has_room_beside_others()
+            && self.account.value(Sum::ReadyBytes) < limits.ready_size_bytes_max
+            && self.account.value(Sum::Deliveries) < limits.unsettled_max
+    }
+
+    /// Whether the others leave room for what this client wants.
+    fn has_room_beside_others(&self) -> bool {
+        self.room == Room::Much || self.held_size_bytes() < MODEST_SIZE_BYTES
+    }
+
+    /// Finds out how much room there is beside what all others hold, and sees to it that the client
+    /// keeps to it.
+    fn look_for_room(&mut self) {
+        let is_proven = self.token_due.is_none();
+        let room = self.shared.room(is_proven);
+        if room != self.room {
+            self.room = room;
+            self.set_wire_limits();
+        }
+        let modest = match (room, is_proven) {
+            (Room::Much, _) | (Room::None, true) => return,
+            (Room::None | Room::Gone, false) => UNPROVEN_SIZE_BYTES,
+            (Room::Gone, true) => MODEST_SIZE_BYTES,
+        };
+        if self.connection.is_open() && self.held_size_bytes() > modest {
+            self.connection.close(Some(crate::refusal::busy()));
+        }
+    }
+
+    /// The limits of the protocol for a client that has shown who it is or has not, beside what all
+    /// others hold.
+    fn set_wire_limits(&mut self) {
+        let limits = &self.shared.limits;
+        let mut wire = match self.token_due {
+            Some(_) => WireLimits::before_trust(),
+            None => WireLimits {
+                links_max: limits.links_max,
+                unsettled_max: limits.unsettled_max,
+                ..WireLimits::default()
+            },
+        };
+        if self.room != Room::Much {
+            let begun = self.connection.reassembly_size();
+            wire.reassembly_size_max = begun.max(MODEST_SIZE_BYTES as u64);
+            wire.reassembly_condition = bus_condition::SERVER_BUSY;
+        }
+        self.connection.set_limits(wire);
+    }
+
+    fn held_size_bytes(&self) -> usize {
+        self.connection.held_size() + self.sending_size_bytes + self.account.size_bytes()
+    }
+
+    /// Tells what the connection holds, with so many bytes that are being written.
+    pub(crate) fn tell(&mut self, writing_size_bytes: usize) {
+        let [opening, senders, receivers, requests, replies] = self.links.counts();
+        let mut now = [0; HELD];
+        for (held, value) in [
+            (Held::Sessions, self.connection.session_count() as u64),
+            (Held::Opening, opening),
+            (Held::Senders, senders),
+            (Held::Receivers, receivers),
+            (Held::Requests, requests),
+            (Held::Replies, replies),
+            (Held::Credit, self.account.value(Sum::Credit) as u64),
+            (Held::UnsettledIn, self.sends as u64),
+            (
+                Held::UnsettledOut,
+                self.account.value(Sum::Deliveries) as u64,
+            ),
+            (Held::Commands, (self.requests + self.forgotten) as u64),
+            (
+                Held::Bytes,
+                (self.held_size_bytes() + writing_size_bytes) as u64,
+            ),
+        ] {
+            if let Some(place) = now.get_mut(held as usize) {
+                *place = value;
+            }
+        }
+        self.holdings.tell(now);
+    }
+
+    pub(crate) fn write_timeout(&self) -> Duration {
+        self.shared.limits.write_timeout
+    }
+
+    pub(crate) fn note_overdue(&mut self, overdue: Overdue) {
+        self.shared.instruments.note_overdue(overdue);
+    }
+
+    /// The connection has ended, by an error of the socket or otherwise.
+    pub(crate) fn note_end(&self, lasted: Duration, broken: Option<io::Error>) {
+        let why = match (&self.ended, broken) {
+            (_, Some(error)) => {
+                self.shared.instruments.broken.increment();
+                error.to_string()
+            }
+            (Some(error), None) => error.to_string(),
+            (None, None) => String::new(),
+        };
+        self.shared.note_closed(&self.origin, lasted, &why);
     }
 
     pub(crate) fn wants_input(&self) -> bool {
@@ -160,14 +315,26 @@ impl Client {
                 .saturating_mul(1000);
             Millis(now.0.saturating_add(left_ms.clamp(100, 3_600_000)))
         });
-        let timeouts = [self.connection.next_timeout(), expiry, self.token_due];
+        let is_starved = !self.starved.is_empty() && self.room != Room::Much;
+        let starved = is_starved.then_some(Millis(now.0.saturating_add(STARVED_PAUSE_MS)));
+        let own = self.connection.next_timeout();
+        let session_end = self.next_session_end(now);
+        let timeouts = [own, expiry, self.token_due, session_end, starved];
         timeouts.into_iter().flatten().min()
     }
 
     pub(crate) fn on_time(&mut self, now: Millis) {
+        let was_open = self.connection.is_open();
+        let was_closed = self.connection.is_closed();
         self.connection.on_time(now);
+        if was_open && !self.connection.is_open() {
+            self.note_overdue(Overdue::Idle);
+        } else if !was_closed && self.connection.is_closed() && self.ended.is_none() {
+            self.note_overdue(Overdue::Handshake);
+        }
         if self.token_due.is_some_and(|due| due <= now) {
             self.token_due = None;
+            self.note_overdue(Overdue::Token);
             let seconds = self.shared.limits.token_timeout.as_secs();
             let text = format!("The connection was closed: no token was put within {seconds} s.");
             let error = Error::new(condition::UNAUTHORIZED_ACCESS, text);
@@ -176,6 +343,7 @@ impl Client {
         if self.grants.expire(self.shared.now_s()) {
             self.detach_what_is_not_allowed();
         }
+        self.look_at_session_ends();
     }
 
     /// Tells the client to come back later.
@@ -207,33 +375,63 @@ impl Client {
                 ..
             } => {
                 self.stirred.insert(link);
-                self.on_disposition(delivery, is_settled, state);
+                self.on_disposition(link, delivery, is_settled, state);
             }
             Event::Credit { link, is_drain, .. } => self.on_credit(link, is_drain),
             Event::Writable { session } => {
-                let links = self.links.keys().copied();
-                self.stirred
-                    .extend(links.filter(|link| link.session() == session));
+                let links = self.links.range(session.links());
+                self.stirred.extend(links.map(|(link, _)| *link));
             }
-            Event::Detached { link, .. } => self.forget(link),
-            Event::Ended { session, .. } => {
-                let links = self.links.keys().copied();
-                for link in links
-                    .filter(|link| link.session() == session)
-                    .collect::<Vec<_>>()
-                {
+            Event::Detached {
+                link, by, error, ..
+            } => {
+                // Those that were detached here are known no more.
+                if by == By::Us && self.links.contains_key(&link) {
+                    self.note_broken_rule(Scope::Link, error.as_ref());
+                }
+                self.forget(link);
+            }
+            Event::Ended {
+                session, by, error, ..
+            } => {
+                if by == By::Us {
+                    self.note_broken_rule(Scope::Session, error.as_ref());
+                }
+                let links = self.links.range(session.links());
+                for link in links.map(|(link, _)| *link).collect::<Vec<_>>() {
                     self.forget(link);
                 }
             }
-            Event::Closed { .. } => {
+            Event::Closed { by, error } => {
+                if by == By::Us {
+                    self.note_broken_rule(Scope::Connection, error.as_ref());
+                }
+                self.ended = error;
                 for link in self.links.keys().copied().collect::<Vec<_>>() {
                     self.forget(link);
                 }
             }
+            Event::Opened(open) => {
+                let is_proven = self.token_due.is_none();
+                let container = open.container_id.as_str();
+                self.shared.note_opened(&self.origin, container, is_proven);
+            }
             // The connection has answered these.
-            Event::Opened(_) | Event::Begun { .. } | Event::Available { .. } => {}
+            Event::Begun { .. } | Event::Available { .. } => {}
             // A server asks for none of these.
             Event::SaslChallenge { .. } | Event::Attached { .. } | Event::Drained { .. } => {}
+        }
+    }
+
+    /// Something ended here, which the client was told with an error.
+    fn note_broken_rule(&self, scope: Scope, error: Option<&Error>) {
+        let Some(error) = error else {
+            return;
+        };
+        self.shared.note_refusal(&self.origin, scope, error);
+        if error.condition == condition::FRAMING_ERROR || error.condition == condition::DECODE_ERROR
+        {
+            self.shared.instruments.broken.increment();
         }
     }
 
@@ -244,6 +442,17 @@ impl Client {
             // Who comes with EXTERNAL would have shown a certificate.
             _ => SaslCode::Auth,
         };
+        if code != SaslCode::Ok {
+            let error = Error::new(
+                condition::UNAUTHORIZED_ACCESS,
+                "wrong name or key, or neither",
+            );
+            let offered = match mechanism {
+                "PLAIN" => Offered::Plain,
+                _ => Offered::Other,
+            };
+            self.shared.note_denied(&self.origin, offered, &error);
+        }
         self.connection.sasl_outcome(code);
     }
 
@@ -252,31 +461,28 @@ impl Client {
         if self.token_due.take().is_none() {
             return;
         }
-        let limits = &self.shared.limits;
-        self.connection.set_limits(WireLimits {
-            links_max: limits.links_max,
-            unsettled_max: limits.unsettled_max,
-            ..WireLimits::default()
-        });
+        self.set_wire_limits();
     }
 
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
-            Ok(Done::Sent {
-                delivery,
-                size_bytes,
-                result,
-            }) => self.on_sent(delivery, size_bytes, result),
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
-            Ok(Done::Settled(settlements, verdicts)) => self.on_settled(settlements, verdicts),
             Ok(Done::Answered(link, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
+                if let Some((lock, until)) = reply.renewed {
+                    self.on_session_renewed(lock, until);
+                }
                 self.reply(link, reply);
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
-            Ok(Done::Released) => {}
+            Ok(Done::Looked(link, view)) => self.on_looked(link, view),
+            Ok(Done::LookAgain(link)) => self.look(link),
+            Ok(Done::SessionLookedAt(link, lock, held)) => {
+                self.on_session_looked_at(link, lock, held);
+            }
+            Ok(Done::Released) => self.forgotten = self.forgotten.saturating_sub(1),
             Err(error) => {
                 tracing::error!(%error, "a request of a Service Bus client panicked, which is a bug");
                 let text = "The server was unable to process the request.";
@@ -288,6 +494,7 @@ impl Client {
 
     /// Detaches a link on our own account.
     fn detach(&mut self, link: LinkId, error: Error) {
+        self.shared.note_refusal(&self.origin, Scope::Link, &error);
         self.connection.detach(link, true, Some(error));
         self.forget(link);
     }
@@ -295,10 +502,14 @@ impl Client {
     /// A link is gone. Locks of messages hold on, as the service's do; that of a session ends.
     fn forget(&mut self, link: LinkId) {
         self.stirred.remove(&link);
-        self.held.retain(|_, held| held.link != link);
-        match self.links.remove(&link) {
+        self.starved.remove(&link);
+        self.forget_session_end(link);
+        match self.links.remove(link) {
             Some(Link::Receiver(receiver)) => self.close_receiver(*receiver),
-            Some(Link::Opening(opening)) => opening.give_up(),
+            Some(Link::Opening(opening)) => {
+                self.forgotten += 1;
+                opening.give_up();
+            }
             _ => {}
         }
     }
@@ -308,8 +519,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.attached.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.attached.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -323,6 +534,7 @@ impl Client {
     /// Has a command carried out whose answer nobody waits for.
     fn submit_and_forget(&mut self, command: BusCommand) {
         let submitted = Submitted::new(&self.shared.broker, command);
+        self.forgotten += 1;
         self.tasks.spawn(async move {
             let _ = submitted.answer().await;
             Done::Released
@@ -331,11 +543,16 @@ impl Client {
 
     /// The connection is gone: what its tasks still bring is given back.
     pub(crate) async fn leave(mut self) {
+        self.putting.clear();
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }
         while let Some(done) = self.tasks.join_next().await {
             self.on_done(done);
+        }
+        while !self.under_way.is_empty() {
+            self.answers.ready().await;
+            self.on_answers();
         }
     }
 }

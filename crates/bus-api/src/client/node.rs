@@ -1,17 +1,23 @@
 //! Nodes that answer requests: `$cbs` and `$management`.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
-use kew_engine::{EntityName, Token};
+use kew_engine::{EntityName, Timestamp, Token};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Client, Done, Link};
 use crate::address::Node;
+use crate::holdings::{Part, Sum};
 use crate::management;
+use crate::metrics::{Answered, Offered};
+use crate::refusal::bus_condition;
 use crate::request::{Request, text_of};
 
 /// A link over which a client sends requests.
@@ -30,7 +36,7 @@ pub(super) struct Replies {
     /// What a request can call it: its name, or where its messages go to.
     names: [Option<Text>; 2],
     is_settled: bool,
-    waiting: VecDeque<Bytes>,
+    waiting: VecDeque<(Bytes, Part)>,
     next_tag: u64,
 }
 
@@ -51,6 +57,10 @@ impl Replies {
 pub(crate) struct Reply {
     pub(super) reply_to: Option<Text>,
     pub(super) answer: Bytes,
+    /// The session lock that the request has renewed, and until when.
+    pub(super) renewed: Option<(Token, Timestamp)>,
+    /// What it took until now.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 impl Client {
@@ -80,23 +90,59 @@ impl Client {
         self.connection
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
-            Node::Management(entity) => self.manage(delivery.link, entity, request),
-            _ => self.put_token(delivery.link, request),
+            Node::Management(entity) => {
+                self.manage(delivery.link, entity, request, delivery.payload.len());
+            }
+            _ => self.put_token(delivery.link, &request, delivery.payload.len()),
         }
     }
 
-    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request) {
+    /// A request to `$cbs` was answered.
+    pub(super) fn note_token(&self, operation: &str, status: i32, took: Duration) {
+        let code = match status {
+            200..300 => None,
+            401 => Some(condition::UNAUTHORIZED_ACCESS),
+            403 => Some(condition::RESOURCE_LIMIT_EXCEEDED),
+            _ => Some(bus_condition::ARGUMENT_ERROR),
+        };
+        let answered = Answered {
+            operation,
+            status,
+            code,
+            took,
+        };
+        self.shared.note_request(&self.origin, "$cbs", &answered);
+        if status == 401 {
+            let error = Error::new(condition::UNAUTHORIZED_ACCESS, "the token was refused");
+            self.shared
+                .note_denied(&self.origin, Offered::Token, &error);
+        }
+    }
+
+    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request, size_bytes: usize) {
+        let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
         let context = management::Context {
-            broker: self.shared.broker.clone(),
+            shared: Arc::clone(&self.shared),
+            origin: self.origin,
+            is_busy: !self.has_room_beside_others(),
             rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,
+            renewed_until: OnceLock::new(),
         };
         self.requests += 1;
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
-            let answer = management::answer(context, request).await;
-            Done::Answered(link, Reply { reply_to, answer })
+            let (answer, room) = management::answer(&context, request).await;
+            drop(request_part);
+            let until = context.renewed_until.get().copied();
+            let reply = Reply {
+                reply_to,
+                answer,
+                renewed: context.session.zip(until),
+                room,
+            };
+            Done::Answered(link, reply)
         });
     }
 
@@ -109,7 +155,7 @@ impl Client {
         let id = text_of(body, "session-id");
         let link_name = text_of(&request.properties, "associated-link-name");
         self.links.values().find_map(|link| match link {
-            Link::Receiver(receiver) if receiver.entity == *entity => {
+            Link::Receiver(receiver) if receiver.attached.entity == *entity => {
                 let session = receiver.session.as_ref()?;
                 let is_meant = match &id {
                     Some(id) => *session.session == **id,
@@ -142,23 +188,28 @@ impl Client {
             tracing::debug!("an answer has no link to go over");
             return;
         };
-        let replies_max = self.shared.limits.replies_max;
-        if let Some(Link::Replies(replies)) = self.links.get_mut(&id) {
-            if replies.waiting.len() >= replies_max {
-                let text = format!("{replies_max} answers wait for credit");
+        let limits = &self.shared.limits;
+        let size_bytes = self.account.value(Sum::ReplyBytes) + reply.answer.len();
+        let is_over = size_bytes > limits.replies_size_bytes_max;
+        let part = self.account.fixed(Sum::ReplyBytes, reply.answer.len());
+        drop(reply.room);
+        if let Some(Link::Replies(replies)) = self.links.get_mut(id) {
+            let count = replies.waiting.len();
+            if count >= limits.replies_max || (is_over && count > 0) {
+                let text = format!("{count} answers wait for credit, and no more can");
                 let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
                 return self.detach(id, error);
             }
-            replies.waiting.push_back(reply.answer);
+            replies.waiting.push_back((reply.answer, part));
             self.stirred.insert(id);
         }
     }
 
     pub(super) fn pump_replies(&mut self, link: LinkId) {
-        let Some(Link::Replies(replies)) = self.links.get_mut(&link) else {
+        let Some(Link::Replies(replies)) = self.links.get_mut(link) else {
             return;
         };
-        while let Some(answer) = replies.waiting.front() {
+        while let Some((answer, _)) = replies.waiting.front() {
             let mut tag = [0; 16];
             for (place, byte) in tag.iter_mut().zip(replies.next_tag.to_be_bytes()) {
                 *place = byte;

@@ -2,7 +2,7 @@
 //!
 //! A link with credit has one task at most: it receives, and waits while there is nothing.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,16 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
-use kew_amqp::{LinkId, Outgoing, SendRefusal};
-use kew_broker::{Broker, Rejection};
+use kew_amqp::{DeliveryId, LinkId, Outgoing, SendRefusal};
+use kew_broker::Rejection;
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
 };
-use kew_engine::{EntityName, Incarnation, Outcome, Token};
-use tokio::sync::Notify;
+use kew_engine::{EntityName, Incarnation, Outcome, Timestamp, Token};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use super::settle::Held;
+use super::changes::Attached;
 use super::{Client, Done, Link};
+use crate::api::Shared;
+use crate::holdings::{Account, Part, Room, Sum};
 use crate::outbound::{Facts, encode, tag};
 use crate::refusal::error_of;
 use crate::submit::Submitted;
@@ -30,7 +32,7 @@ const COUNT_MAX: u32 = 256;
 /// About how many bytes are received at once: by the size of those before.
 const SIZE_BYTES_WANTED: usize = 1 << 20;
 /// How long a receive waits that the broker had no room for.
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Messages, and for each its bytes and the changes to its properties.
 pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
@@ -39,16 +41,73 @@ pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 pub(super) struct Receiver {
     /// The link's.
     pub(super) name: Text,
-    pub(super) entity: EntityName,
-    incarnation: Incarnation,
+    pub(super) attached: Attached,
     mode: ReceiveMode,
     pub(super) session: Option<SessionLock>,
+    /// When to look whether the session is still locked, as [`Client`] has noted.
+    pub(super) session_ends_at: Option<Timestamp>,
     /// Those that wait for credit or room.
-    ready: VecDeque<Ready>,
+    ready: Queue,
+    pub(super) held: HeldLocks,
+    credit: Part,
     /// The one task's.
     receiving: Option<Arc<Cancel>>,
     is_drain: bool,
     count: u32,
+    /// The size of the largest message of the last batch.
+    largest_size_bytes: usize,
+}
+
+/// How large a message is taken for of which nothing is known.
+const UNKNOWN_SIZE_BYTES: usize = 256 << 10;
+
+/// Messages that wait to go out, counted by their bytes.
+struct Queue {
+    messages: VecDeque<Ready>,
+    size_bytes: usize,
+    part: Part,
+}
+
+impl Queue {
+    fn extend(&mut self, more: impl Iterator<Item = Ready>) {
+        for ready in more {
+            self.size_bytes += ready.size_bytes();
+            self.messages.push_back(ready);
+        }
+        self.part.set(self.size_bytes);
+    }
+
+    fn pop(&mut self) {
+        if let Some(ready) = self.messages.pop_front() {
+            self.size_bytes -= ready.size_bytes();
+            self.part.set(self.size_bytes);
+        }
+    }
+
+    fn take(&mut self) -> VecDeque<Ready> {
+        self.size_bytes = 0;
+        self.part.set(0);
+        std::mem::take(&mut self.messages)
+    }
+}
+
+/// The locks of deliveries that the client has not settled.
+pub(super) struct HeldLocks {
+    locks: HashMap<DeliveryId, Token>,
+    part: Part,
+}
+
+impl HeldLocks {
+    fn insert(&mut self, delivery: DeliveryId, lock: Token) {
+        self.locks.insert(delivery, lock);
+        self.part.set(self.locks.len());
+    }
+
+    pub(super) fn take(&mut self, delivery: DeliveryId) -> Option<Token> {
+        let lock = self.locks.remove(&delivery);
+        self.part.set(self.locks.len());
+        lock
+    }
 }
 
 /// A message that can go out.
@@ -56,6 +115,12 @@ struct Ready {
     lock: Option<Token>,
     number: u64,
     parts: [Bytes; 2],
+}
+
+impl Ready {
+    fn size_bytes(&self) -> usize {
+        size_of(&self.parts)
+    }
 }
 
 /// Ends a wait, before or after a last look.
@@ -89,28 +154,38 @@ impl Cancel {
 impl Receiver {
     pub(super) fn new(
         name: Text,
-        entity: EntityName,
-        incarnation: Incarnation,
+        attached: Attached,
         mode: ReceiveMode,
         session: Option<SessionLock>,
+        account: &Account,
     ) -> Self {
         Self {
             name,
-            entity,
-            incarnation,
+            attached,
             mode,
             session,
-            ready: VecDeque::new(),
+            session_ends_at: None,
+            ready: Queue {
+                messages: VecDeque::new(),
+                size_bytes: 0,
+                part: account.part(Sum::ReadyBytes),
+            },
+            held: HeldLocks {
+                locks: HashMap::new(),
+                part: account.part(Sum::Deliveries),
+            },
+            credit: account.part(Sum::Credit),
             receiving: None,
             is_drain: false,
             count: COUNT_FIRST,
+            largest_size_bytes: UNKNOWN_SIZE_BYTES,
         }
     }
 }
 
 impl Client {
     pub(super) fn on_credit(&mut self, link: LinkId, is_drain: bool) {
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link) {
             receiver.is_drain = is_drain;
             if let (true, Some(cancel)) = (is_drain, &receiver.receiving) {
                 cancel.hurry();
@@ -129,34 +204,44 @@ impl Client {
             return self.detach(link, error);
         }
         let credit = self.connection.credit(link);
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else {
+        let may_receive = self.may_receive();
+        let count_max = match self.room {
+            Room::Much => u32::MAX,
+            Room::None | Room::Gone => 1,
+        };
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return;
         };
+        receiver.credit.set(credit as usize);
         if credit == 0 {
             receiver.is_drain = false;
             if let Some(cancel) = &receiver.receiving {
                 cancel.give_up();
             }
             let unwanted = match receiver.mode {
-                ReceiveMode::PeekLock => std::mem::take(&mut receiver.ready),
+                ReceiveMode::PeekLock => receiver.ready.take(),
                 // They are nowhere else: they wait for credit.
                 ReceiveMode::ReceiveAndDelete => VecDeque::new(),
             };
-            let entity = receiver.entity.clone();
+            let entity = receiver.attached.entity.clone();
             self.connection.drained(link);
             return self.give_back(entity, unwanted);
         }
-        if receiver.receiving.is_none() && receiver.ready.is_empty() {
-            let count = credit.min(receiver.count);
-            self.receive(link, count);
+        if receiver.receiving.is_none() && receiver.ready.messages.is_empty() {
+            let count = credit.min(receiver.count).min(count_max);
+            if may_receive {
+                self.receive(link, count);
+            } else {
+                self.starved.insert(link);
+            }
         }
     }
 
     fn send_ready(&mut self, link: LinkId) -> Result<(), Error> {
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return Ok(());
         };
-        while let Some(ready) = receiver.ready.front() {
+        while let Some(ready) = receiver.ready.messages.front() {
             let outgoing = Outgoing {
                 tag: ready.lock.map_or_else(|| number_tag(ready.number), tag),
                 message_format: 0,
@@ -165,11 +250,13 @@ impl Client {
             };
             let sent = self.connection.send(link, outgoing, ready.parts.clone());
             match (sent, ready.lock) {
-                (Ok(delivery), Some(lock)) => {
-                    let entity = receiver.entity.clone();
-                    self.held.insert(delivery, Held { link, entity, lock });
+                (Ok(delivery), lock) => {
+                    let instruments = &self.shared.instruments;
+                    instruments.note_delivery(lock.is_some(), ready.size_bytes());
+                    if let Some(lock) = lock {
+                        receiver.held.insert(delivery, lock);
+                    }
                 }
-                (Ok(_), None) => {}
                 (Err(error @ SendRefusal::TooLarge { .. }), _) => {
                     let condition = condition::MESSAGE_SIZE_EXCEEDED;
                     return Err(Error::new(condition, error.to_string()));
@@ -177,28 +264,38 @@ impl Client {
                 // Credit, room or settlements will bring it here again.
                 (Err(_), _) => return Ok(()),
             }
-            receiver.ready.pop_front();
+            receiver.ready.pop();
         }
         Ok(())
     }
 
     fn receive(&mut self, link: LinkId, count: u32) {
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return;
         };
         let cancel = Arc::<Cancel>::default();
         receiver.receiving = Some(Arc::clone(&cancel));
         let command = BusCommand::Receive {
-            queue: receiver.entity.clone(),
+            queue: receiver.attached.entity.clone(),
             count,
             mode: receiver.mode,
             session: receiver.session.as_ref().map(|session| session.lock),
         };
-        let (entity, incarnation) = (receiver.entity.clone(), receiver.incarnation);
+        let (entity, incarnation) = (
+            receiver.attached.entity.clone(),
+            receiver.attached.incarnation,
+        );
         let may_wait = !receiver.is_drain;
-        let broker = self.shared.broker.clone();
+        let size_bytes = receiver.largest_size_bytes.saturating_mul(count as usize);
+        let receive = Receive {
+            shared: Arc::clone(&self.shared),
+            command,
+            entity: incarnation,
+            size_bytes,
+            cancel,
+        };
         self.tasks.spawn(async move {
-            let batch = receive(broker, command, incarnation, may_wait, cancel).await;
+            let batch = receive.run(may_wait).await;
             Done::Received(link, entity, batch)
         });
     }
@@ -207,16 +304,19 @@ impl Client {
         &mut self,
         link: LinkId,
         entity: EntityName,
-        batch: Result<Batch, Rejection>,
+        received: Result<Received, Rejection>,
     ) {
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else {
+        let is_full = self.account.value(Sum::ReadyBytes)
+            >= self.shared.limits.ready_size_bytes_max.saturating_mul(2);
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             // The link went away in the meantime.
-            let unwanted = batch.unwrap_or_default().into_iter().filter_map(ready);
+            let batch = received.map(|received| received.batch).unwrap_or_default();
+            let unwanted = batch.into_iter().filter_map(ready);
             return self.give_back(entity, unwanted.collect());
         };
         let cancel = receiver.receiving.take();
-        let batch = match batch {
-            Ok(batch) => batch,
+        let Received { batch, room } = match received {
+            Ok(received) => received,
             Err(rejection) => return self.detach(link, error_of(&rejection)),
         };
         let is_empty = batch.is_empty();
@@ -225,8 +325,19 @@ impl Client {
             receiver.count = u32::try_from(count)
                 .unwrap_or(COUNT_MAX)
                 .clamp(1, COUNT_MAX);
+            receiver.largest_size_bytes = largest;
         }
-        receiver.ready.extend(batch.into_iter().filter_map(ready));
+        let batch = batch.into_iter().filter_map(ready);
+        if is_full && receiver.mode == ReceiveMode::PeekLock {
+            // Others of the connection were faster. There is no harm in it: nobody has seen these.
+            let unwanted = batch.collect();
+            self.give_back(entity, unwanted);
+            self.stirred.insert(link);
+            return;
+        }
+        receiver.ready.extend(batch);
+        // From now on it is what the connection holds.
+        drop(room);
         let was_last_look = is_empty && receiver.is_drain;
         let is_stale = cancel.is_none_or(|cancel| cancel.is_given_up());
         if was_last_look && !is_stale {
@@ -249,8 +360,10 @@ impl Client {
         if let Some(cancel) = &receiver.receiving {
             cancel.give_up();
         }
-        let entity = receiver.entity;
-        self.give_back(entity.clone(), receiver.ready);
+        let mut receiver = receiver;
+        let unwanted = receiver.ready.take();
+        let entity = receiver.attached.entity;
+        self.give_back(entity.clone(), unwanted);
         if let Some(session) = receiver.session {
             self.submit_and_forget(BusCommand::ReleaseSession {
                 queue: entity,
@@ -287,42 +400,77 @@ fn number_tag(number: u64) -> kew_amqp::performative::Tag {
     bytes.into()
 }
 
-/// Receives what is there; if there is nothing, waits for something unless that is not wanted.
-async fn receive(
-    broker: Broker,
+/// Messages, and the room that they take until the connection has them.
+pub(crate) struct Received {
+    batch: Batch,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl Received {
+    const NOTHING: Self = Self {
+        batch: Batch::new(),
+        room: None,
+    };
+}
+
+/// One receive.
+struct Receive {
+    shared: Arc<Shared>,
     command: BusCommand,
     entity: Incarnation,
-    may_wait: bool,
+    /// About how much it brings at most.
+    size_bytes: usize,
     cancel: Arc<Cancel>,
-) -> Result<Batch, Rejection> {
-    let mut watch = may_wait.then(|| broker.watch(entity));
-    loop {
-        match Submitted::new(&broker, command.clone()).answer().await {
-            Ok(answer) => {
-                let batch = batch_of(answer);
-                if !batch.is_empty() || watch.is_none() {
-                    return Ok(batch);
+}
+
+impl Receive {
+    /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
+    async fn run(self, may_wait: bool) -> Result<Received, Rejection> {
+        let broker = &self.shared.broker;
+        let mut watch = may_wait.then(|| broker.watch(self.entity));
+        loop {
+            let room = match self.shared.try_room_for(self.size_bytes) {
+                Some(room) => Some(room),
+                None => {
+                    // A wake-up that comes now must be another's.
+                    let had_watch = watch.take().is_some();
+                    let room = tokio::select! {
+                        room = self.shared.room_for(self.size_bytes) => room,
+                        () = self.cancel.cancelled() => return Ok(Received::NOTHING),
+                    };
+                    watch = had_watch.then(|| broker.watch(self.entity));
+                    room
                 }
+            };
+            match Submitted::new(broker, self.command.clone()).answer().await {
+                Ok(answer) => {
+                    let batch = batch_of(answer);
+                    if !batch.is_empty() || watch.is_none() {
+                        return Ok(Received { batch, room });
+                    }
+                }
+                Err(Rejection::Busy) => {
+                    drop(room);
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                    if self.cancel.is_given_up() {
+                        return Ok(Received::NOTHING);
+                    }
+                    continue;
+                }
+                Err(rejection) => return Err(rejection),
             }
-            Err(Rejection::Busy) => {
-                tokio::time::sleep(BUSY_PAUSE).await;
-                if cancel.is_given_up() {
-                    return Ok(Batch::new());
+            drop(room);
+            let Some(waiting) = &watch else {
+                return Ok(Received::NOTHING);
+            };
+            tokio::select! {
+                () = waiting.woken() => {}
+                () = self.cancel.cancelled() => {
+                    if self.cancel.is_given_up() {
+                        return Ok(Received::NOTHING);
+                    }
+                    watch = None;
                 }
-                continue;
-            }
-            Err(rejection) => return Err(rejection),
-        }
-        let Some(waiting) = &watch else {
-            return Ok(Batch::new());
-        };
-        tokio::select! {
-            () = waiting.woken() => {}
-            () = cancel.cancelled() => {
-                if cancel.is_given_up() {
-                    return Ok(Batch::new());
-                }
-                watch = None;
             }
         }
     }

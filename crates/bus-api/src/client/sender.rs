@@ -1,20 +1,23 @@
 //! Messages that a client sends.
 
+use std::time::Duration;
+
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::{Delivery, DeliveryId};
 use kew_broker::Rejection;
-use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
 
-use super::{Client, Done, Link};
+use super::changes::Attached;
+use super::under_way::Purpose;
+use super::{Client, Link};
 use crate::inbound::messages_of;
+use crate::metrics::Sent;
 use crate::refusal::error_of;
-use crate::submit::Submitted;
 
 /// A link over which a client sends.
 pub(super) struct Sender {
-    pub(super) entity: EntityName,
+    pub(super) attached: Attached,
 }
 
 impl Sender {
@@ -27,7 +30,7 @@ impl Client {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
             return;
         };
-        let queue = sender.entity.clone();
+        let queue = sender.attached.entity.clone();
         if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
             self.connection.grant(delivery.link, Sender::CREDIT);
         }
@@ -40,23 +43,31 @@ impl Client {
             Ok(messages) => messages,
             Err(error) => return self.reject(delivery.delivery, error),
         };
-        let size_bytes = messages.iter().map(|message| message.body.len()).sum();
+        let sent = Sent {
+            messages: messages.len(),
+            size_bytes: messages.iter().map(|message| message.body.len()).sum(),
+        };
         let send = BusCommand::Send { queue, messages };
-        let submitted = Submitted::new(&self.shared.broker, send);
         let delivery = delivery.delivery;
-        self.sending_size_bytes += size_bytes;
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let result = submitted.answer().await.map(drop);
-            Done::Sent {
-                delivery,
-                size_bytes,
-                result,
-            }
-        });
+        self.sending_size_bytes += sent.size_bytes;
+        self.sends += 1;
+        self.submit(send, Purpose::Send { delivery, sent });
     }
 
+    /// A transfer that does not get to the broker.
     fn reject(&mut self, delivery: DeliveryId, error: Error) {
+        let nothing = Sent {
+            messages: 0,
+            size_bytes: 0,
+        };
+        let code = Some(error.condition.as_str());
+        self.shared
+            .instruments
+            .note_send(nothing, code, Duration::ZERO);
+        self.reject_sent(delivery, error);
+    }
+
+    fn reject_sent(&mut self, delivery: DeliveryId, error: Error) {
         let state = DeliveryState::rejected(error);
         self.connection.settle(delivery, Some(state));
     }
@@ -65,17 +76,22 @@ impl Client {
     pub(super) fn on_sent(
         &mut self,
         delivery: DeliveryId,
-        size_bytes: usize,
+        sent: Sent,
+        took: Duration,
         result: Result<(), Rejection>,
     ) {
-        self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
-        self.requests = self.requests.saturating_sub(1);
-        match result {
-            Ok(()) => {
+        self.sending_size_bytes = self.sending_size_bytes.saturating_sub(sent.size_bytes);
+        self.sends = self.sends.saturating_sub(1);
+        let error = result.err().map(|rejection| error_of(&rejection));
+        let code = error.as_ref().map(|error| error.condition.as_str());
+        self.shared.instruments.note_send(sent, code, took);
+        self.shared.note_busy(code.unwrap_or_default());
+        match error {
+            None => {
                 self.connection
                     .settle(delivery, Some(DeliveryState::ACCEPTED));
             }
-            Err(rejection) => self.reject(delivery, error_of(&rejection)),
+            Some(error) => self.reject_sent(delivery, error),
         }
     }
 }

@@ -3,32 +3,31 @@
 //! The client tells its outcome without settling; the answer is the same outcome if it had its
 //! effect, and a rejection if the lock was lost.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
-use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict};
+use kew_broker::{Answered, Rejection};
+use kew_engine::bus::{
+    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict,
+};
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
-use super::{Client, Done};
+use super::under_way::Purpose;
+use super::{Client, Link};
+use crate::metrics::Settled;
 use crate::outbound::overlaid;
 use crate::refusal::{error_of, error_of_verdict};
-use crate::submit::Submitted;
-
-/// A message that a client has locked.
-pub(super) struct Held {
-    pub(super) link: LinkId,
-    pub(super) entity: EntityName,
-    pub(super) lock: Token,
-}
 
 /// A settlement that is under way.
 pub(crate) struct Settlement {
     delivery: DeliveryId,
     lock: Token,
     disposition: Disposition,
+    settled: Settled,
     /// What is answered if it has its effect; nothing if the client has settled.
     reply: Option<DeliveryState>,
 }
@@ -36,6 +35,7 @@ pub(crate) struct Settlement {
 impl Client {
     pub(super) fn on_disposition(
         &mut self,
+        link: LinkId,
         delivery: DeliveryId,
         is_settled: bool,
         state: Option<DeliveryState>,
@@ -43,39 +43,46 @@ impl Client {
         if let Some(DeliveryState::Received(_)) = state {
             return;
         }
-        let Some(held) = self.held.remove(&delivery) else {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             // An answer of a node, which needs no verdict.
             if !is_settled {
                 self.connection.settle(delivery, state);
             }
             return;
         };
-        let (disposition, reply) = match &state {
+        // What was told before has its answer, or will.
+        let Some(lock) = receiver.held.take(delivery) else {
+            return;
+        };
+        let entity = receiver.attached.entity.clone();
+        let (disposition, reply, settled) = match &state {
             Some(DeliveryState::Outcome(outcome)) => match disposition_of(outcome) {
                 Some(meant) => meant,
-                None => return self.refuse_settlement(delivery, held, is_settled),
+                None => return self.refuse_settlement(delivery, is_settled),
             },
-            Some(_) => return self.refuse_settlement(delivery, held, is_settled),
+            Some(_) => return self.refuse_settlement(delivery, is_settled),
             // Settled without an outcome: the lock runs out.
             None => return,
         };
+        // Each of a range has its own copy of what is to be changed.
+        self.sending_size_bytes += overlay_size_bytes(&disposition);
         self.settlements
-            .entry(held.entity)
+            .entry(entity)
             .or_default()
             .push(Settlement {
                 delivery,
-                lock: held.lock,
+                lock,
                 disposition,
+                settled,
                 reply: (!is_settled).then_some(reply),
             });
     }
 
     /// The lock stays as it is.
-    fn refuse_settlement(&mut self, delivery: DeliveryId, held: Held, is_settled: bool) {
+    fn refuse_settlement(&mut self, delivery: DeliveryId, is_settled: bool) {
         if is_settled {
             return;
         }
-        drop(held);
         let text = "Transactions are not supported.";
         let error = Error::new(condition::NOT_IMPLEMENTED, text);
         let state = DeliveryState::rejected(error);
@@ -86,8 +93,8 @@ impl Client {
     /// command takes.
     pub(super) fn flush_settlements(&mut self) {
         for (queue, mut settlements) in std::mem::take(&mut self.settlements) {
-            while settlements.len() > ITEMS_MAX {
-                let rest = settlements.split_off(ITEMS_MAX);
+            while let Some(count) = too_many(&settlements) {
+                let rest = settlements.split_off(count);
                 self.settle_together(queue.clone(), settlements);
                 settlements = rest;
             }
@@ -103,27 +110,23 @@ impl Client {
                 .map(|it| (it.lock, it.disposition.clone()))
                 .collect(),
         };
-        let submitted = Submitted::new(&self.shared.broker, settle);
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let verdicts = submitted.answer().await.map(|answer| match answer.outcome {
-                EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
-                _ => Vec::new(),
-            });
-            Done::Settled(settlements, verdicts)
-        });
+        self.submit(settle, Purpose::Settle(settlements));
     }
 
     pub(super) fn on_settled(
         &mut self,
         settlements: Vec<Settlement>,
-        verdicts: Result<Vec<Verdict>, Rejection>,
+        reply: Result<Answered, Rejection>,
+        took: Duration,
     ) {
-        self.requests = self.requests.saturating_sub(1);
+        let verdicts = reply.map(|answered| match answered.outcome {
+            EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
+            _ => Vec::new(),
+        });
+        self.shared.instruments.note_settle_time(took);
         for (index, settlement) in settlements.into_iter().enumerate() {
-            let Some(reply) = settlement.reply else {
-                continue;
-            };
+            let size_bytes = overlay_size_bytes(&settlement.disposition);
+            self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
             let error = match &verdicts {
                 Ok(verdicts) => {
                     let verdict = verdicts.get(index).copied().unwrap_or(Verdict::LockLost);
@@ -131,23 +134,48 @@ impl Client {
                 }
                 Err(rejection) => Some(error_of(rejection)),
             };
-            let state = error.map_or(reply, DeliveryState::rejected);
-            self.connection.settle(settlement.delivery, Some(state));
+            let code = error.as_ref().map(|error| error.condition.as_str());
+            let instruments = &self.shared.instruments;
+            instruments.note_settlement(settlement.settled, code);
+            if let Some(reply) = settlement.reply {
+                let state = error.map_or(reply, DeliveryState::rejected);
+                self.connection.settle(settlement.delivery, Some(state));
+            }
         }
     }
 }
 
+/// How many of these are one command's, if it cannot take all: at least one.
+fn too_many(settlements: &[Settlement]) -> Option<usize> {
+    let mut size_bytes = 0;
+    let taken = settlements.iter().take(ITEMS_MAX).take_while(|it| {
+        size_bytes += overlay_size_bytes(&it.disposition) as u64;
+        size_bytes <= BODIES_SIZE_BYTES_MAX
+    });
+    let count = taken.count().max(1);
+    (count < settlements.len()).then_some(count)
+}
+
+fn overlay_size_bytes(disposition: &Disposition) -> usize {
+    match disposition {
+        Disposition::Abandon { overlay }
+        | Disposition::Defer { overlay }
+        | Disposition::DeadLetter { overlay } => overlay.as_ref().map_or(0, Bytes::len),
+        Disposition::Complete | Disposition::Release => 0,
+    }
+}
+
 /// What an outcome means for a message, and what is answered to it.
-fn disposition_of(outcome: &Outcome) -> Option<(Disposition, DeliveryState)> {
-    let disposition = match outcome {
-        Outcome::Accepted => Disposition::Complete,
-        Outcome::Released => Disposition::Release,
+fn disposition_of(outcome: &Outcome) -> Option<(Disposition, DeliveryState, Settled)> {
+    let (disposition, settled) = match outcome {
+        Outcome::Accepted => (Disposition::Complete, Settled::Complete),
+        Outcome::Released => (Disposition::Release, Settled::Release),
         Outcome::Modified(modified) => {
             let overlay = modified.message_annotations.as_ref().and_then(overlay_of);
             if modified.undeliverable_here == Some(true) {
-                Disposition::Defer { overlay }
+                (Disposition::Defer { overlay }, Settled::Defer)
             } else {
-                Disposition::Abandon { overlay }
+                (Disposition::Abandon { overlay }, Settled::Abandon)
             }
         }
         Outcome::Rejected(rejected) => {
@@ -157,11 +185,12 @@ fn disposition_of(outcome: &Outcome) -> Option<(Disposition, DeliveryState)> {
                 .and_then(|error| error.info.as_ref());
             let overlay = info.and_then(overlay_of);
             let reply = Outcome::Rejected(Rejected { error: None });
-            return Some((Disposition::DeadLetter { overlay }, reply.into()));
+            let letter = Disposition::DeadLetter { overlay };
+            return Some((letter, reply.into(), Settled::DeadLetter));
         }
         Outcome::Declared(_) => return None,
     };
-    Some((disposition, outcome.clone().into()))
+    Some((disposition, outcome.clone().into(), settled))
 }
 
 /// A change to a message's application properties: a map, encoded. Keys of any other type than text

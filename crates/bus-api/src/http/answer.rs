@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use hyper::{Response, StatusCode};
 use kew_broker::Rejection;
 use kew_engine::Refusal;
@@ -13,6 +16,7 @@ use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
 
 /// The type of errors.
+pub(super) const JSON: &str = "application/json; charset=utf-8";
 const XML: &str = "application/xml; charset=utf-8";
 
 /// What is written to a client.
@@ -75,6 +79,11 @@ impl HttpError {
         Self::new(StatusCode::UNAUTHORIZED, detail)
     }
 
+    /// What was asked for is only there within a WebSocket of version 13.
+    pub(crate) fn upgrade_required(detail: &str) -> Self {
+        Self::new(StatusCode::UPGRADE_REQUIRED, detail)
+    }
+
     pub(crate) fn not_found(entity: &str) -> Self {
         let detail = format!("The messaging entity '{entity}' could not be found.");
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
@@ -108,19 +117,6 @@ impl HttpError {
         &self.detail
     }
 
-    /// As JSON: `{"error": {"code": …, "message": …}}`.
-    pub(crate) fn into_json_answer(self) -> Answer {
-        let reason = self.status.canonical_reason().unwrap_or("Error");
-        let code = reason.replace(' ', "");
-        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
-        let answer = with_body(
-            self.status,
-            "application/json; charset=utf-8",
-            body.to_string(),
-        );
-        self.with_headers(answer)
-    }
-
     fn to_xml(&self) -> String {
         let status = self.status.as_u16();
         let sub_code = match self.sub_code {
@@ -142,6 +138,14 @@ impl HttpError {
         .into_bytes()
     }
 
+    /// As JSON: `{"error": {"code": …, "message": …}}`.
+    pub(crate) fn into_json_answer(self) -> Answer {
+        let reason = self.status.canonical_reason().unwrap_or("Error");
+        let code = reason.replace(' ', "");
+        let body = serde_json::json!({"error": {"code": code, "message": self.detail}});
+        self.with_headers(with_body(self.status, JSON, body.to_string()))
+    }
+
     pub(crate) fn into_answer(self) -> Answer {
         let answer = with_body(self.status, XML, self.to_xml());
         self.with_headers(answer)
@@ -151,6 +155,12 @@ impl HttpError {
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("SharedAccessSignature");
             answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        if self.status == StatusCode::UPGRADE_REQUIRED {
+            let headers = answer.headers_mut();
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             let retry_after = HeaderName::from_static("retry-after");

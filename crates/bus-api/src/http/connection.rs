@@ -1,41 +1,44 @@
-//! One connection, by hyper.
+//! One connection, from its first request to its end.
+//!
+//! hyper reads and writes HTTP/1.1; this drives it and watches the clock, because two deadlines hold
+//! that hyper's own timer cannot tell apart: the head of a request, once begun, must arrive soon,
+//! while a connection between requests may be idle for longer. Where AMQP is asked for within a
+//! WebSocket, hyper gives the socket back, and the same task goes on with it.
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
+use super::activity::{Activity, Phase, Watched};
 use super::answer::{Answer, HttpError};
 use super::audit::Actor;
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
-use super::{atom, data, health, operator};
+use super::{atom, body, data, health, operator, websocket};
 use crate::api::Shared;
 use crate::origin::Origin;
+use crate::turn_away::TurnedAway;
 
-/// How long a client may be silent before a request, and take to send its head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it may take to send a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest head.
-const HEAD_SIZE_BYTES_MAX: usize = 64 * 1024;
 /// The most headers that a request has.
 const HEADERS_MAX: usize = 100;
-/// The largest body: a message of 1 MiB, with room for what describes it.
-const BODY_SIZE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// How long a client may take to read its last answer, and how much is read of what it still sends.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+const FAREWELL_SIZE_BYTES_MAX: u64 = 2 << 20;
 
-/// Serves one connection until the client closes it, or after `shutdown` its request is answered.
+/// Serves one connection until the client closes it, a limit ends it, or after `shutdown` its request
+/// is answered.
 pub(crate) async fn serve<S>(
     shared: Arc<Shared>,
     stream: S,
@@ -44,57 +47,129 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let activity = Arc::new(Activity::new());
     let (stop, stopped) = watch::channel(false);
+    // Who speaks in the WebSocket that the connection has become.
+    let web_socket = OnceLock::new();
     let service = service_fn(|request: Request<Incoming>| {
-        let shared = Arc::clone(&shared);
+        let (shared, activity) = (Arc::clone(&shared), Arc::clone(&activity));
         let stopped = Stopped(stopped.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, origin, request, stopped).await) }
+        let web_socket = &web_socket;
+        activity.enter(Phase::Answering);
+        async move {
+            let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+            let speaker = websocket::origin_of(origin, request.headers());
+            let mut answer = answer(&shared, origin, request, &activity, stopped).await;
+            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                // It is the last answer of the connection.
+                let _ = web_socket.set(speaker);
+            } else if is_last {
+                // Whoever is between may have seen other requests in what follows.
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(CONNECTION, close);
+            }
+            activity.answered();
+            Ok::<_, Infallible>(answer)
+        }
     });
+    let limits = &shared.limits;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_SIZE_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        .max_buf_size(limits.http_head_size_bytes_max);
+    let stream = Watched::new(stream, Arc::clone(&activity), &shared.room);
+    let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut shutdown = pin!(shutdown);
     let mut is_stopping = false;
+    let mut deadline = pin!(sleep_until(activity.deadline(limits)));
     loop {
         tokio::select! {
+            biased;
             result = &mut connection => {
                 if let Err(error) = result {
                     tracing::debug!(peer = %origin.peer, %error, "an HTTP connection broke");
                 }
-                return;
+                break;
             }
             () = &mut shutdown, if !is_stopping => {
                 is_stopping = true;
                 // What waits for a message answers that there is none.
                 let _ = stop.send(true);
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = &mut deadline => {
+                let (next, now) = (activity.deadline(limits), Instant::now());
+                if next <= now {
+                    let phase = activity.phase();
+                    tracing::debug!(peer = %origin.peer, ?phase, "an HTTP connection timed out");
+                    return;
+                }
+                // A head that begins meanwhile has less time than idling has.
+                deadline.as_mut().reset(next.min(now + limits.http_head_timeout));
             }
         }
     }
+    let parts = connection.into_parts();
+    let stream = parts.io.into_inner().into_inner();
+    if let Some(&speaker) = web_socket.get() {
+        let shutdown = async {
+            if !is_stopping {
+                shutdown.await;
+            }
+        };
+        let begun = parts.read_buf;
+        let serving = websocket::serve(Arc::clone(&shared), stream, begun, speaker, shutdown);
+        // Its state must not make other connections larger.
+        Box::pin(serving).await;
+    } else {
+        say_farewell(stream, activity.is_crowded()).await;
+    }
+}
+
+/// Sees to it that the last answer arrives: what is unread when a socket is closed would take it back.
+async fn say_farewell<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, is_crowded: bool) {
+    let farewell = async {
+        if is_crowded {
+            let answer = TurnedAway::Crowded.to_http().into_farewell();
+            stream.write_all(&answer).await?;
+        }
+        stream.shutdown().await?;
+        let mut rest = stream.take(FAREWELL_SIZE_BYTES_MAX);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    // Whether it was heard is nobody's business any more.
+    let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
 }
 
 async fn answer(
     shared: &Arc<Shared>,
     origin: Origin,
     request: Request<Incoming>,
+    activity: &Activity,
     stopped: Stopped,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let head = match Head::new(origin, parts) {
+    let head = match head_of(origin, parts) {
         Ok(head) => head,
         Err(error) => return error.into_answer(),
     };
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
-    let answered = dispatch(shared, route, head, body, stopped).await;
+    let answered = dispatch(shared, route, head, body, activity, stopped).await;
     answered.unwrap_or_else(|error| match route {
         Route::Operator => error.into_json_answer(),
         _ => error.into_answer(),
     })
+}
+
+fn head_of(origin: Origin, parts: Parts) -> Result<Head, HttpError> {
+    let hosts = parts.headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && parts.version == Version::HTTP_11) {
+        return Err(HttpError::bad_request("a request has one Host header"));
+    }
+    Head::new(origin, parts)
 }
 
 async fn dispatch(
@@ -102,10 +177,14 @@ async fn dispatch(
     route: Route,
     head: Head,
     body: Incoming,
+    activity: &Activity,
     stopped: Stopped,
 ) -> Result<Answer, HttpError> {
     if route == Route::Health {
         return Ok(health::answer(shared));
+    }
+    if route == Route::WebSocket {
+        return websocket::accept(&head.method, &head.headers);
     }
     let origin = head.origin;
     // Nothing is read for somebody who has no token.
@@ -113,7 +192,8 @@ async fn dispatch(
         HttpError::unauthorized("MissingToken: The Authorization header is missing.")
     })?;
     let grant = shared.grant_of(authorization, &head.path, origin).await?;
-    let body = read_body(body).await?;
+    activity.prove();
+    let body = body::read(body, shared.room.share(), &shared.limits).await?;
     let call = Call {
         head,
         grant,
@@ -130,28 +210,5 @@ async fn dispatch(
         Route::Data => data::answer(shared, &call).await,
         Route::Operator => operator::answer(shared, &call).await,
         Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
-    }
-}
-
-async fn read_body(body: Incoming) -> Result<Bytes, HttpError> {
-    let too_large = || {
-        let detail = format!("the body is larger than {BODY_SIZE_BYTES_MAX} bytes");
-        HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    };
-    if body.size_hint().lower() > BODY_SIZE_BYTES_MAX as u64 {
-        return Err(too_large());
-    }
-    let collecting = Limited::new(body, BODY_SIZE_BYTES_MAX).collect();
-    match timeout(BODY_TIMEOUT, collecting).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(HttpError::bad_request(format!(
-            "the body broke off: {error}"
-        ))),
-        Err(_) => {
-            let seconds = BODY_TIMEOUT.as_secs();
-            let detail = format!("the body did not come within {seconds} s");
-            Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, detail))
-        }
     }
 }

@@ -7,20 +7,26 @@
 //! - `atom`: management of queues, as the SDKs' administration clients ask for it;
 //! - `data`: messages;
 //! - `health`: what the emulator says of itself;
-//! - `operator`: what the service does not have.
+//! - `operator`: what the service does not have;
+//! - `websocket`: AMQP, for those who may only speak HTTPS.
 
+mod activity;
 mod answer;
 mod atom;
 mod audit;
+mod body;
 mod call;
 mod connection;
 mod data;
 mod health;
 mod operator;
+mod room;
 mod route;
 mod shown;
 mod times;
+mod websocket;
 
 pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
 pub(crate) use operator::Jobs;
+pub(crate) use room::Room;

@@ -13,6 +13,7 @@ use super::fields::{self, wrong};
 use super::{Answered, Context, unexpected};
 use crate::client::{batch_of, overlay_of};
 use crate::inbound::message_of;
+use crate::metrics::Lock;
 use crate::outbound::{
     DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, overlaid, uuid, wire_timestamp,
 };
@@ -25,6 +26,8 @@ pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answere
     };
     match context.submit(renew).await?.outcome {
         Outcome::Bus(BusOutcome::LocksRenewed(until)) => {
+            let instruments = &context.shared.instruments;
+            instruments.note_renewals(Lock::Message, until.len());
             let until = Array::timestamps(until.into_iter().map(wire_timestamp));
             Answered::map(|map| map.entry("expirations", &Value::Array(until)))
         }

@@ -4,31 +4,43 @@ mod fields;
 mod messages;
 mod sessions;
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, MapWriter, Raw, Symbol, Value, write_map};
 use kew_amqp::error::{Error, condition};
-use kew_broker::{Answer, Broker};
+use kew_broker::Answer;
 use kew_engine::bus::BusCommand;
-use kew_engine::{EntityName, Token};
+use kew_engine::{EntityName, Timestamp, Token};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
-use crate::refusal::{bus_condition, error_of, unauthorized};
+use crate::api::Shared;
+use crate::metrics;
+use crate::origin::Origin;
+use crate::refusal::{bus_condition, busy, error_of, unauthorized};
 use crate::request::{Request, encode_answer};
 use crate::rights::{Right, Rights};
 use crate::submit::Submitted;
 
 /// What a request is answered with.
 pub(crate) struct Context {
-    pub(crate) broker: Broker,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) origin: Origin,
+    /// Whether there is no room for what has messages in its answer.
+    pub(crate) is_busy: bool,
     pub(crate) entity: EntityName,
     /// What the client may do with the entity by requests.
     pub(crate) rights: Rights,
     /// The lock of the session that the request names, if the client holds it.
     pub(crate) session: Option<Token>,
+    /// Set when that lock was renewed.
+    pub(crate) renewed_until: OnceLock<Timestamp>,
 }
 
 impl Context {
     async fn submit(&self, command: BusCommand) -> Result<Answer, Error> {
-        let answer = Submitted::new(&self.broker, command).answer().await;
+        let answer = Submitted::new(&self.shared.broker, command).answer().await;
         answer.map_err(|rejection| error_of(&rejection))
     }
 }
@@ -55,14 +67,37 @@ fn unexpected() -> Error {
     Error::new(condition::INTERNAL_ERROR, text)
 }
 
-/// Carries out a request, and answers it encoded.
-pub(crate) async fn answer(context: Context, request: Request) -> Bytes {
+/// Operations whose answers have messages or states in them, and how many bytes one takes room for.
+const LARGE_ANSWERS: [&str; 3] = [
+    "peek-message",
+    "receive-by-sequence-number",
+    "get-session-state",
+];
+const LARGE_ANSWER_SIZE_BYTES: usize = 1 << 20;
+
+/// Carries out a request, and answers it encoded, with the room that the answer takes.
+pub(crate) async fn answer(
+    context: &Context,
+    request: Request,
+) -> (Bytes, Option<OwnedSemaphorePermit>) {
+    let began = Instant::now();
+    let operation = request.operation.strip_prefix("com.microsoft:");
+    let operation = operation.unwrap_or_default();
+    let is_large = LARGE_ANSWERS.contains(&operation);
+    let room = match is_large {
+        true => context.shared.room_for(LARGE_ANSWER_SIZE_BYTES).await,
+        false => None,
+    };
+    let carried_out = if is_large && context.is_busy {
+        Err(busy())
+    } else {
+        carry_out(context, &request).await
+    };
     let empty = || Raw::of(&Map::default());
-    let (code, text, error_condition, body) = match carry_out(&context, &request).await {
+    let (code, text, error_condition, body) = match carried_out {
         Ok(Answered::Body(body)) => (200, "OK".to_owned(), None, body),
         Ok(Answered::Nothing) => (204, "No Content".to_owned(), None, empty()),
         Err(error) => {
-            tracing::debug!(%error, operation = request.operation, "a request was refused");
             let text = error.description.as_ref().map_or("", |text| text.as_str());
             let code = status_of(error.condition.as_str());
             (code, text.to_owned(), Some(error.condition), empty())
@@ -75,7 +110,17 @@ pub(crate) async fn answer(context: Context, request: Request) -> Bytes {
             map.entry("errorCondition", condition as &Symbol);
         }
     });
-    encode_answer(&request.asked, &properties, &body)
+    let answered = metrics::Answered {
+        operation,
+        status: code,
+        code: error_condition.as_ref().map(Symbol::as_str),
+        took: began.elapsed(),
+    };
+    let entity = &context.entity.name;
+    context
+        .shared
+        .note_request(&context.origin, entity, &answered);
+    (encode_answer(&request.asked, &properties, &body), room)
 }
 
 /// The status that goes with a condition.

@@ -7,6 +7,7 @@ use kew_engine::{Outcome, Token};
 
 use super::fields::{self, wrong};
 use super::{Answered, Context, unexpected};
+use crate::metrics::Lock;
 use crate::outbound::wire_time;
 use crate::refusal::error_of_verdict;
 
@@ -27,6 +28,9 @@ pub(super) async fn renew(context: &Context) -> Result<Answered, Error> {
     };
     match context.submit(renew).await?.outcome {
         Outcome::Bus(BusOutcome::SessionRenewed(until)) => {
+            // It is set once: there is one request.
+            let _ = context.renewed_until.set(until);
+            context.shared.instruments.note_renewals(Lock::Session, 1);
             Answered::map(|map| map.entry("expiration", &wire_time(until)))
         }
         _ => Err(unexpected()),

@@ -1,6 +1,7 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -17,10 +18,11 @@ use kew_amqp::{
     Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
-use kew_broker::Broker;
+use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{
-    BusApi, BusApiOptions, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
+use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 pub(crate) const LOCAL: Origin = Origin {
@@ -31,22 +33,51 @@ pub(crate) const LOCAL: Origin = Origin {
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
-    {"Name": "steps", "Properties": {"RequiresSession": true}}
+    {"Name": "steps", "Properties": {"RequiresSession": true}},
+    {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
 
 pub(crate) struct Server {
     broker: Broker,
-    api: BusApi,
+    pub(crate) api: BusApi,
+    origin: Origin,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let broker = Broker::start_in_memory().unwrap();
-        import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
-        let api = BusApi::open(broker.clone(), BusApiOptions::default())
-            .await
-            .unwrap();
-        Self { broker, api }
+        Self::open(BusApiOptions::default(), LOCAL).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
+        let options = BusApiOptions {
+            limits,
+            ..BusApiOptions::default()
+        };
+        Self::open(options, LOCAL).await
+    }
+
+    /// One whose connections come from there.
+    pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
+        let storage = Arc::new(MemoryStorage::new());
+        let server = Self::open_on(storage, options, origin).await;
+        let queues = read_config(QUEUES).unwrap();
+        import(&server.broker, queues).await.unwrap();
+        server
+    }
+
+    /// One with what there is in a storage, and nothing else.
+    pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
+        Self::open_on(storage, BusApiOptions::default(), LOCAL).await
+    }
+
+    async fn open_on(storage: Arc<MemoryStorage>, options: BusApiOptions, origin: Origin) -> Self {
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let api = BusApi::open(broker.clone(), options).await.unwrap();
+        Self {
+            broker,
+            api,
+            origin,
+        }
     }
 
     pub(crate) fn api(&self) -> BusApi {
@@ -65,8 +96,8 @@ impl Server {
     ) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let api = self.api.clone();
-        let permit = api.admit().unwrap();
-        tokio::spawn(async move { api.serve(theirs, LOCAL, permit, shutdown).await });
+        let (permit, origin) = (api.admit(self.origin.peer).unwrap(), self.origin);
+        tokio::spawn(async move { api.serve(theirs, origin, permit, shutdown).await });
         ours
     }
 
@@ -86,10 +117,29 @@ impl Server {
         self.connect_over(self.stream(), mechanism, response)
     }
 
+    /// The same, with a connection that is set up like this.
+    fn connect_with(
+        &self,
+        config: Config,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
+        Self::set_up(self.stream(), config, mechanism, response)
+    }
+
     /// A client on a connection that may be served in any way.
     pub(crate) fn connect_over(
         &self,
         stream: DuplexStream,
+        mechanism: &'static str,
+        response: Option<&str>,
+    ) -> Client {
+        Self::set_up(stream, Config::default(), mechanism, response)
+    }
+
+    fn set_up(
+        stream: DuplexStream,
+        config: Config,
         mechanism: &'static str,
         response: Option<&str>,
     ) -> Client {
@@ -98,7 +148,7 @@ impl Server {
                 mechanism: Symbol::from_static(mechanism),
                 initial_response: response.map(|text| Bytes::copy_from_slice(text.as_bytes())),
             },
-            ..Config::default()
+            ..config
         };
         let mut connection = Connection::client(config, WireLimits::default(), Millis(0));
         let session = connection.begin();
@@ -111,8 +161,13 @@ impl Server {
 
     /// A client that may do everything.
     pub(crate) async fn trusted(&self) -> Client {
+        self.trusted_with(Config::default()).await
+    }
+
+    /// The same, with a connection that is set up like this.
+    pub(crate) async fn trusted_with(&self, config: Config) -> Client {
         let response = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
-        let mut client = self.connect("PLAIN", Some(&response));
+        let mut client = self.connect_with(config, "PLAIN", Some(&response));
         client.begun().await;
         client
     }
@@ -126,11 +181,17 @@ impl Drop for Server {
 
 pub(crate) struct Client {
     pub(crate) connection: Connection,
-    stream: DuplexStream,
-    session: Option<SessionId>,
+    pub(crate) stream: DuplexStream,
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Client {
+    /// Writes what there is to say, and reads nothing.
+    pub(crate) async fn say(&mut self) {
+        let output = self.connection.take_output(Millis(0));
+        self.stream.write_all(&output).await.unwrap();
+    }
+
     /// The next event.
     pub(crate) async fn event(&mut self) -> Event {
         loop {
@@ -221,6 +282,21 @@ impl Client {
             assert_eq!(answer.source, Some(Source::new(address.into())));
             link
         })
+    }
+
+    /// Accepts a session by its name; the link has the same one.
+    pub(crate) async fn session(&mut self, address: &str, id: &str) -> LinkId {
+        let mut attach = Attach::new(id.into(), Role::Receiver);
+        let mut source = Source::new(address.into());
+        source.filter = Some(Map::build(|map| {
+            map.entry(
+                &Symbol::from_static("com.microsoft:session-filter"),
+                &Text::from(id),
+            );
+        }));
+        attach.source = Some(source);
+        attach.target = Some(Target::new("here".into()));
+        self.attach(attach).await.unwrap().0
     }
 
     /// Sends, once there is credit, and waits for the verdict.
@@ -355,12 +431,17 @@ pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
         .unwrap()
         .as_secs();
     let expiry = now.checked_add_signed(seconds).unwrap();
+    token_by(WELL_KNOWN_RULE, resource, key, expiry)
+}
+
+/// A token by a rule, good until a time in seconds since 1970.
+pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> String {
     let resource = resource.replace(':', "%3a").replace('/', "%2f");
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
     let signature = hmac::sign(&key, format!("{resource}\n{expiry}").as_bytes());
     let signature = STANDARD.encode(signature).replace('+', "%2B");
     let signature = signature.replace('/', "%2F").replace('=', "%3D");
-    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={WELL_KNOWN_RULE}")
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
 }
 
 /// A message of these bytes.

@@ -5,10 +5,17 @@
 mod atom;
 mod client;
 mod data;
+mod hostile;
 mod http;
 mod management;
 mod messages;
+mod metrics;
+mod operator;
 mod rest;
+mod rights;
+mod rules;
 mod sasl;
+mod sessions;
 mod tokens;
 mod turned_away;
+mod websocket;

@@ -1,8 +1,7 @@
 //! Requests to `$management`.
 
-use kew_amqp::codec::{Array, Map, Symbol, Text, Value};
+use kew_amqp::codec::{Array, Map, Text, Value};
 use kew_amqp::message::{BodyKind, Message};
-use kew_amqp::performative::{Attach, Role, Source, Target};
 
 use crate::client::{Server, message};
 
@@ -87,24 +86,14 @@ fn peeked(answer: &Message) -> Message {
 async fn a_session_is_known_by_its_link() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
-    let mut attach = Attach::new("holds it".into(), Role::Receiver);
-    let mut source = Source::new("steps".into());
-    source.filter = Some(Map::build(|map| {
-        map.entry(
-            &Symbol::from_static("com.microsoft:session-filter"),
-            &Text::from("s"),
-        );
-    }));
-    attach.source = Some(source);
-    attach.target = Some(Target::new("here".into()));
-    client.attach(attach).await.unwrap();
+    client.session("steps", "s").await;
 
     let body = Map::build(|map| {
         map.entry("sequence-numbers", &Value::Array(Array::longs([1])));
         map.entry("receiver-settle-mode", &1_u32);
     });
     for (link_name, told_is) in [
-        ("holds it", (404, "com.microsoft:message-not-found")),
+        ("s", (404, "com.microsoft:message-not-found")),
         ("another", (400, "amqp:not-allowed")),
     ] {
         let properties = Map::build(|map| {

@@ -11,7 +11,7 @@ use crate::client::{Server, token};
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    head: String,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -37,9 +37,15 @@ impl Answer {
 /// The bytes of a request of somebody who may do everything.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let token = token("sb://localhost/", WELL_KNOWN_KEY, 60);
-    let mut request = format!(
-        "{method} /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: {token}\r\n"
-    );
+    let mut all = vec![("Authorization", token.as_str())];
+    all.extend(headers);
+    request_as(method, path, &all, body)
+}
+
+/// The bytes of a request that says itself who asks.
+fn request_as(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut request =
+        format!("{method} /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         write!(request, "{name}: {value}\r\n").unwrap();
     }
@@ -55,8 +61,23 @@ pub(crate) async fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
+    exchange(server, &request(method, path, headers, body)).await
+}
+
+/// Asks as somebody else.
+pub(crate) async fn ask_as(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    exchange(server, &request_as(method, path, headers, body)).await
+}
+
+/// Sends a request after which the connection ends, and waits for the answer.
+pub(crate) async fn exchange(server: &Server, request: &str) -> Answer {
     let mut stream = server.stream();
-    let request = request(method, path, headers, body);
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

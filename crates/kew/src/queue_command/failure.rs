@@ -16,7 +16,7 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_UNREACHABLE: u8 = 3;
 
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Client(Error),
     /// Refused here, with the service's code for it if it has one.
     Refused {
@@ -48,7 +48,7 @@ struct ErrorReport<'a> {
 
 impl Failure {
     /// Tells it, and gives the exit code. That nobody reads the output is no failure.
-    pub(super) fn tell(&self, json: bool) -> u8 {
+    pub(crate) fn tell(&self, json: bool) -> u8 {
         if self.is_broken_pipe() {
             return 0;
         }
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         match self {
             Self::Client(error) => error.to_string(),
             Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
@@ -117,7 +117,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn after(self, done: String) -> Self {
+    pub(crate) fn after(self, done: String) -> Self {
         Self::Partly {
             done,
             cause: Box::new(self),

@@ -12,21 +12,21 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// Standard output, in one of its two forms.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     out: BufWriter<Stdout>,
-    pub(super) json: bool,
-    pub(super) to_terminal: bool,
+    pub(crate) json: bool,
+    pub(crate) to_terminal: bool,
 }
 
 /// An array of JSON that is written as it grows, an element a line.
 #[derive(Debug)]
-pub(super) struct Array<'a> {
+pub(crate) struct Array<'a> {
     output: &'a mut Output,
     has_elements: bool,
 }
 
 impl Output {
-    pub(super) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool) -> Self {
         let stdout = io::stdout();
         Self {
             json,
@@ -36,23 +36,23 @@ impl Output {
     }
 
     /// Writes a line that is safe already.
-    pub(super) fn line(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
         self.out.write_all(line.as_bytes())?;
         self.out.write_all(b"\n")
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)
     }
 
     /// Writes an object on a line.
-    pub(super) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
         self.out.write_all(b"\n")
     }
 
     /// Writes an array. It is whole also if its making fails.
-    pub(super) fn array<E: From<io::Error>>(
+    pub(crate) fn array<E: From<io::Error>>(
         &mut self,
         fill: impl FnOnce(&mut Array<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -67,33 +67,33 @@ impl Output {
         filled
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
 impl Array<'_> {
-    pub(super) fn push(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn push(&mut self, value: &impl Serialize) -> io::Result<()> {
         let before: &[u8] = if self.has_elements { b",\n" } else { b"\n" };
         self.has_elements = true;
         self.output.out.write_all(before)?;
         serde_json::to_writer(&mut self.output.out, value).map_err(io::Error::from)
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 }
 
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// The lines of a table, without spaces at their ends. Cells are made printable here.
-pub(super) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
     let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header)
         .chain(rows.iter().map(|row| {
@@ -124,12 +124,12 @@ pub(super) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<Stri
 }
 
 /// A text that a terminal shows and does not obey, on one line.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_active)
 }
 
 /// The same with line feeds and tabs as they are.
-pub(super) fn printable_lines(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_active(c) && !matches!(c, '\n' | '\t'))
 }
 
@@ -155,7 +155,7 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// A point in time as RFC 3339 has it, in UTC and whole seconds, as the service tells it.
-pub(super) fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     match jiff::Timestamp::try_from(time) {
         Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         // The last second of 9999 is beyond what the library has: it means never.

@@ -6,6 +6,7 @@
 mod accounts;
 mod bus_door;
 mod bus_load;
+mod bus_rules;
 mod client;
 mod clock_jump;
 mod command_line;
@@ -20,6 +21,7 @@ mod load;
 mod many;
 mod memory_limit;
 mod observe;
+mod operate;
 mod power_cut;
 mod preload;
 mod queue_command;

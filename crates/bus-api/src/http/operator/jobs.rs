@@ -156,13 +156,11 @@ impl Job {
     /// Notes the end, and tells what was done, in words.
     pub(super) fn end(&self, result: &Result<(), HttpError>) -> String {
         let mut progress = lock(&self.progress);
+        progress.error = result.as_ref().err().map(|error| error.detail().to_owned());
         progress.state = match result {
-            Ok(()) if self.is_cancelled() => State::Cancelled,
+            _ if self.is_cancelled() => State::Cancelled,
             Ok(()) => State::Done,
-            Err(error) => {
-                progress.error = Some(error.detail().to_owned());
-                State::Failed
-            }
+            Err(_) => State::Failed,
         };
         let skipped: u64 = progress.skipped.values().sum();
         format!(

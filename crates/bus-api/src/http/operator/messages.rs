@@ -29,8 +29,8 @@ const LOOKED_AT_DEFAULT: u64 = 10_000;
 const LOOKED_AT_MAX: u64 = 100_000;
 /// How many groups are told apart; what belongs to others is counted together.
 const GROUPS_MAX: usize = 1000;
-/// Longer descriptions are told apart, and shown, by so many characters.
-const DESCRIPTION_LENGTH_MAX: usize = 256;
+/// Longer texts of a group are told apart, and shown, by so many characters.
+const TEXT_LENGTH_MAX: usize = 256;
 
 #[derive(Debug, Serialize)]
 struct Messages {
@@ -168,12 +168,13 @@ pub(super) async fn groups(
 }
 
 fn kind_of(shown: &Shown) -> Kind {
-    let description = shown.text_property(DEAD_LETTER_DESCRIPTION);
+    let cut = |text: Option<&str>| text.map(|text| text.chars().take(TEXT_LENGTH_MAX).collect());
+    let property = |name| cut(shown.text_property(name).as_deref());
     Kind {
-        reason: shown.text_property(DEAD_LETTER_REASON),
-        description: description.map(|it| it.chars().take(DESCRIPTION_LENGTH_MAX).collect()),
-        subject: shown.properties.subject.as_ref().map(ToString::to_string),
-        content_type: shown.content_type().map(str::to_owned),
+        reason: property(DEAD_LETTER_REASON),
+        description: property(DEAD_LETTER_DESCRIPTION),
+        subject: cut(shown.properties.subject.as_ref().map(|it| it.as_str())),
+        content_type: cut(shown.content_type()),
     }
 }
 

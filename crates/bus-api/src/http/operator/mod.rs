@@ -21,7 +21,7 @@ use kew_engine::{EntityName, Outcome, SequenceNumber};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::{Answer, HttpError, with_body};
+use super::answer::{Answer, HttpError, JSON, with_body};
 use super::audit::Actor;
 use super::call::Call;
 use crate::address::entity_named;
@@ -230,7 +230,7 @@ fn body_of<T: DeserializeOwned + Default>(call: &Call) -> Result<T, HttpError> {
 
 fn json(status: StatusCode, value: &impl Serialize) -> Result<Answer, HttpError> {
     let body = serde_json::to_vec(value).map_err(|_| HttpError::internal())?;
-    Ok(with_body(status, "application/json; charset=utf-8", body))
+    Ok(with_body(status, JSON, body))
 }
 
 /// The parameter `number`.
@@ -268,5 +268,76 @@ fn flag(call: &Call, name: &str, default: bool) -> Result<bool, HttpError> {
         Some(_) => Err(HttpError::bad_request(format!(
             "{name} must be true or false"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_broker::Broker;
+    use kew_engine::bus::{BusMessage, BusQueueOptions};
+
+    use super::*;
+
+    #[test]
+    fn paths_name_a_resource_and_an_entity() {
+        for (path, resource, entity) in [
+            ("$kew/v1/Queues", "queues", ""),
+            (
+                "$kew/V1/purge/a/b/$DeadLetterQueue",
+                "purge",
+                "a/b/$DeadLetterQueue",
+            ),
+            ("$kew/v2/queues", "", ""),
+            ("$kew", "", ""),
+        ] {
+            assert_eq!(resource_of(path), (resource.to_owned(), entity), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_job_stops_where_it_is() {
+        let broker = Broker::start_in_memory().unwrap();
+        let submit = async |command| Submitted::new(&broker, command).answer().await.unwrap();
+        let queue = entity_of("q").unwrap();
+        submit(BusCommand::CreateQueue {
+            queue: queue.clone(),
+            options: BusQueueOptions::default(),
+        })
+        .await;
+        let message = BusMessage {
+            body: bytes::Bytes::from_static(b"\0\x53\x75\xa0\x01a"),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: None,
+        };
+        submit(BusCommand::Send {
+            queue: queue.clone(),
+            messages: vec![message],
+        })
+        .await;
+        let jobs = Jobs::default();
+        for filter in ["{}", r#"{"state": "active"}"#] {
+            let job = jobs.begin("purge", "q", false, 1).unwrap();
+            job.cancel();
+            let request = format!(r#"{{"filter": {filter}}}"#);
+            let request = serde_json::from_str(&request).unwrap();
+            let result = purge::run(&broker, &queue, &request, &job).await;
+            assert!(job.end(&result).ends_with("cancelled"));
+        }
+        let job = jobs.begin("resubmit", "q", false, 1).unwrap();
+        job.cancel();
+        let result = resubmit::run(&broker, &queue, &resubmit::Request::default(), &job).await;
+        let told = job.end(&result);
+        assert!(
+            told.contains("0 of 0") && told.ends_with("cancelled"),
+            "{told}"
+        );
+        let read = submit(BusCommand::ReadQueue { queue }).await;
+        match read.outcome {
+            Outcome::Bus(BusOutcome::Queue(view)) => assert_eq!(view.counts.active, 1),
+            other => panic!("{other:?}"),
+        }
+        broker.stop();
     }
 }

@@ -9,6 +9,7 @@ use kew_engine::{EntityName, Outcome, SequenceNumber};
 
 use super::super::answer::HttpError;
 use super::super::shown::Shown;
+use super::jobs::Job;
 use crate::outbound::Facts;
 use crate::submit::Submitted;
 
@@ -81,9 +82,10 @@ pub(super) async fn end_of(
     }
 }
 
-/// Has a command of work carried out that nobody waits for, however long the broker is busy.
+/// Has a command of a job carried out, however long the broker is busy, unless the job is cancelled.
 pub(super) async fn patiently(
     broker: &Broker,
+    job: &Job,
     command: BusCommand,
 ) -> Result<BusOutcome, HttpError> {
     loop {
@@ -92,7 +94,7 @@ pub(super) async fn patiently(
                 Outcome::Bus(outcome) => return Ok(outcome),
                 _ => return Err(HttpError::internal()),
             },
-            Err(Rejection::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+            Err(Rejection::Busy) if !job.is_cancelled() => tokio::time::sleep(BUSY_PAUSE).await,
             Err(rejection) => return Err(rejection.into()),
         }
     }

@@ -69,7 +69,7 @@ async fn by_range(
             queue: queue.clone(),
             purge,
         };
-        let BusOutcome::Purged(purged) = patiently(broker, purge).await? else {
+        let BusOutcome::Purged(purged) = patiently(broker, job, purge).await? else {
             return Err(HttpError::internal());
         };
         job.note(|progress| {
@@ -158,7 +158,7 @@ async fn clear_session_states(
             count: COUNT_AT_ONCE,
             is_dry_run: request.dry_run,
         };
-        let BusOutcome::SessionStatesCleared(count) = patiently(broker, clear).await? else {
+        let BusOutcome::SessionStatesCleared(count) = patiently(broker, job, clear).await? else {
             return Err(HttpError::internal());
         };
         job.note(|progress| progress.session_states += u64::from(count));

@@ -191,7 +191,7 @@ impl Slice {
                 messages: slice.messages,
             },
         };
-        let BusOutcome::Resubmitted(verdicts) = patiently(broker, resubmit).await? else {
+        let BusOutcome::Resubmitted(verdicts) = patiently(broker, job, resubmit).await? else {
             return Err(HttpError::internal());
         };
         let is_full = verdicts.contains(&ResubmitVerdict::Full);

@@ -1,5 +1,7 @@
 //! Accounts with their quotas, access policies, and the properties of services.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::{
     AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret,
@@ -120,6 +122,13 @@ fn what_an_account_has_goes_with_it_and_nothing_else() {
     p.create_named("other", "jobs").unwrap();
     p.send_with("x", Some(5), 0).unwrap();
     p.set_properties(3).unwrap();
+    let namespace: (Service, Arc<str>) = (Service::ServiceBus, "acct".into());
+    p.ask(Command::SetServiceProperties {
+        service: namespace.0,
+        account: namespace.1.clone(),
+        properties: Bytes::from_static(b"rules"),
+    })
+    .unwrap();
     let queues = 1;
     let account = "acct".into();
     assert_eq!(
@@ -130,6 +139,7 @@ fn what_an_account_has_goes_with_it_and_nothing_else() {
     assert_eq!(p.state.counts(), (1, 0));
     assert_eq!(p.used(), (0, 0));
     assert_eq!(p.properties(), None);
+    assert!(p.state.service_properties.contains_key(&namespace));
     assert_eq!(p.state.next_deadline(), None);
     p.check_restart();
 }

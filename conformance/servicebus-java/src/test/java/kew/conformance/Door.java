@@ -1,6 +1,9 @@
 package kew.conformance;
 
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.AmqpTransportType;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 import java.time.Duration;
 import java.util.Map;
@@ -9,7 +12,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** One way to the server: what is given to the SDK. Every scenario goes through each. */
 enum Door {
-    AMQP;
+    AMQP,
+    AMQPS,
+    WEBSOCKETS;
 
     private static final Map<String, AtomicInteger> TAKEN = new ConcurrentHashMap<>();
 
@@ -24,7 +29,12 @@ enum Door {
     }
 
     String connectionString() {
-        return System.getenv("KEW_BUS_CONNECTION_STRING");
+        String plain = System.getenv("KEW_BUS_CONNECTION_STRING");
+        if (this == AMQP) {
+            return plain;
+        }
+        String rest = plain.substring(plain.indexOf(';') + 1).replace("UseDevelopmentEmulator=true;", "");
+        return "Endpoint=sb://" + System.getenv("KEW_BUS_HOST") + "/;" + rest;
     }
 
     Bus connect() {
@@ -36,9 +46,11 @@ enum Door {
     }
 
     Bus connect(String connectionString, Duration timeout) {
+        assumeTrue(this != WEBSOCKETS || !System.getenv("KEW_BUS_HTTPS").isEmpty(), "no port 443");
         // Where a scenario is about the server: an answer that a retry would cover up is shown.
         AmqpRetryOptions once = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout);
         return new Bus(
-            new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(once));
+            new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(once)
+                .transportType(this == WEBSOCKETS ? AmqpTransportType.AMQP_WEB_SOCKETS : AmqpTransportType.AMQP));
     }
 }

@@ -1,0 +1,160 @@
+package conformance
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+	"github.com/Azure/go-amqp"
+)
+
+// A client for administration, which is over HTTPS only.
+func administrator(t *testing.T) (*admin.Client, Door) {
+	t.Helper()
+	t.Parallel()
+	if os.Getenv("KEW_BUS_HTTPS") == "" {
+		t.Skip("no port 443")
+	}
+	door := Door{name: "amqps"}
+	client, err := admin.NewClientFromConnectionString(door.connectionString(), &admin.ClientOptions{
+		ClientOptions: policy.ClientOptions{
+			Transport: &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}},
+			Retry:     policy.RetryOptions{MaxRetries: -1},
+		},
+	})
+	must(t, err)
+	return client, door
+}
+
+func refusedWith(t *testing.T, status int, err error) {
+	t.Helper()
+	var response *azcore.ResponseError
+	if !errors.As(err, &response) {
+		t.Fatalf("expected %d, got %v", status, err)
+	}
+	equal(t, "status", response.StatusCode, status)
+}
+
+func TestQueuesAreAdministered(t *testing.T) {
+	client, door := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		const name = "Made.By/Go"
+		asked := admin.QueueProperties{
+			LockDuration: to.Ptr("PT30S"), MaxDeliveryCount: to.Ptr(int32(4)), RequiresSession: to.Ptr(true),
+			DefaultMessageTimeToLive: to.Ptr("PT1H"), DeadLetteringOnMessageExpiration: to.Ptr(true),
+			UserMetadata: to.Ptr("a < b & c"), AutoDeleteOnIdle: to.Ptr("PT10M"),
+		}
+		made, err := client.CreateQueue(ctx, name, &admin.CreateQueueOptions{Properties: &asked})
+		must(t, err)
+		equalAt(t, "lock", made.LockDuration, "PT30S")
+		_, err = client.CreateQueue(ctx, name, nil)
+		refusedWith(t, http.StatusConflict, err)
+
+		got, err := client.GetQueue(ctx, name, nil)
+		must(t, err)
+		equalAt(t, "deliveries", got.MaxDeliveryCount, int32(4))
+		equalAt(t, "sessions", got.RequiresSession, true)
+		equalAt(t, "life", got.DefaultMessageTimeToLive, "PT1H")
+		equalAt(t, "metadata", got.UserMetadata, "a < b & c")
+		equalAt(t, "status", got.Status, admin.EntityStatusActive)
+
+		change := got.QueueProperties
+		change.MaxDeliveryCount = to.Ptr(int32(9))
+		change.Status = to.Ptr(admin.EntityStatusSendDisabled)
+		changed, err := client.UpdateQueue(ctx, name, change, nil)
+		must(t, err)
+		equalAt(t, "deliveries", changed.MaxDeliveryCount, int32(9))
+		bus := door.client(t)
+		refusedAs(t, "com.microsoft:entity-disabled", newSender(t, bus, name).SendMessage(ctx, inSession("s", "x"), nil))
+		change.RequiresSession = to.Ptr(false)
+		_, err = client.UpdateQueue(ctx, name, change, nil)
+		refusedWith(t, http.StatusBadRequest, err)
+
+		change.RequiresSession, change.Status = to.Ptr(true), to.Ptr(admin.EntityStatusActive)
+		_, err = client.UpdateQueue(ctx, name, change, nil)
+		must(t, err)
+		send(t, bus, name, inSession("s", "x"), inSession("t", "y"))
+		counts, err := client.GetQueueRuntimeProperties(ctx, name, nil)
+		must(t, err)
+		equal(t, "active", counts.ActiveMessageCount, 2)
+
+		_, err = client.DeleteQueue(ctx, name, nil)
+		must(t, err)
+		gone, err := client.GetQueue(ctx, name, nil)
+		if err != nil || gone != nil {
+			t.Fatalf("it is there: %v, %v", gone, err)
+		}
+		_, err = client.DeleteQueue(ctx, name, nil)
+		refusedWith(t, http.StatusNotFound, err)
+		refusedAs(t, amqp.ErrCondNotFound, newSender(t, door.client(t), name).SendMessage(ctx, text("x"), nil))
+	})
+}
+
+func TestQueuesAreListedInPages(t *testing.T) {
+	client, _ := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		seen := map[string]bool{}
+		pages := 0
+		for pager := client.NewListQueuesPager(nil); pager.More(); pages++ {
+			page, err := pager.NextPage(ctx)
+			must(t, err)
+			for _, queue := range page.Queues {
+				if seen[queue.QueueName] {
+					t.Fatalf("%s twice", queue.QueueName)
+				}
+				seen[queue.QueueName] = true
+			}
+		}
+		if !seen["plain-1"] || !seen["plain-100"] || pages < 5 {
+			t.Fatalf("%d queues in %d pages", len(seen), pages)
+		}
+	})
+}
+
+func TestRulesOfAQueue(t *testing.T) {
+	client, door := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		const key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U="
+		_, err := client.CreateQueue(ctx, "with-rules", &admin.CreateQueueOptions{
+			Properties: &admin.QueueProperties{AuthorizationRules: []admin.AuthorizationRule{{
+				KeyName: to.Ptr("senders"), AccessRights: []admin.AccessRight{admin.AccessRightSend},
+				PrimaryKey: to.Ptr(key), SecondaryKey: to.Ptr(key),
+			}}},
+		})
+		must(t, err)
+		got, err := client.GetQueue(ctx, "with-rules", nil)
+		must(t, err)
+		equal(t, "rules", len(got.AuthorizationRules), 1)
+		equalAt(t, "name", got.AuthorizationRules[0].KeyName, "senders")
+		endpoint, _, _ := strings.Cut(door.connectionString(), ";")
+		bus := door.clientWith(t, endpoint+";SharedAccessKeyName=senders;SharedAccessKey="+key)
+		send(t, bus, "with-rules", text("x"))
+		if _, err := newReceiver(t, bus, "with-rules").ReceiveMessages(ctx, 1, nil); err == nil {
+			t.Fatal("it was received")
+		}
+	})
+}
+
+func TestTheNamespace(t *testing.T) {
+	client, door := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		got, err := client.GetNamespaceProperties(ctx, nil)
+		must(t, err)
+		equal(t, "name", got.Name, "sbemulatorns")
+		wrong := strings.Replace(door.connectionString(), "SharedAccessKey=", "SharedAccessKey=x", 1)
+		stranger, err := admin.NewClientFromConnectionString(wrong, &admin.ClientOptions{
+			ClientOptions: policy.ClientOptions{
+				Transport: &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}},
+			},
+		})
+		must(t, err)
+		_, err = stranger.GetQueue(ctx, "plain-1", nil)
+		refusedWith(t, http.StatusUnauthorized, err)
+	})
+}

@@ -1,0 +1,115 @@
+package kew.conformance;
+
+import static kew.conformance.Bus.refused;
+import static kew.conformance.Bus.text;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import com.azure.core.exception.ClientAuthenticationException;
+import com.azure.core.exception.HttpResponseException;
+import com.azure.core.exception.ResourceExistsException;
+import com.azure.core.exception.ResourceNotFoundException;
+import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
+import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
+import com.azure.messaging.servicebus.administration.models.AccessRights;
+import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
+import com.azure.messaging.servicebus.administration.models.EntityStatus;
+import com.azure.messaging.servicebus.administration.models.QueueProperties;
+import com.azure.messaging.servicebus.administration.models.SharedAccessAuthorizationRule;
+import java.time.Duration;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** Administration, which is over HTTPS only. */
+class AdministrationTest {
+    @BeforeAll
+    static void hasPort() {
+        assumeTrue(!System.getenv("KEW_BUS_HTTPS").isEmpty(), "no port 443");
+    }
+
+    private static ServiceBusAdministrationClient client(String connectionString) {
+        return new ServiceBusAdministrationClientBuilder().connectionString(connectionString).buildClient();
+    }
+
+    private static ServiceBusAdministrationClient client() {
+        return client(Door.AMQPS.connectionString());
+    }
+
+    @Test
+    void aQueueIsMadeChangedAndDeleted() {
+        var admin = client();
+        String name = "Made.By/Java";
+        QueueProperties made = admin.createQueue(name, new CreateQueueOptions()
+            .setLockDuration(Duration.ofSeconds(30)).setMaxDeliveryCount(4).setSessionRequired(true)
+            .setDefaultMessageTimeToLive(Duration.ofHours(1)).setDeadLetteringOnMessageExpiration(true)
+            .setUserMetadata("a < b & c"));
+        assertEquals(Duration.ofSeconds(30), made.getLockDuration());
+        assertThrows(ResourceExistsException.class, () -> admin.createQueue(name));
+        assertTrue(admin.getQueueExists(name));
+        QueueProperties queue = admin.getQueue(name);
+        assertTrue(queue.getName().equalsIgnoreCase(name), queue.getName());
+        assertEquals(List.of(4, true, Duration.ofHours(1), "a < b & c", EntityStatus.ACTIVE),
+            List.of(queue.getMaxDeliveryCount(), queue.isSessionRequired(), queue.getDefaultMessageTimeToLive(),
+                queue.getUserMetadata(), queue.getStatus()));
+        assertEquals(9, admin.updateQueue(queue.setMaxDeliveryCount(9).setStatus(EntityStatus.SEND_DISABLED))
+            .getMaxDeliveryCount());
+        try (Bus bus = Door.AMQPS.connect()) {
+            var message = text("x").setSessionId("s");
+            refused(ServiceBusFailureReason.MESSAGING_ENTITY_DISABLED, () -> bus.send(name, message));
+            admin.updateQueue(queue.setStatus(EntityStatus.ACTIVE));
+            bus.send(name, message, text("y").setSessionId("t"));
+            assertEquals(2, admin.getQueueRuntimeProperties(name).getActiveMessageCount());
+            admin.deleteQueue(name);
+            assertFalse(admin.getQueueExists(name));
+            assertThrows(ResourceNotFoundException.class, () -> admin.getQueue(name));
+            assertThrows(HttpResponseException.class, () -> admin.deleteQueue(name));
+        }
+    }
+
+    @Test
+    void queuesAreListedInPages() {
+        Set<String> names = new HashSet<>();
+        int pages = 0;
+        for (var page : client().listQueues().iterableByPage()) {
+            pages++;
+            page.getElements().forEach(queue -> names.add(queue.getName()));
+        }
+        assertTrue(pages >= 5 && names.containsAll(Set.of("plain-1", "plain-100", "session-50")), pages + " pages");
+    }
+
+    @Test
+    void rulesOfAQueue() {
+        var admin = client();
+        String name = "ruled-by-java";
+        String key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
+        CreateQueueOptions options = new CreateQueueOptions();
+        options.getAuthorizationRules()
+            .add(new SharedAccessAuthorizationRule("senders", key, key, List.of(AccessRights.SEND)));
+        admin.createQueue(name, options);
+        var rules = admin.getQueue(name).getAuthorizationRules();
+        assertEquals(1, rules.size());
+        assertEquals("senders", rules.get(0).getKeyName());
+        assertEquals(List.of(AccessRights.SEND), rules.get(0).getAccessRights());
+        String endpoint = Door.AMQPS.connectionString().split(";")[0];
+        try (Bus bus = Door.AMQPS.connect(endpoint + ";SharedAccessKeyName=senders;SharedAccessKey=" + key)) {
+            bus.send(name, "x");
+            assertThrows(RuntimeException.class,
+                () -> bus.receiver(name).receiveMessages(1, Bus.PATIENCE).iterator().hasNext());
+        }
+        admin.deleteQueue(name);
+    }
+
+    @Test
+    void theNamespaceAndAWrongKey() {
+        assertEquals("sbemulatorns", client().getNamespaceProperties().getName());
+        String wrong = Door.AMQPS.connectionString().replace("SharedAccessKey=", "SharedAccessKey=x");
+        assertThrows(ClientAuthenticationException.class, () -> client(wrong).getQueue("plain-1"));
+    }
+}

@@ -1,0 +1,99 @@
+// Clients of the server that the script has started, and queues that no other scenario has.
+"use strict";
+
+const assert = require("node:assert/strict");
+const path = require("node:path");
+const { describe, test } = require("node:test");
+const { ServiceBusClient } = require("@azure/service-bus");
+const WebSocket = require("ws");
+
+const plain = process.env.KEW_BUS_CONNECTION_STRING;
+
+// Each is one way to the server: what is given to the SDK.
+const doors = ["amqp", "amqps"].concat(process.env.KEW_BUS_HTTPS ? ["websockets"] : []);
+
+function connectionString(door) {
+  if (door === "amqp") return plain;
+  const rest = plain.slice(plain.indexOf(";") + 1).replace("UseDevelopmentEmulator=true;", "");
+  return `Endpoint=sb://${process.env.KEW_BUS_HOST}/;${rest}`;
+}
+
+// No retries: an answer that one would cover up is shown.
+function connect(door, text = connectionString(door)) {
+  const options = { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } };
+  if (door === "websockets") options.webSocketOptions = { webSocket: WebSocket };
+  return new ServiceBusClient(text, options);
+}
+
+// Files of scenarios are processes of their own.
+const files = ["messages", "requests", "sessions", "rhea"]; // administration takes none
+const taken = {};
+
+function fresh(kind = "plain") {
+  const file = files.indexOf(path.basename(process.argv[1], ".test.js"));
+  assert.ok(file >= 0, process.argv[1]);
+  taken[kind] = (taken[kind] ?? 0) + 1;
+  return `${kind}-${file * 25 + taken[kind]}`;
+}
+
+// The queue of another kind that goes with it.
+function partner(queue, kind) {
+  return kind + queue.slice(queue.lastIndexOf("-"));
+}
+
+// Most scenarios wait most of the time: all of a file run at once.
+function scenarios(all) {
+  for (const door of doors) {
+    describe(door, { concurrency: true }, () => {
+      for (const [name, scenario] of Object.entries(all)) {
+        test(name, async () => {
+          const client = connect(door);
+          try {
+            await scenario(client, door);
+          } finally {
+            await client.close();
+          }
+        });
+      }
+    });
+  }
+}
+
+async function put(client, queue, ...messages) {
+  const sender = client.createSender(queue);
+  for (const message of messages) {
+    await sender.sendMessages(typeof message === "object" && !Buffer.isBuffer(message) ? message : { body: message });
+  }
+  await sender.close();
+}
+
+async function take(receiver, count = 1) {
+  const messages = [];
+  while (messages.length < count) {
+    const found = await receiver.receiveMessages(count - messages.length, { maxWaitTimeInMs: 20_000 });
+    assert.ok(found.length > 0, `${messages.length} of ${count} messages`);
+    messages.push(...found);
+  }
+  return messages;
+}
+
+// Takes a message and completes it.
+async function drop(receiver) {
+  const [message] = await take(receiver);
+  await receiver.completeMessage(message);
+  return message;
+}
+
+async function isEmpty(receiver) {
+  return (await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 })).length === 0;
+}
+
+function bodies(messages) {
+  return messages.map((message) => message.body);
+}
+
+function sleep(ms) {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+module.exports = { bodies, connect, connectionString, drop, fresh, isEmpty, partner, put, scenarios, sleep, take };

@@ -1,0 +1,80 @@
+// Administration, which is over HTTPS only.
+"use strict";
+
+const assert = require("node:assert/strict");
+const { describe, test } = require("node:test");
+const { ServiceBusAdministrationClient } = require("@azure/service-bus");
+const { connect, connectionString, put } = require("../lib/kew.js");
+
+const skip = process.env.KEW_BUS_HTTPS ? false : "no port 443";
+const client = (text = connectionString("amqps")) =>
+  new ServiceBusAdministrationClient(text, { retryOptions: { maxRetries: 0 } });
+
+describe("https", { skip }, () => {
+  test("a queue is made, changed and deleted", async () => {
+    const admin = client();
+    const name = "Made.By/JavaScript";
+    const made = await admin.createQueue(name, {
+      lockDuration: "PT30S", maxDeliveryCount: 4, requiresSession: true, defaultMessageTimeToLive: "PT1H",
+      deadLetteringOnMessageExpiration: true, userMetadata: "a < b & c",
+    });
+    assert.equal(made.lockDuration, "PT30S");
+    await assert.rejects(admin.createQueue(name), { statusCode: 409 });
+    assert.equal(await admin.queueExists(name), true);
+    const queue = await admin.getQueue(name);
+    assert.equal(queue.name.toLowerCase(), name.toLowerCase());
+    assert.deepEqual(
+      [queue.maxDeliveryCount, queue.requiresSession, queue.defaultMessageTimeToLive, queue.userMetadata, queue.status],
+      [4, true, "PT1H", "a < b & c", "Active"],
+    );
+    await admin.updateQueue({ ...queue, maxDeliveryCount: 9, status: "SendDisabled" });
+    assert.equal((await admin.getQueue(name)).maxDeliveryCount, 9);
+    const bus = connect("amqps");
+    const message = { body: "x", sessionId: "s" };
+    await assert.rejects(put(bus, name, message), { code: "MessagingEntityDisabled" });
+    await admin.updateQueue({ ...queue, status: "Active" });
+    await put(bus, name, message, message);
+    const counts = await admin.getQueueRuntimeProperties(name);
+    assert.equal(counts.activeMessageCount, 2);
+    await admin.deleteQueue(name);
+    assert.equal(await admin.queueExists(name), false);
+    await assert.rejects(admin.getQueue(name), { statusCode: 404 });
+    await assert.rejects(admin.deleteQueue(name), { statusCode: 404 });
+    await assert.rejects(put(bus, name, message), { code: "MessagingEntityNotFound" });
+    await bus.close();
+  });
+
+  test("queues are listed in pages", async () => {
+    const names = new Set();
+    let pages = 0;
+    for await (const page of client().listQueues().byPage()) {
+      pages++;
+      for (const queue of page) names.add(queue.name);
+    }
+    assert.ok(pages >= 5 && names.has("plain-1") && names.has("plain-100") && names.has("session-50"), pages);
+    for await (const queue of client().listQueuesRuntimeProperties()) {
+      if (queue.name === "hop-2") assert.equal(queue.totalMessageCount, 0);
+    }
+  });
+
+  test("rules of a queue", async () => {
+    const admin = client();
+    const key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
+    const rule = { claimType: "SharedAccessKey", accessRights: ["Send"], keyName: "senders", primaryKey: key, secondaryKey: key };
+    await admin.createQueue("ruled-by-javascript", { authorizationRules: [rule] });
+    const [found] = (await admin.getQueue("ruled-by-javascript")).authorizationRules;
+    assert.deepEqual([found.keyName, found.accessRights], ["senders", ["Send"]]);
+    const [endpoint] = connectionString("amqps").split(";");
+    const bus = connect("amqps", `${endpoint};SharedAccessKeyName=senders;SharedAccessKey=${key}`);
+    await put(bus, "ruled-by-javascript", "x");
+    await assert.rejects(bus.createReceiver("ruled-by-javascript").receiveMessages(1), { code: "UnauthorizedAccess" });
+    await bus.close();
+    await admin.deleteQueue("ruled-by-javascript");
+  });
+
+  test("the namespace, and a wrong key", async () => {
+    assert.equal((await client().getNamespaceProperties()).name, "sbemulatorns");
+    const stranger = client(connectionString("amqps").replace("SharedAccessKey=", "SharedAccessKey=x"));
+    await assert.rejects(stranger.getQueue("plain-1"), { statusCode: 401 });
+  });
+});

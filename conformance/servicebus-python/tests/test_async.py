@@ -1,0 +1,58 @@
+"""The asynchronous clients, over the same wire."""
+
+import asyncio
+
+import pytest
+from azure.servicebus import NEXT_AVAILABLE_SESSION
+from azure.servicebus import ServiceBusMessage as Message
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from conftest import fresh
+
+
+@pytest.fixture(autouse=True)
+def not_over_websockets(door):
+    if door.name == "websockets":
+        pytest.skip("the asynchronous clients have no WebSockets without another library")
+
+
+async def take(receiver, count):
+    messages = []
+    while len(messages) < count:
+        found = await receiver.receive_messages(count - len(messages), max_wait_time=20)
+        assert found
+        messages += found
+    return messages
+
+
+def test_messages(door):
+    async def scenario():
+        queue = fresh()
+        async with door.connect(kind=ServiceBusClient) as client:
+            async with client.get_queue_sender(queue) as sender:
+                await sender.send_messages([Message(str(number)) for number in range(20)])
+            async with client.get_queue_receiver(queue) as receiver:
+                messages = await take(receiver, 20)
+                assert [str(message) for message in messages] == [str(number) for number in range(20)]
+                await asyncio.gather(*[receiver.complete_message(message) for message in messages])
+                assert await receiver.peek_messages(5) == []
+            with pytest.raises(MessagingEntityNotFoundError):
+                await client.get_queue_receiver("absent").receive_messages(1, max_wait_time=20)
+
+    asyncio.run(scenario())
+
+
+def test_sessions(door):
+    async def scenario():
+        queue = fresh("session")
+        async with door.connect(kind=ServiceBusClient) as client:
+            async with client.get_queue_sender(queue) as sender:
+                await sender.send_messages(Message("x", session_id="s"))
+            async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
+                assert receiver.session.session_id == "s"
+                await receiver.session.set_state(b"state")
+                assert await receiver.session.get_state() == b"state"
+                (message,) = await take(receiver, 1)
+                await receiver.complete_message(message)
+
+    asyncio.run(scenario())

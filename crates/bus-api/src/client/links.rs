@@ -1,0 +1,59 @@
+//! The links of a client, counted by what they are.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use kew_amqp::LinkId;
+
+use super::Link;
+
+/// Opening, senders, receivers, requests, replies.
+const KINDS: usize = 5;
+
+#[derive(Default)]
+pub(super) struct Links {
+    by_id: BTreeMap<LinkId, Link>,
+    counts: [u64; KINDS],
+}
+
+impl Links {
+    pub(super) fn insert(&mut self, id: LinkId, link: Link) {
+        self.remove(id);
+        *self.count(&link) += 1;
+        self.by_id.insert(id, link);
+    }
+
+    pub(super) fn remove(&mut self, id: LinkId) -> Option<Link> {
+        let link = self.by_id.remove(&id)?;
+        *self.count(&link) -= 1;
+        Some(link)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// How many there are of each kind.
+    pub(super) fn counts(&self) -> [u64; KINDS] {
+        self.counts
+    }
+
+    fn count(&mut self, link: &Link) -> &mut u64 {
+        let [opening, senders, receivers, requests, replies] = &mut self.counts;
+        match link {
+            Link::Opening(_) => opening,
+            Link::Sender(_) => senders,
+            Link::Receiver(_) => receivers,
+            Link::Requests(_) => requests,
+            Link::Replies(_) => replies,
+        }
+    }
+}
+
+impl Deref for Links {
+    type Target = BTreeMap<LinkId, Link>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_id
+    }
+}

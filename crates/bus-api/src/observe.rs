@@ -1,0 +1,115 @@
+//! What logs get to know of connections.
+//!
+//! No token, no key and nothing of a message gets here. What a client wrote itself is cut to a length and
+//! logged as a string value, which every log format escapes.
+
+use std::time::{Duration, SystemTime};
+
+use kew_amqp::error::Error;
+
+use crate::api::Shared;
+use crate::metrics::{Answered, Offered, Scope};
+use crate::origin::Origin;
+use crate::refusal::bus_condition;
+
+/// How much of what a client wrote is logged, in characters.
+const LOGGED_LENGTH_MAX: usize = 128;
+
+fn cut(text: &str) -> String {
+    text.chars().take(LOGGED_LENGTH_MAX).collect()
+}
+
+/// The text of an error: it may have a client's words in it.
+fn description(error: &Error) -> String {
+    let text = error.description.as_ref().map_or("", |text| text.as_str());
+    cut(text)
+}
+
+impl Shared {
+    /// One more than there may be was turned away.
+    pub(crate) fn note_turned_away(&self, peer: std::net::SocketAddr) {
+        self.instruments.turned_away.increment();
+        if let Some(count) = self.refused_log.note(SystemTime::now()) {
+            let connections_max = self.limits.connections_max;
+            tracing::warn!(%peer, connections_max, count, "connections turned away: too many are open");
+        }
+    }
+
+    pub(crate) fn note_opened(&self, origin: &Origin, container: &str, is_proven: bool) {
+        let peer = origin.peer;
+        tracing::debug!(
+            target: "kew::access",
+            %peer,
+            container = &*cut(container),
+            is_proven,
+            "connection opened"
+        );
+    }
+
+    /// An ending without an error is the client's.
+    pub(crate) fn note_closed(&self, origin: &Origin, lasted: Duration, why: &str) {
+        let (peer, seconds) = (origin.peer, lasted.as_secs());
+        tracing::debug!(target: "kew::access", %peer, seconds, why = &*cut(why), "connection closed");
+    }
+
+    /// A credential was missing, wrong or not sufficient.
+    pub(crate) fn note_denied(&self, origin: &Origin, offered: Offered, error: &Error) {
+        let code = error.condition.as_str();
+        self.instruments.note_denied(offered, code);
+        tracing::debug!(
+            target: "kew::access",
+            peer = %origin.peer,
+            ?offered,
+            code,
+            why = &*description(error),
+            "authorization failed"
+        );
+    }
+
+    /// Something was refused, or ended with an error.
+    pub(crate) fn note_refusal(&self, origin: &Origin, scope: Scope, error: &Error) {
+        let code = error.condition.as_str();
+        self.instruments.note_refusal(scope, code);
+        self.note_busy(code);
+        tracing::debug!(
+            target: "kew::access",
+            peer = %origin.peer,
+            ?scope,
+            code,
+            why = &*description(error),
+            "refused"
+        );
+    }
+
+    /// A request to a node was answered.
+    pub(crate) fn note_request(&self, origin: &Origin, entity: &str, answered: &Answered<'_>) {
+        self.instruments.note_request(answered);
+        let code = answered.code.unwrap_or_default();
+        self.note_busy(code);
+        let operation = cut(answered.operation);
+        let (peer, status) = (origin.peer, answered.status);
+        if status == 500 {
+            tracing::warn!(operation, entity, status, code, "request failed");
+        }
+        tracing::debug!(
+            target: "kew::access",
+            %peer,
+            operation,
+            entity = &*cut(entity),
+            status,
+            code,
+            duration_us = u64::try_from(answered.took.as_micros()).unwrap_or(u64::MAX),
+            "request"
+        );
+    }
+
+    /// A server that is busy has better things to do than to say so each time.
+    pub(crate) fn note_busy(&self, code: &str) {
+        if code != bus_condition::SERVER_BUSY {
+            return;
+        }
+        if let Some(count) = self.busy_log.note(SystemTime::now()) {
+            tracing::warn!(count, "Service Bus requests refused: busy");
+        }
+    }
+}

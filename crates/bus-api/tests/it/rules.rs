@@ -1,0 +1,361 @@
+//! Rules that change, tokens that end, and tokens of an issuer.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use kew_amqp::{Event, LinkId};
+use kew_bus_api::{
+    AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleError, WhichKey,
+};
+use kew_issuer::{Issuer, IssuerOptions};
+use serde_json::{Value, json};
+
+use crate::client::{Client, LOCAL, Server, message, token_by};
+
+const UNAUTHORIZED: &str = "amqp:unauthorized-access";
+const JOBS: &str = "sb://localhost/jobs";
+const BEGIN_S: u64 = 1_900_000_000;
+
+thread_local! {
+    /// What time it is on the server of a test, which runs on the test's thread.
+    static NOW_S: Cell<u64> = const { Cell::new(BEGIN_S) };
+}
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(NOW_S.get())
+}
+
+fn later(seconds: u64) {
+    NOW_S.set(NOW_S.get() + seconds);
+}
+
+async fn server(issuer: Option<Issuer>, origin: Origin) -> Server {
+    let options = BusApiOptions {
+        issuer: issuer.map(Arc::new),
+        clock: now,
+        ..BusApiOptions::default()
+    };
+    Server::open(options, origin).await
+}
+
+fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
+    let rights: Rights = rights.iter().copied().collect();
+    AuthorizationRule::generate(name, rights, 1).unwrap()
+}
+
+fn token_of(rule: &AuthorizationRule, path: &str, seconds: u64) -> String {
+    let resource = format!("sb://localhost/{path}");
+    token_by(&rule.name, &resource, &rule.primary_key, BEGIN_S + seconds)
+}
+
+async fn stranger(server: &Server) -> Client {
+    let mut client = server.connect("ANONYMOUS", None);
+    client.begun().await;
+    client
+}
+
+/// Waits until the server has detached a link, and returns why.
+async fn detached(client: &mut Client, link: LinkId) -> String {
+    let error = client.until(|event| match event {
+        Event::Detached {
+            link: id, error, ..
+        } if *id == link => Some(error.clone()),
+        _ => None,
+    });
+    error.await.unwrap().condition.to_string()
+}
+
+#[tokio::test]
+async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
+    let server = server(None, LOCAL).await;
+    let rule = rule("r", &[Right::Send, Right::Listen]);
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let mut client = stranger(&server).await;
+    let put = client.put_token(JOBS, &token_of(&rule, "jobs", 100)).await;
+    assert_eq!(put, 202);
+    let sender = client.sender("jobs").await.unwrap();
+    let put = client.put_token(JOBS, &token_of(&rule, "jobs", 300)).await;
+    assert_eq!(put, 202);
+    later(200);
+    // The first token is over. Whatever comes makes the server look at the time.
+    let receiver = client.receiver("jobs").await.unwrap();
+    let sent = client.send(sender, 0, message("x")).await;
+    assert_eq!(sent, kew_amqp::performative::DeliveryState::ACCEPTED);
+    later(200);
+    let refused = client.receiver("steps").await.unwrap_err();
+    assert_eq!(refused.condition, UNAUTHORIZED);
+    // In the order in which they were attached.
+    assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+    assert_eq!(detached(&mut client, receiver).await, UNAUTHORIZED);
+    let put = client.put_token(JOBS, &token_of(&rule, "jobs", 300)).await;
+    assert_eq!(put, 401);
+}
+
+#[tokio::test]
+async fn links_end_with_the_rule_of_their_queue() {
+    let server = server(None, LOCAL).await;
+    let rule = rule("r", &[Right::Send]);
+    server
+        .api
+        .add_rule(Some("JOBS"), rule.clone())
+        .await
+        .unwrap();
+    let mut client = stranger(&server).await;
+    let token = token_of(&rule, "jobs", 100);
+    assert_eq!(client.put_token(JOBS, &token).await, 202);
+    let sender = client.sender("jobs").await.unwrap();
+    server.api.remove_rule(Some("jobs"), "R").await.unwrap();
+    assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+    assert_eq!(client.put_token(JOBS, &token).await, 401);
+    let missing = server.api.remove_rule(Some("jobs"), "r").await;
+    assert!(matches!(missing, Err(RuleError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
+    let server = server(None, LOCAL).await;
+    let rule = rule("r", &[Right::Send]);
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let by_secondary = AuthorizationRule {
+        primary_key: rule.secondary_key.clone(),
+        ..rule.clone()
+    };
+    let mut first = stranger(&server).await;
+    let mut second = stranger(&server).await;
+    let put = first.put_token(JOBS, &token_of(&rule, "jobs", 100)).await;
+    assert_eq!(put, 202);
+    let token = token_of(&by_secondary, "jobs", 100);
+    assert_eq!(second.put_token(JOBS, &token).await, 202);
+    let lost = first.sender("jobs").await.unwrap();
+    let kept = second.sender("jobs").await.unwrap();
+    let changed = server
+        .api
+        .regenerate_key(None, "r", WhichKey::Primary)
+        .await
+        .unwrap();
+    assert_eq!(changed.secondary_key, rule.secondary_key);
+    assert_eq!(changed.modified_at_ms, BEGIN_S * 1000);
+    assert_eq!(detached(&mut first, lost).await, UNAUTHORIZED);
+    second.send(kept, 0, message("x")).await;
+    let put = first
+        .put_token(JOBS, &token_of(&changed, "jobs", 100))
+        .await;
+    assert_eq!(put, 202);
+}
+
+#[tokio::test]
+async fn passwords_end_with_their_rule() {
+    let server = server(None, LOCAL).await;
+    let rule = rule("r", &[Right::Send]);
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let response = format!("\0r\0{}", rule.primary_key);
+    let mut client = server.connect("PLAIN", Some(&response));
+    client.begun().await;
+    let sender = client.sender("jobs").await.unwrap();
+    server.api.remove_rule(None, "r").await.unwrap();
+    assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_rule_of_a_queue_signs_for_no_more_than_that_queue() {
+    let server = server(None, LOCAL).await;
+    let rule = rule("r", &[Right::Manage]);
+    server
+        .api
+        .add_rule(Some("jobs"), rule.clone())
+        .await
+        .unwrap();
+    let mut client = stranger(&server).await;
+    for (audience, path, status) in [
+        ("sb://localhost/", "", 401),
+        ("sb://localhost/steps", "steps", 401),
+        ("sb://localhost/steps", "jobs", 401),
+        ("sb://localhost/absent", "absent", 401),
+        ("sb://localhost/not a queue", "not a queue", 401),
+        ("sb://localhost/Jobs/$management", "jobs/$management", 202),
+        ("sb://localhost/jobs", "jobs", 202),
+    ] {
+        let token = token_of(&rule, path, 100);
+        assert_eq!(client.put_token(audience, &token).await, status, "{path}");
+    }
+    client.sender("jobs").await.unwrap();
+    assert!(client.sender("steps").await.is_err());
+}
+
+#[tokio::test]
+async fn the_public_key_is_served_where_it_may_be() {
+    let elsewhere = Origin {
+        may_use_public_key: false,
+        ..LOCAL
+    };
+    let well_known = AuthorizationRule::well_known();
+    for (origin, status) in [(LOCAL, 202), (elsewhere, 401)] {
+        let server = server(None, origin).await;
+        let mut client = stranger(&server).await;
+        let token = token_of(&well_known, "jobs", 100);
+        assert_eq!(client.put_token(JOBS, &token).await, status);
+        // A rule of that name is another one.
+        let mut own = rule("other", &[Right::Send]);
+        own.name = well_known.name.clone();
+        server.api.add_rule(None, own.clone()).await.unwrap();
+        let token = token_of(&own, "jobs", 100);
+        assert_eq!(client.put_token(JOBS, &token).await, 202);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_rule_is_refused() {
+    let server = server(None, LOCAL).await;
+    for entity in [None, Some("jobs")] {
+        for index in 0..12 {
+            let rule = rule(&format!("r{index}"), &[Right::Listen]);
+            server.api.add_rule(entity, rule).await.unwrap();
+        }
+        let one_more = server
+            .api
+            .add_rule(entity, rule("r12", &[Right::Send]))
+            .await;
+        assert!(matches!(
+            one_more,
+            Err(RuleError::Invalid(InvalidRule::TooMany(13)))
+        ));
+        let twice = server
+            .api
+            .add_rule(entity, rule("R3", &[Right::Send]))
+            .await;
+        assert!(matches!(twice, Err(RuleError::AlreadyExists(name)) if name == "R3"));
+        assert_eq!(server.api.rules(entity).await.unwrap().len(), 12);
+    }
+    let absent = server
+        .api
+        .add_rule(Some("absent"), rule("r", &[Right::Send]))
+        .await;
+    assert!(matches!(absent, Err(RuleError::Rejected(_))), "{absent:?}");
+    let no_name = server.api.rules(Some("jobs/$deadletterqueue")).await;
+    assert!(matches!(no_name, Err(RuleError::NoQueueName(_))));
+}
+
+/// An issuer whose tokens the server trusts.
+struct Signer(EcdsaKeyPair);
+
+impl Signer {
+    fn new() -> Self {
+        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
+    }
+
+    fn issuer(&self) -> Issuer {
+        let point = self.0.public_key().as_ref();
+        let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
+        let key = json!({
+            "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
+            "x": part(1..33), "y": part(33..65),
+        });
+        let issuer = Issuer::new(IssuerOptions::new("https://issuer.example"));
+        let keys = json!({ "keys": [key] }).to_string();
+        issuer.replace_keys(keys.as_bytes()).unwrap();
+        issuer
+    }
+
+    fn token(&self, claims: &Value) -> String {
+        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let header = json!({"alg": "ES256", "kid": "k"});
+        let signed = format!("{}.{}", encode(&header), encode(claims));
+        let random = SystemRandom::new();
+        let signature = self.0.sign(&random, signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+fn claims(role: &str) -> Value {
+    json!({
+        "iss": "https://issuer.example", "aud": "https://servicebus.azure.net",
+        "nbf": BEGIN_S, "exp": BEGIN_S + 100, "sub": "user", "roles": [role],
+    })
+}
+
+const SECURE: Origin = Origin {
+    is_secure: true,
+    ..LOCAL
+};
+
+#[tokio::test]
+async fn tokens_of_the_issuer_allow_what_their_role_may() {
+    let signer = Signer::new();
+    let server = server(Some(signer.issuer()), SECURE).await;
+    for (role, may_send, may_listen) in [
+        ("Azure Service Bus Data Owner", true, true),
+        ("AzureServiceBusDataOwner", true, true),
+        ("Azure Service Bus Data Sender", true, false),
+        ("Azure Service Bus Data Receiver", false, true),
+        ("Storage Queue Data Contributor", false, false),
+        ("nobody", false, false),
+    ] {
+        let mut client = stranger(&server).await;
+        let token = signer.token(&claims(role));
+        assert_eq!(client.put_token(JOBS, &token).await, 202, "{role}");
+        assert_eq!(client.sender("steps").await.is_ok(), may_send, "{role}");
+        assert_eq!(client.receiver("jobs").await.is_ok(), may_listen, "{role}");
+        let requests = client.sender("jobs/$management").await;
+        assert_eq!(requests.is_ok(), may_send || may_listen, "{role}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_an_issuer_that_do_not_hold_are_refused() {
+    let signer = Signer::new();
+    let good = claims("Azure Service Bus Data Owner");
+    let with = |claim: &str, value: Value| {
+        let mut claims = good.clone();
+        claims[claim] = value;
+        signer.token(&claims)
+    };
+    let trusting = server(Some(signer.issuer()), SECURE).await;
+    let mut client = stranger(&trusting).await;
+    let slash = with("aud", json!("https://servicebus.azure.net/"));
+    assert_eq!(client.put_token(JOBS, &slash).await, 202);
+    for token in [
+        with("aud", json!("https://storage.azure.com")),
+        with("iss", json!("https://other.example")),
+        with("exp", json!(BEGIN_S - 60)),
+        with("nbf", json!(BEGIN_S + 61)),
+        Signer::new().token(&good),
+        "eyJhbGciOi".to_owned(),
+    ] {
+        assert_eq!(client.put_token(JOBS, &token).await, 401, "{token}");
+    }
+    let token = signer.token(&good);
+    for other in [
+        server(None, SECURE).await,
+        server(Some(signer.issuer()), LOCAL).await,
+    ] {
+        let mut client = stranger(&other).await;
+        assert_eq!(client.put_token(JOBS, &token).await, 401);
+    }
+}
+
+#[tokio::test]
+async fn links_end_with_the_token_of_the_issuer() {
+    let signer = Signer::new();
+    let server = server(Some(signer.issuer()), SECURE).await;
+    let mut client = stranger(&server).await;
+    let token = signer.token(&claims("Azure Service Bus Data Sender"));
+    assert_eq!(client.put_token(JOBS, &token).await, 202);
+    let sender = client.sender("jobs").await.unwrap();
+    // A change of rules is nothing to it.
+    server
+        .api
+        .add_rule(None, rule("r", &[Right::Send]))
+        .await
+        .unwrap();
+    later(159);
+    client.send(sender, 0, message("x")).await;
+    later(1);
+    let refused = client.receiver("steps").await.unwrap_err();
+    assert_eq!(refused.condition, UNAUTHORIZED);
+    assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+}

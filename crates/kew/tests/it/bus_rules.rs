@@ -1,0 +1,188 @@
+//! `kew bus rule`: rules are added, used and removed while the server runs and while it does not.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::server::{PATIENCE, Server};
+
+const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns",
+    "Queues": [{"Name": "Jobs"}]}]}}"#;
+
+/// Exit code, standard output and standard error of `kew bus rule`.
+fn rule(data_dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+    command.env_remove("KEW_DATA_DIR");
+    command.env_remove("KEW_ADMIN_SOCKET");
+    command.args(["bus", "rule"]).args(arguments);
+    command.arg("--data-dir").arg(data_dir);
+    let output = command.output().expect("kew was built with this test");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let code = output.status.code().expect("it exits");
+    (code, text(output.stdout), text(output.stderr))
+}
+
+fn done(data_dir: &Path, arguments: &[&str]) -> Value {
+    let (code, printed, log) = rule(data_dir, &[arguments, &["--json"]].concat());
+    assert_eq!(code, 0, "{arguments:?}: {printed}{log}");
+    serde_json::from_str(&printed).expect("JSON")
+}
+
+fn refused(data_dir: &Path, arguments: &[&str], code: i32, named: &str) {
+    let (ended, printed, log) = rule(data_dir, arguments);
+    assert_eq!(ended, code, "{arguments:?}: {printed}{log}");
+    assert!(log.contains(named), "{named} is not in {log}");
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    let found = value.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_else(|| panic!("{pointer} in {value}"))
+}
+
+fn serve(data_dir: &Path, import: Option<&Path>) -> Server {
+    Server::start_with(|command| {
+        command.arg("serve").arg("--data-dir").arg(data_dir);
+        command.args([
+            "--queue-listen",
+            "127.0.0.1:0",
+            "--bus-listen",
+            "127.0.0.1:0",
+        ]);
+        command.arg("--no-public-key");
+        if let Some(path) = import {
+            command.arg("--import").arg(path);
+        }
+    })
+}
+
+/// Whether the server takes a rule and its key, by SASL PLAIN.
+fn is_taken(server: &Server, name: &str, key: &str) -> bool {
+    let address: SocketAddr = server.facts("KEW_BUS_LISTEN")[0]
+        .parse()
+        .expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it is served");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let response = format!("\0{name}\0{key}");
+    let length = |length: usize| u8::try_from(length).expect("short");
+    let mut fields = vec![2, 0xa3, 5];
+    fields.extend_from_slice(b"PLAIN");
+    fields.extend_from_slice(&[0xa0, length(response.len())]);
+    fields.extend_from_slice(response.as_bytes());
+    let mut init = vec![2, 1, 0, 0, 0, 0x53, 0x41, 0xc0, length(fields.len())];
+    init.extend_from_slice(&fields);
+    let mut out = b"AMQP\x03\x01\x00\x00".to_vec();
+    out.extend_from_slice(&[0, 0, 0, length(init.len() + 4)]);
+    out.extend_from_slice(&init);
+    stream.write_all(&out).expect("it reads");
+    let mut answer = Vec::new();
+    loop {
+        let mut bytes = [0; 256];
+        let count = stream.read(&mut bytes).expect("an answer in time");
+        assert!(count > 0, "closed after {answer:?}");
+        answer.extend_from_slice(&bytes[..count]);
+        // The outcome: a list whose first field is the code.
+        let mut windows = answer.windows(8);
+        if let Some(outcome) = windows.find(|bytes| bytes.starts_with(&[0x00, 0x53, 0x44, 0xc0])) {
+            assert_eq!(outcome[6], 0x50, "{answer:?}");
+            return outcome[7] == 0;
+        }
+    }
+}
+
+#[test]
+fn a_rule_lives_through_regeneration_crash_and_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data_dir = dir.path().join("data");
+    let config = dir.path().join("Config.json");
+    std::fs::write(&config, CONFIG).expect("written");
+
+    // While the server runs.
+    let server = serve(&data_dir, Some(&config));
+    assert!(server.facts("KEW_BUS_CONNECTION_STRING").is_empty());
+    assert!(!is_taken(
+        &server,
+        "RootManageSharedAccessKey",
+        "SAS_KEY_VALUE"
+    ));
+    let added = done(&data_dir, &["add", "worker", "--rights", "send,listen"]);
+    assert_eq!(
+        added["rule"]["rights"],
+        serde_json::json!(["send", "listen"])
+    );
+    let (primary, secondary) = (text(&added, "/keys/0/value"), text(&added, "/keys/1/value"));
+    assert_eq!((primary.len(), secondary.len()), (44, 44));
+    let port = server.facts("KEW_BUS_LISTEN")[0]
+        .rsplit_once(':')
+        .expect("a port")
+        .1;
+    assert_eq!(
+        text(&added, "/keys/0/connection_string"),
+        format!(
+            "Endpoint=sb://localhost:{port};SharedAccessKeyName=worker;\
+             SharedAccessKey={primary};UseDevelopmentEmulator=true;"
+        )
+    );
+    assert!(is_taken(&server, "worker", primary) && is_taken(&server, "worker", secondary));
+    assert!(!is_taken(&server, "worker", "other"));
+    let changed = done(&data_dir, &["regenerate", "worker", "--key", "primary"]);
+    assert!(!is_taken(&server, "worker", primary));
+    let primary = text(&changed, "/keys/0/value");
+    assert!(is_taken(&server, "worker", primary) && is_taken(&server, "worker", secondary));
+    let of_queue = ["add", "one", "--rights", "manage", "--entity", "JOBS"];
+    let of_queue = done(&data_dir, &of_queue);
+    let string = text(&of_queue, "/keys/0/connection_string");
+    assert!(string.contains(";EntityPath=JOBS;"), "{string}");
+
+    // After a crash, and on the data directory itself.
+    server.signal(Signal::KILL);
+    drop(server);
+    let keys = done(&data_dir, &["keys", "WORKER"]);
+    assert_eq!(text(&keys, "/keys/0/value"), primary);
+    assert_eq!(text(&keys, "/keys/1/value"), secondary);
+    done(&data_dir, &["add", "late", "--rights", "Listen"]);
+    let kept = done(&data_dir, &["keys", "one", "--entity", "jobs"]);
+    assert_eq!(kept["keys"][0]["value"], of_queue["keys"][0]["value"]);
+
+    // The file says nothing of rules, so importing it again leaves them alone.
+    let server = serve(&data_dir, Some(&config));
+    assert!(is_taken(&server, "worker", primary));
+    let listed = done(&data_dir, &["list"]);
+    let names: Vec<_> = (0..2)
+        .map(|index| text(&listed, &format!("/rules/{index}/name")))
+        .collect();
+    assert_eq!(names, ["worker", "late"]);
+    let listed = done(&data_dir, &["list", "--entity", "jobs"]);
+    assert_eq!(text(&listed, "/rules/0/name"), "one");
+    done(&data_dir, &["remove", "worker"]);
+    assert!(!is_taken(&server, "worker", primary));
+    let log = server.log_so_far();
+    assert!(log.contains("audit: remove bus rule"), "{log}");
+    assert!(!log.contains(primary), "{log}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = serve(dir.path(), None);
+    let path = dir.path();
+    refused(path, &["add", "r"], 2, "--rights");
+    refused(
+        path,
+        &["add", "r", "--rights", "all"],
+        2,
+        "Send, Listen and Manage",
+    );
+    refused(path, &["add", "a b", "--rights", "send"], 1, "\"a b\"");
+    let absent = ["add", "r", "--rights", "send", "--entity", "absent"];
+    refused(path, &absent, 1, "absent");
+    let no_queue = ["list", "--entity", "jobs/$deadletterqueue"];
+    refused(path, &no_queue, 1, "not the name of a queue");
+    refused(path, &["keys", "absent"], 1, "there is no rule \"absent\"");
+    done(path, &["add", "r", "--rights", "send"]);
+    refused(path, &["add", "R", "--rights", "send"], 1, "already");
+    drop(server);
+}
