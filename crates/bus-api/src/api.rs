@@ -110,7 +110,7 @@ impl Drop for ConnectionPermit {
 impl BusApi {
     /// A front end for a broker, with the rules that the log has.
     pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             broker,
             rules: Rules::default(),
             room: http::Room::new(options.limits.http_size_bytes_max),
@@ -124,11 +124,9 @@ impl BusApi {
             instruments: Instruments::new(),
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
-        };
+        });
         shared.load_rules().await?;
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        Ok(Self { shared })
     }
 
     /// The settings of all queues, as a configuration file of the emulator.
