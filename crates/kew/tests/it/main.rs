@@ -4,6 +4,7 @@
 //! dies with the test.
 
 mod accounts;
+mod bus;
 mod client;
 mod clock_jump;
 mod command_line;
