@@ -32,19 +32,22 @@ fn by_name(family: Family, name: &'static str, names: &[&str], counters: &[Count
     })
 }
 
-/// A count for each name and each condition that occurred.
+/// A count for each name and each condition that occurred, and, where there can be one, for success.
 fn by_code(
     family: Family,
     labels: Labels,
     name: &'static str,
     names: &[&str],
     counts: &[ByCode],
+    may_succeed: bool,
 ) -> Family {
     names
         .iter()
         .zip(counts)
         .fold(family, |family, (value, codes)| {
-            let occurred = codes.counted().filter(|(_, count)| *count > 0);
+            let occurred = codes
+                .counted()
+                .filter(|(code, count)| *count > 0 || (may_succeed && code.is_empty()));
             occurred.fold(family, |family, (code, count)| {
                 let own = [label(name, value), label("code", code)].concat();
                 family.count([labels.clone(), own].concat(), count)
@@ -92,7 +95,14 @@ impl Instruments {
                 "Connections that broke, or on which the protocol was not spoken",
             )
             .count(protocol(), self.broken.value()),
-            by_code(denied, protocol(), "credential", &OFFERED, &self.denied),
+            by_code(
+                denied,
+                protocol(),
+                "credential",
+                &OFFERED,
+                &self.denied,
+                false,
+            ),
         ]
     }
 
@@ -169,6 +179,7 @@ impl Instruments {
                 "scope",
                 &SCOPES,
                 &self.refusals,
+                false,
             ),
         ]
     }
@@ -207,6 +218,7 @@ impl Instruments {
                 "outcome",
                 &SETTLED,
                 &self.settlements,
+                true,
             ),
             Family::histogram(
                 "kew_bus_settle",
