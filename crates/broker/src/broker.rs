@@ -9,11 +9,13 @@ use kew_engine::bus::BusOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
+use crate::answers::{Among, Asker};
 use crate::runner::{self, Shared};
 use crate::{
-    AdmissionLimits, Answered, OpenPartitionError, PartitionOptions, Rejection, Reply, Watch,
+    AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
+    Rejection, Reply, Watch,
 };
 
 /// How a broker is run.
@@ -120,8 +122,9 @@ impl Broker {
     /// To drop the future does not take the command back. A message whose body proves damaged on
     /// the disk is left out of the answer, and reported with file and offset.
     pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
-        let (ticket, answer) = oneshot::channel::<Reply>();
-        self.shared.submit(ticket, command)?;
+        let (sender, answer) = oneshot::channel::<Reply>();
+        let submitted = self.shared.submit(Asker::Alone(sender), command);
+        submitted.map_err(|(_, rejection)| rejection)?;
         // A ticket is dropped without an answer only when its runner is gone.
         let answered = answer.await.unwrap_or(Err(Rejection::Stopped))?;
         if answered.bodies.is_empty() {
@@ -141,9 +144,37 @@ impl Broker {
             .map_err(|_| Rejection::Stopped)
     }
 
+    /// Has a command carried out whose answer comes to others of the same asker, under this key. It
+    /// comes when what it rests on is durable, and its bodies are not read yet.
+    ///
+    /// Commands are carried out in the order in which they are submitted. If this returns an error,
+    /// there is no answer.
+    pub fn submit_among(
+        &self,
+        command: Command,
+        answers: &Arc<Answers>,
+        key: u64,
+    ) -> Result<(), Rejection> {
+        let among = Asker::Among(Among::new(answers, key));
+        self.shared
+            .submit(among, command)
+            .map_err(|(asker, rejection)| {
+                if let Asker::Among(among) = asker {
+                    among.forget();
+                }
+                rejection
+            })
+    }
+
     /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.
     pub fn watch(&self, entity: Incarnation) -> Watch {
         self.shared.watchers.watch(entity)
+    }
+
+    /// Has `notify` told whenever the settings of a bus queue or sub-queue are changed, or it is
+    /// deleted. What was told of is found with [`ChangeWatch::take`].
+    pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
+        self.shared.watchers.watch_changes(entity, notify)
     }
 
     /// How many watches there are.

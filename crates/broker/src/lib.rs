@@ -2,10 +2,13 @@
 //!
 //! [`Partition`], [`Clock`] and [`Admission`] are step machines without threads, sockets or clocks;
 //! [`Broker`] drives them: one thread that decides and commits, one for slow work on the disk.
-//! Front ends know only [`Broker::submit`].
+//! Front ends know only [`Broker::submit`], and [`Broker::submit_among`] if they have many commands
+//! under way.
 
 mod admission;
+mod answers;
 mod broker;
+mod changes;
 mod clock;
 mod metrics;
 mod overview;
@@ -16,12 +19,14 @@ mod waiters;
 mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
+pub use answers::Answers;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use clock::{Clock, ClockReading};
 pub use partition::{
     Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
 };
 // The vocabulary of what a repair lists.
+pub use changes::ChangeWatch;
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
 pub use watch::{Wake, Watch};

@@ -754,7 +754,8 @@ impl Journal for Batch {
         self.entities.extend(event.other_entity());
         match &event.fact {
             Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.wakes.extend(queue.with_sub_queues().map(Wake::All));
+                self.wakes
+                    .extend(queue.with_sub_queues().map(Wake::Changed));
             }
             _ => self.wakes.extend(event.makes_receivable().map(Wake::One)),
         }

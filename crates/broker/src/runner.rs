@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kew_engine::{Command, Timestamp};
 use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
+use crate::answers::{Asker, HandOut};
 use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::{SliceRequest, slice_of};
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// What a command's answer goes to, and what the command counts for until then.
-type Ticket = (oneshot::Sender<Reply>, Admitted);
+type Ticket = (Asker, Admitted);
 
 /// What the front ends and the runner share.
 #[derive(Debug)]
@@ -53,21 +54,18 @@ struct Mailbox {
 }
 
 impl Shared {
-    pub(crate) fn submit(
-        &self,
-        answer: oneshot::Sender<Reply>,
-        command: Command,
-    ) -> Result<(), Rejection> {
+    /// Takes a command, or gives back who asked.
+    pub(crate) fn submit(&self, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
         let mut mailbox = lock(&self.mailbox);
         if mailbox.stop || mailbox.stopped {
             self.instruments.refused_stopped.increment();
-            return Err(Rejection::Stopped);
+            return Err((asker, Rejection::Stopped));
         }
-        let admitted = mailbox.admission.admit(&command).map_err(|_| {
+        let Ok(admitted) = mailbox.admission.admit(&command) else {
             self.instruments.refused_busy.increment();
-            Rejection::Busy
-        })?;
-        mailbox.commands.push_back(((answer, admitted), command));
+            return Err((asker, Rejection::Busy));
+        };
+        mailbox.commands.push_back(((asker, admitted), command));
         self.wake(mailbox);
         Ok(())
     }
@@ -169,6 +167,7 @@ pub(crate) fn start(
         failed,
         waiting: VecDeque::new(),
         replies: Vec::new(),
+        hand_out: HandOut::default(),
         was_out_of_space: false,
         was_without_snapshot: false,
     };
@@ -239,6 +238,7 @@ struct Runner {
     /// Commands that are admitted and not yet decided.
     waiting: VecDeque<(Ticket, Command)>,
     replies: Vec<(Ticket, Reply)>,
+    hand_out: HandOut,
     was_out_of_space: bool,
     was_without_snapshot: bool,
 }
@@ -380,10 +380,10 @@ impl Runner {
                 }
             }
         }
-        for ((answer, _), reply) in self.replies.drain(..) {
-            // Whoever asked may have gone away, which changes nothing about what was done.
-            let _ = answer.send(reply);
+        for ((asker, _), reply) in self.replies.drain(..) {
+            self.hand_out.answer(asker, reply);
         }
+        self.hand_out.wake();
     }
 
     /// Waits for commands, for the other threads, for a deadline, or for the end; true for the end.

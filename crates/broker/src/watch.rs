@@ -17,6 +17,7 @@ use kew_engine::Incarnation;
 use tokio::sync::Notify;
 
 use crate::broker::lock;
+use crate::changes::{ChangeWatch, ChangeWatchers};
 
 /// Who is to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Wake {
     One(Incarnation),
     /// All who wait for it.
     All(Incarnation),
+    /// All who wait for it, and all who use it: it has changed, or is gone.
+    Changed(Incarnation),
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +43,7 @@ pub(crate) struct Watchers {
     /// How many there are, for the runner to look at without the lock.
     count: AtomicUsize,
     by_entity: Mutex<HashMap<Incarnation, VecDeque<Arc<Watcher>>>>,
+    changes: Arc<ChangeWatchers>,
 }
 
 impl Watchers {
@@ -61,8 +65,12 @@ impl Watchers {
         self.count.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
+        self.changes.watch(entity, notify)
+    }
+
     pub(crate) fn wake(&self, wakes: impl Iterator<Item = Wake>) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.count.load(Ordering::Relaxed) == 0 && self.changes.is_empty() {
             return;
         }
         let mut by_entity = lock(&self.by_entity);
@@ -70,6 +78,10 @@ impl Watchers {
             match wake {
                 Wake::One(entity) => wake_one(by_entity.get_mut(&entity)),
                 Wake::All(entity) => wake_all(by_entity.get_mut(&entity)),
+                Wake::Changed(entity) => {
+                    wake_all(by_entity.get_mut(&entity));
+                    self.changes.tell(entity);
+                }
             }
         }
     }
@@ -203,6 +215,18 @@ mod tests {
         assert!(!is_woken(&mut wait));
         drop(first);
         assert!(is_woken(&mut wait));
+    }
+
+    #[test]
+    fn a_change_is_told_to_those_who_do_not_wait() {
+        let watchers = Arc::<Watchers>::default();
+        let notify = Arc::<Notify>::default();
+        let holds_on = watchers.watch_changes(entity(), &notify);
+        watchers.wake([Wake::All(entity())].into_iter());
+        assert!(!holds_on.take());
+        watchers.wake([Wake::Changed(entity())].into_iter());
+        assert!(holds_on.take());
+        assert!(is_woken(&mut pin!(notify.notified())));
     }
 
     #[test]

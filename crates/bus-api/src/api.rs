@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kew_broker::Broker;
+use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuer;
 use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
 use crate::driver::Driver;
+use crate::export::export;
 use crate::first::{Begun, First, first_of};
 use crate::holdings::room_for_answers;
 use crate::metrics::{Instruments, Overdue};
 use crate::rules::{RuleError, Rules};
-use crate::{Limits, Origin, http};
+use crate::{BusConfig, Limits, Origin, http};
 
 /// The one namespace, under the name that the emulator's configuration gives it.
 pub const NAMESPACE: &str = "sbemulatorns";
@@ -128,6 +129,11 @@ impl BusApi {
         Ok(Self {
             shared: Arc::new(shared),
         })
+    }
+
+    /// The settings of all queues, as a configuration file of the emulator.
+    pub async fn export(&self) -> Result<BusConfig, Rejection> {
+        export(&self.shared.broker).await
     }
 
     /// A place for one more connection, unless there are as many as there may be: then it is to be

@@ -11,12 +11,15 @@ use crate::address::path_of;
 use crate::authorize::{BadToken, Grant};
 use crate::request::{Asked, Request, encode_answer, text_of};
 use crate::rights::{Right, Rights};
+use crate::sas;
 
 /// What a client has shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credential {
-    /// A token that it has put.
-    Token(Arc<str>),
+    /// A token that a rule has signed.
+    Signature(Arc<str>),
+    /// A token of the issuer. It is not kept: no change of rules is anything to it.
+    Bearer,
     /// A rule and its key.
     Password(Arc<Password>),
 }
@@ -123,6 +126,9 @@ pub(crate) struct PutToken {
     pub(crate) token: Arc<str>,
 }
 
+/// The longest token that is taken, in bytes: some time waits until it is judged.
+const TOKEN_SIZE_BYTES_MAX: usize = 64 << 10;
+
 impl PutToken {
     pub(crate) fn read(request: &Request) -> Result<Self, Refused> {
         if request.operation != "put-token" {
@@ -138,6 +144,12 @@ impl PutToken {
             .body
             .as_str()
             .ok_or((400, "the body is not a token".to_owned()))?;
+        if token.len() > TOKEN_SIZE_BYTES_MAX {
+            let size_bytes = token.len();
+            let text =
+                format!("the token has {size_bytes} bytes, and may have {TOKEN_SIZE_BYTES_MAX}");
+            return Err((400, text));
+        }
         Ok(Self {
             audience,
             token: token.into(),
@@ -149,7 +161,10 @@ impl PutToken {
         let grant = judged.map_err(|error| (i32::from(error.status()), error.to_string()))?;
         Ok(Shown {
             audience: Some(path_of(&self.audience)),
-            credential: Credential::Token(self.token),
+            credential: match self.token.starts_with(sas::PREFIX) {
+                true => Credential::Signature(self.token),
+                false => Credential::Bearer,
+            },
             grant,
         })
     }

@@ -1,11 +1,14 @@
 //! One connection: what is read and written when.
 
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use kew_amqp::Millis;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use kew_amqp::{Connection, Millis};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
 use crate::api::Shared;
@@ -15,6 +18,12 @@ use crate::origin::Origin;
 
 /// After what silence the buffers of a connection are given back.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
+
+/// How much is read at once, in bytes.
+const READ_SIZE: usize = 32 * 1024;
+
+/// How long nothing may happen before the driver looks whether something is due.
+const WAIT_MAX: Duration = Duration::from_hours(1);
 
 pub(crate) struct Driver {
     client: Client,
@@ -37,8 +46,21 @@ impl Driver {
     }
 
     fn now(&self) -> Millis {
-        let ms = self.began.elapsed().as_millis();
-        Millis(u64::try_from(ms).unwrap_or(u64::MAX))
+        since(self.began)
+    }
+
+    /// When something is due, or the buffers of a connection that has gone silent.
+    fn wake_at(&self) -> Instant {
+        let now = Instant::now();
+        let due_at = match self.client.next_timeout(self.now()) {
+            Some(at) => self.began + Duration::from_millis(at.0),
+            None => now + WAIT_MAX,
+        };
+        if self.is_lean {
+            due_at
+        } else {
+            due_at.min(now + IDLE_AFTER)
+        }
     }
 
     pub(crate) async fn run<S>(mut self, mut stream: S, shutdown: impl Future<Output = ()>)
@@ -61,6 +83,7 @@ impl Driver {
     {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut is_stopping = false;
+        let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         loop {
             self.client.turn();
             let output = self.client.connection.take_output(self.now());
@@ -82,34 +105,34 @@ impl Driver {
             if self.client.connection.is_closed() {
                 return Ok(());
             }
-            let wake_at = self.client.next_timeout(self.now());
-            let wait = wake_at.map_or(Duration::from_hours(1), |at| {
-                Duration::from_millis(at.0.saturating_sub(self.now().0))
-            });
-            let wait = if self.is_lean {
-                wait
-            } else {
-                wait.min(IDLE_AFTER)
-            };
+            let wake_at = self.wake_at();
+            // Most of what happens puts the alarm off. It may go too early.
+            if alarm.is_elapsed() || wake_at < alarm.deadline() {
+                alarm.as_mut().reset(wake_at);
+            }
             let wants_input = self.client.wants_input();
+            let (connection, began) = (&mut self.client.connection, self.began);
             tokio::select! {
-                read = stream.read_buf(self.client.connection.input()), if wants_input => {
+                read = read(stream, connection, began), if wants_input => {
                     if read? == 0 {
                         return Ok(());
                     }
-                    let now = self.now();
-                    self.client.connection.fed(now);
                     self.is_lean = false;
                 }
+                () = self.client.answers.ready() => self.client.on_answers(),
                 Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
+                    while let Some(done) = self.client.tasks.try_join_next() {
+                        self.client.on_done(done);
+                    }
                 }
                 Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
+                () = self.client.changes.notified() => self.client.on_changes(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();
                 }
-                () = tokio::time::sleep(wait) => {
+                () = &mut alarm => {
                     let now = self.now();
                     self.client.on_time(now);
                     self.client.connection.shrink();
@@ -118,4 +141,26 @@ impl Driver {
             }
         }
     }
+}
+
+fn since(began: Instant) -> Millis {
+    let ms = began.elapsed().as_millis();
+    Millis(u64::try_from(ms).unwrap_or(u64::MAX))
+}
+
+/// Reads what has come, through memory that is nobody's while nothing comes: so a connection that is
+/// idle has no buffer, and one that is busy is not read in small pieces. Says how many bytes came.
+async fn read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    connection: &mut Connection,
+    began: Instant,
+) -> io::Result<usize> {
+    std::future::poll_fn(|context| {
+        let mut space = [MaybeUninit::uninit(); READ_SIZE];
+        let mut buffer = ReadBuf::uninit(&mut space);
+        std::task::ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
+        connection.feed(buffer.filled(), since(began));
+        Poll::Ready(Ok(buffer.filled().len()))
+    })
+    .await
 }

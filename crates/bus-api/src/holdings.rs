@@ -19,12 +19,17 @@ use crate::metrics::{HELD, Held};
 pub(crate) enum Room {
     /// Enough.
     Much,
-    /// None for what can wait or be refused: nothing is received for a client, and parts of messages
-    /// and requests are refused.
+    /// None for those who hold more than [`MODEST_SIZE_BYTES`]: nothing is received for them, and parts
+    /// of messages and requests are refused. Others get one message at a time.
     None,
-    /// So little that whoever takes more is closed.
+    /// So little that they are closed.
     Gone,
 }
+
+/// What each connection may hold whatever the others do.
+pub(crate) const MODEST_SIZE_BYTES: usize = 64 << 10;
+/// The same for one without a token.
+pub(crate) const UNPROVEN_SIZE_BYTES: usize = 8 << 10;
 
 /// What a connection holds may be this many times the bound before connections are closed.
 const GONE_HALVES: u64 = 3;

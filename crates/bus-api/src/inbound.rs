@@ -36,9 +36,10 @@ const HEADER_SIZE_BYTES_MAX: usize = 64 * 1024;
 const PROPERTY_SIZE_BYTES_MAX: usize = 32 * 1024;
 
 /// The messages of a transfer: one, or those of a batch.
-pub(crate) fn messages_of(payload: &[u8], format: u32) -> Result<Vec<BusMessage>, Error> {
-    // The payload may share the buffer of the socket, which is not kept for a message's life.
-    let transfer = Message::scan(Bytes::copy_from_slice(payload))?;
+pub(crate) fn messages_of(payload: &Bytes, format: u32) -> Result<Vec<BusMessage>, Error> {
+    // The payload may share the buffer of the socket, which is not kept for a message's life: all
+    // that is stored is copied.
+    let transfer = Message::scan(payload.clone())?;
     match format {
         0 => Ok(vec![stored(&transfer)?]),
         BATCH_FORMAT => {
@@ -61,7 +62,7 @@ pub(crate) fn messages_of(payload: &[u8], format: u32) -> Result<Vec<BusMessage>
 
 /// One encoded message, such as a request to schedule brings.
 pub(crate) fn message_of(encoded: &Bytes) -> Result<BusMessage, Error> {
-    stored(&Message::scan(Bytes::copy_from_slice(encoded))?)
+    stored(&Message::scan(encoded.clone())?)
 }
 
 fn stored(message: &Message) -> Result<BusMessage, Error> {

@@ -11,7 +11,7 @@
 //! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
 //! - `client`: the links of one connection: sends, receives, settlements;
 //! - `management`: the requests to an entity's node `$management`;
-//! - `import`: queues from the emulator's configuration file;
+//! - `config`, `import`, `export`: queues from the emulator's configuration file, and back;
 //! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found),
@@ -29,9 +29,11 @@ mod api;
 mod authorize;
 mod cbs;
 mod client;
+mod config;
 mod description;
 mod driver;
 mod duration;
+mod export;
 mod first;
 mod holdings;
 mod http;
@@ -54,7 +56,8 @@ mod turn_away;
 pub use api::{
     BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
-pub use import::{ImportError, ImportedQueue, import, read_config};
+pub use config::{BusConfig, ImportError, ImportedQueue, read_config};
+pub use import::import;
 pub use limits::Limits;
 pub use origin::Origin;
 pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};

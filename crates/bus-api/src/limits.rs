@@ -31,9 +31,9 @@ pub struct Limits {
     pub replies_size_bytes_max: usize,
     /// What all connections hold together, in bytes: input that is not read yet, messages and parts of
     /// messages in both directions, requests and their answers, output, and 128 for each delivery that
-    /// its receiver has not settled. Above it nothing more is received for clients, and parts of
-    /// messages and requests are refused with `com.microsoft:server-busy`; above three halves of it,
-    /// connections that hold more than 64 KiB are closed. Clients without a token have a quarter.
+    /// its receiver has not settled. Above it, a connection that holds more than 64 KiB gets no more
+    /// messages, and parts of messages and requests are refused with `com.microsoft:server-busy`;
+    /// above three halves of it, it is closed. Clients without a token have a quarter, and 8 KiB.
     /// Default 256 MiB.
     pub held_size_bytes_max: usize,
     /// Messages for a connection that wait to go out, in bytes: from there on nothing more is received

@@ -80,7 +80,7 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         }
         Answer::Account(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        Answer::Rules { .. } | Answer::Rule(_) => bail!("the server answered about Service Bus"),
+        _ => bail!("the server answered about Service Bus"),
     }
     Ok(())
 }

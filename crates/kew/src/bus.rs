@@ -1,5 +1,6 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -8,14 +9,15 @@ use kew_broker::Broker;
 use kew_bus_api::{
     BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
-use kew_listen::{Door, Opened};
+use kew_listen::{Door, Opened, Tls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
-use crate::serve::reachable;
+use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, reachable, secure_host};
 use crate::settings::Settings;
+use crate::settings::bus_listen::BusListen;
 use crate::settings::tls::PlainHttp;
 
 /// Reads the queues of a configuration file of the emulator.
@@ -36,53 +38,115 @@ pub(crate) async fn import(broker: &Broker, queues: Vec<ImportedQueue>) -> Resul
     Ok(())
 }
 
-/// Says how to go on if a port is taken.
-pub(crate) fn explain(error: anyhow::Error) -> anyhow::Error {
-    error.context(
-        "Service Bus cannot be served: name another port with --bus-listen, or leave it out",
-    )
+const BUS_LISTEN: &str = "--bus-listen";
+
+/// Takes the ports without opening them. What nobody asked for and cannot be had is done without.
+pub(crate) fn bind(listen: &BusListen) -> Result<Bound> {
+    let mut bound = Bound::new();
+    for &address in &listen.addresses {
+        if let Some(socket) = had(address, bind_one(address), listen.is_default)? {
+            bound.push((address, socket));
+        }
+    }
+    Ok(bound)
+}
+
+/// Opens ports that were taken. What nobody asked for and cannot be had is done without.
+pub(crate) fn open(sockets: Bound, is_default: bool) -> Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for (address, socket) in sockets {
+        listeners.extend(had(address, socket.listen(BACKLOG), is_default)?);
+    }
+    Ok(listeners)
+}
+
+/// What could be had, and how to go on without what could not.
+fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Result<Option<T>> {
+    let error = match result {
+        Ok(had) => return Ok(Some(had)),
+        Err(error) => error,
+    };
+    if !is_default {
+        return Err(error)
+            .context(cannot_listen(address, BUS_LISTEN))
+            .context(
+                "Service Bus cannot be served: name another address with --bus-listen, or none",
+            );
+    }
+    match error.kind() {
+        // Usual for a port below 1024.
+        io::ErrorKind::PermissionDenied => tracing::info!(
+            "Service Bus is not served on {address}, which this user may not open: name addresses \
+             with --bus-listen, or none"
+        ),
+        _ => tracing::warn!(
+            %error,
+            "Service Bus is not served on {address}, which cannot be had: name other addresses with \
+             --bus-listen, or none"
+        ),
+    }
+    Ok(None)
 }
 
 /// Says where Service Bus is served, and how clients come there.
 pub(crate) fn announce(
     listeners: &[TcpListener],
     settings: &Settings,
+    tls: Option<&Tls>,
     has_rules: bool,
 ) -> Result<()> {
-    let mut first = None;
-    let mut first_public = None;
+    let mut all = Vec::new();
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_BUS_LISTEN={address}"));
-        first.get_or_insert(address);
-        if settings.public_key.is_served_at(address) {
-            first_public.get_or_insert(address);
-        } else if !has_rules {
+        if !settings.public_key.is_served_at(address) && !has_rules {
             tracing::warn!(
-                "nobody has a key for Service Bus at {address}: add a rule with kew bus rule add"
+                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add"
             );
         }
+        all.push(address);
     }
-    if let Some(address) = first_public {
-        let endpoint = endpoint(reachable(address));
-        let flag = match settings.tls.plain {
-            PlainHttp::Nowhere => "",
-            PlainHttp::Loopback | PlainHttp::Anywhere => "UseDevelopmentEmulator=true;",
+    let public = all.iter().copied();
+    let public = public.filter(|address| settings.public_key.is_served_at(*address));
+    let public: Vec<SocketAddr> = public.collect();
+    if let Some(&first) = public.first() {
+        let plain = connection_string(&endpoint(reachable(first)), "UseDevelopmentEmulator=true;");
+        // Some SDKs know no other port for it.
+        let usual = public.iter().find(|address| address.port() == TLS_PORT);
+        let secure = usual.copied().unwrap_or(first);
+        let secure = tls.map(|tls| {
+            let host = secure_host(tls, secure);
+            connection_string(&format!("sb://{host}"), "")
+        });
+        let usable = match (&secure, settings.tls.plain) {
+            (Some(secure), PlainHttp::Nowhere) => secure,
+            _ => &plain,
         };
-        print_line(&format!(
-            "KEW_BUS_CONNECTION_STRING='Endpoint={endpoint};SharedAccessKeyName={WELL_KNOWN_RULE};\
-             SharedAccessKey={WELL_KNOWN_KEY};{flag}'"
-        ));
+        print_line(&format!("KEW_BUS_CONNECTION_STRING='{usable}'"));
+        if let Some(secure) = &secure {
+            print_line(&format!("KEW_BUS_CONNECTION_STRING_TLS='{secure}'"));
+        }
     }
-    if let Some(address) = first {
+    if let Some(&address) = all.first() {
         tracing::info!(
-            "ready: Service Bus queues (preview) on {}",
-            reachable(address)
+            "ready: Service Bus queues (preview) on {}{}",
+            reachable(address),
+            if tls.is_some() { " with TLS" } else { "" },
         );
     }
     Ok(())
+}
+
+/// Where SDKs look for AMQP with TLS, some of them whatever the connection string says.
+const TLS_PORT: u16 = 5671;
+
+fn connection_string(endpoint: &str, flag: &str) -> String {
+    format!(
+        "Endpoint={endpoint};SharedAccessKeyName={WELL_KNOWN_RULE};\
+         SharedAccessKey={WELL_KNOWN_KEY};{flag}"
+    )
 }
 
 /// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
@@ -164,7 +228,6 @@ impl BusConnection {
     }
 
     async fn turn_away(self, stream: TcpStream) {
-        tracing::warn!(peer = %self.peer, "too many Service Bus connections: one was turned away");
         if let Some(stream) = self.door.turn_away(stream).await {
             let origin = self.origin(false);
             Box::pin(self.api.turn_away(stream, origin, TurnedAway::Crowded)).await;
@@ -177,5 +240,31 @@ impl BusConnection {
             is_secure,
             may_use_public_key: self.may_use_public_key,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_asked_for_is_done_without_and_what_somebody_did_is_not() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let taken = taken.local_addr().map(|address| (taken, address));
+        let (_listener, address) = taken.expect("an address");
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let mut listen = BusListen {
+            addresses: vec![address, any],
+            is_default: true,
+        };
+        let bound = bind(&listen).expect("one of them");
+        assert_eq!(open(bound, true).expect("one of them").len(), 1);
+        listen.is_default = false;
+        let error = bind(&listen).expect_err("it is taken");
+        let error = format!("{error:#}");
+        assert!(
+            error.contains(&format!("{address} (--bus-listen)")),
+            "{error}"
+        );
     }
 }

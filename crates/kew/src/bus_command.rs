@@ -1,63 +1,57 @@
-//! `kew bus`: Service Bus of a server that runs; its rules also of a data directory that none uses.
-
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-use clap::{Args, Subcommand};
+//! `kew bus`: Service Bus of a server that runs; its rules and settings also of a data directory that
+//! none uses.
 
 pub(crate) mod rule;
 
-use crate::cli::print_error;
-use crate::operate::{self, OperateCommand};
-use rule::RuleCommand;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
 
-#[derive(Debug, Args)]
-pub(crate) struct BusArgs {
-    #[command(subcommand)]
-    command: BusCommand,
-}
+use anyhow::{Context as _, Result, bail};
 
-#[derive(Debug, Subcommand)]
-enum BusCommand {
-    /// Say who may do what: authorization rules, each with rights and two keys.
-    ///
-    /// A rule of the namespace holds everywhere, one of a queue (--entity) there alone, and in its
-    /// dead-letter queue. There are at most 12 of each. Asks the server that uses the data directory; if
-    /// none does, changes the directory itself.
-    Rule(RuleArgs),
-    #[command(flatten)]
-    Operate(OperateCommand),
-}
-
-#[derive(Debug, Args)]
-struct RuleArgs {
-    #[command(subcommand)]
-    command: RuleCommand,
-
-    /// The data directory
-    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
-    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", global = true)]
-    data_dir: Option<PathBuf>,
-
-    /// The socket of the server, if it is not admin.sock in the data directory
-    #[arg(long, env = "KEW_ADMIN_SOCKET", value_name = "PATH", global = true)]
-    admin_socket: Option<PathBuf>,
-
-    /// Print one line of JSON
-    #[arg(long, global = true)]
-    json: bool,
-}
+use crate::admin::reach::ask;
+use crate::admin::{Act, Answer};
+use crate::bus_args::{BusArgs, BusCommand, ExportArgs};
+use crate::cli::{print_error, print_line};
+use crate::operate;
 
 pub(crate) fn run(args: BusArgs) -> ExitCode {
-    let rule = match args.command {
+    let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(rule) => rule,
+        BusCommand::Rule(args) => {
+            let of = args.of;
+            rule::run(args.command, of.data_dir, of.admin_socket, of.json)
+        }
+        BusCommand::Export(args) => export(args),
     };
-    match rule::run(rule.command, rule.data_dir, rule.admin_socket, rule.json) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn export(ExportArgs { output, of }: ExportArgs) -> Result<()> {
+    let config = match ask(of.data_dir, of.admin_socket, Act::ExportBus)? {
+        Ok(Answer::Config { config }) => config,
+        Ok(_) => bail!("the server answered about something else"),
+        Err(failure) => bail!("{}", failure.message),
+    };
+    let text = match of.json {
+        true => serde_json::to_string(&config)?,
+        false => serde_json::to_string_pretty(&config)?,
+    };
+    write(&text, output.as_deref())
+}
+
+fn write(text: &str, output: Option<&Path>) -> Result<()> {
+    let Some(path) = output else {
+        print_line(text);
+        return Ok(());
+    };
+    let written = File::create_new(path).and_then(|mut file| writeln!(file, "{text}"));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }

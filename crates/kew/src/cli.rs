@@ -7,8 +7,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
 
-use crate::bus_command::BusArgs;
-use crate::operate::DlqArgs;
+use crate::bus_args::BusArgs;
+use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 
 /// A durable message service that speaks Azure Queue Storage.
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Look at the dead letters of Service Bus queues, send them again or delete them.
     ///
     /// Exits as kew queue does.
-    Dlq(DlqArgs),
+    Dlq(Box<DlqArgs>),
     /// Print the completions for a shell, to be read by it.
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command.
@@ -88,9 +88,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
-    /// Where to serve Service Bus queues over AMQP, a preview; repeatable, and in the environment
-    /// separated by commas; port 0 picks a free one. Clients expect 127.0.0.1:5672
-    /// [env: KEW_BUS_LISTEN] [default: none]
+    /// Where to serve Service Bus queues, a preview: AMQP, AMQP within WebSockets and HTTP on each
+    /// address; repeatable, and in the environment separated by commas; port 0 picks a free one, and
+    /// none serves it nowhere [env: KEW_BUS_LISTEN] [default: 127.0.0.1:5672 and 127.0.0.1:5300, with
+    /// a certificate also 127.0.0.1:5671 and 127.0.0.1:443, as far as they can be had; none if
+    /// --queue-listen is given]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bus_listen: Vec<String>,
 

@@ -84,7 +84,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     // succeed.
     let imported = settings.import.as_deref().map(bus::read).transpose()?;
     let sockets = Sockets {
-        bus: bind(&settings.bus_listen, BUS_LISTEN).map_err(bus::explain)?,
+        bus: bus::bind(&settings.bus_listen)?,
         queue: bind(&settings.queue_listen, QUEUE_LISTEN)?,
         metrics: bind(&settings.observing.metrics_listen, METRICS_LISTEN)?,
     };
@@ -186,10 +186,9 @@ fn log_recovery(place: &Place, recovery: &Recovery) {
 
 /// The flags that name listeners.
 const QUEUE_LISTEN: &str = "--queue-listen";
-const BUS_LISTEN: &str = "--bus-listen";
 const METRICS_LISTEN: &str = "--metrics-listen";
 
-type Bound = Vec<(SocketAddr, TcpSocket)>;
+pub(crate) type Bound = Vec<(SocketAddr, TcpSocket)>;
 
 /// The ports that were taken.
 struct Sockets {
@@ -200,23 +199,28 @@ struct Sockets {
 
 /// Takes the ports without opening them.
 fn bind(addresses: &[SocketAddr], flag: &str) -> Result<Bound> {
-    let bind_one = |address: &SocketAddr| {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
-        // A port whose last connections are still winding down can be taken again.
-        socket.set_reuseaddr(true)?;
-        socket.bind(*address)?;
-        Ok::<_, std::io::Error>((*address, socket))
-    };
+    let addresses = addresses.iter();
     addresses
-        .iter()
-        .map(|address| bind_one(address).with_context(|| cannot_listen(*address, flag)))
+        .map(|address| {
+            let socket = bind_one(*address).with_context(|| cannot_listen(*address, flag))?;
+            Ok((*address, socket))
+        })
         .collect()
 }
 
-fn cannot_listen(address: SocketAddr, flag: &str) -> String {
+/// Takes a port without opening it.
+pub(crate) fn bind_one(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A port whose last connections are still winding down can be taken again.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+pub(crate) fn cannot_listen(address: SocketAddr, flag: &str) -> String {
     format!("cannot listen on {address} ({flag})")
 }
 
@@ -232,7 +236,7 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
 }
 
 /// How many connections the kernel keeps that were not accepted yet.
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// Lowers the limit of Queue Storage's connections to what there are open files for, and answers that
 /// of Service Bus, which has a third of them if it is served.
@@ -302,9 +306,9 @@ async fn serve_until_stopped(
         .map(admin::door::Door::open);
     let admin = admin.transpose()?;
     let listeners = open(sockets.queue, QUEUE_LISTEN)?;
-    let bus_listeners = open(sockets.bus, BUS_LISTEN)?;
+    let bus_listeners = bus::open(sockets.bus, settings.bus_listen.is_default)?;
     let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    bus::announce(&bus_listeners, settings, has_rules)?;
+    bus::announce(&bus_listeners, settings, tls.as_deref(), has_rules)?;
     let first = announce(
         &listeners,
         &metrics_listeners,
@@ -462,7 +466,7 @@ fn connection_string(scheme: &str, host: &str) -> String {
 }
 
 /// A host and port that the certificate is for: the address if it can be, or else a name.
-fn secure_host(tls: &Tls, address: SocketAddr) -> String {
+pub(crate) fn secure_host(tls: &Tls, address: SocketAddr) -> String {
     let address = reachable(address);
     let facts = tls.facts();
     if facts.addresses.contains(&address.ip()) {

@@ -8,9 +8,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
+use bus_listen::BusListen;
 use issuer::{IssuerLayer, IssuerSettings};
 use observing::Observing;
 
+#[path = "settings/bus_listen.rs"]
+pub(crate) mod bus_listen;
 #[path = "issuer.rs"]
 pub(crate) mod issuer;
 #[path = "observing.rs"]
@@ -58,8 +61,7 @@ impl std::error::Error for SettingsError {}
 pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
-    /// Where Service Bus is served; nowhere by default.
-    pub(crate) bus_listen: Vec<SocketAddr>,
+    pub(crate) bus_listen: BusListen,
     /// A configuration file of the emulator, whose queues are to be there.
     pub(crate) import: Option<PathBuf>,
     pub(crate) tls: TlsSettings,
@@ -166,8 +168,8 @@ impl Settings {
             Place::Memory => None,
             Place::Directory(path) => Some(path.join(ADMIN_SOCKET)),
         });
-        let bus_listen = bus_listen(&layers)?;
-        tls.refuse_plain_beyond_loopback(&bus_listen)?;
+        let bus_listen = BusListen::of_layers(&layers, tls.files.is_some())?;
+        tls.refuse_plain_beyond_loopback(&bus_listen.addresses)?;
         let import = layers.iter().find_map(|layer| layer.import.clone());
         let listen = layers
             .into_iter()
@@ -295,13 +297,6 @@ fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
              {QUEUE_DELETION_DELAY_SECONDS_MAX} s"
         ))),
     }
-}
-
-/// Where Service Bus is served, as the first place says that says anything.
-fn bus_listen(layers: &[Layer]) -> Result<Vec<SocketAddr>, SettingsError> {
-    let listen = layers.iter().find_map(|layer| layer.bus_listen.as_ref());
-    let addresses = listen.into_iter().flatten();
-    addresses.map(|address| parse_address(address)).collect()
 }
 
 /// What the first place that says anything about it wants of the public key.
@@ -467,22 +462,22 @@ mod tests {
             bus_listen: vec![address.into()],
             ..listen(&[])
         };
-        assert_eq!(with(listen(&[]), &[]).unwrap().bus_listen, []);
         let settings = with(bus("localhost:5672"), &[]).unwrap();
-        assert_eq!(settings.bus_listen, ["127.0.0.1:5672".parse().unwrap()]);
+        let named = ["127.0.0.1:5672".parse().unwrap()];
+        assert_eq!(settings.bus_listen.addresses, named);
         let variables = [
             ("KEW_BUS_LISTEN", "127.0.0.1:1, [::1]:2"),
             ("KEW_IMPORT", "c.json"),
         ];
         let settings = with(listen(&[]), &variables).unwrap();
-        assert_eq!(settings.bus_listen.len(), 2);
+        assert_eq!(settings.bus_listen.addresses.len(), 2);
         assert_eq!(settings.import, Some("c.json".into()));
         assert!(error(bus("0.0.0.0:1"), &[]).contains("--allow-plain-http"));
         let nowhere = [("KEW_NO_PUBLIC_KEY", "true")];
         assert!(with(bus("127.0.0.1:1"), &nowhere).is_ok());
         let plain = [("KEW_ALLOW_PLAIN_HTTP", "true")];
         let settings = with(bus("0.0.0.0:1"), &plain).unwrap();
-        let address = settings.bus_listen[0];
+        let address = settings.bus_listen.addresses[0];
         assert!(!settings.public_key.is_served_at(address));
         assert!(error(bus("x"), &[]).contains("\"x\""));
     }

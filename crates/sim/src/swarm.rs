@@ -112,18 +112,19 @@ impl Swarm {
     }
 
     pub(crate) fn partition_options(&self) -> PartitionOptions {
+        let kib = |without: u64, with: u64| 1024 * if self.bus.is_some() { with } else { without };
         PartitionOptions {
             log: LogOptions {
                 segment_size_first_bytes: self.segment_size_first_bytes,
                 segment_size_max_bytes: self.segment_size_first_bytes * 2,
                 batch_size_max_bytes: self.batch_size_max_bytes,
-                turn_space_min_bytes: if self.bus.is_some() { 32 } else { 6 } * 1024,
-                settlement_reserve_bytes: if self.bus.is_some() { 16 } else { 4 } * 1024,
+                turn_space_min_bytes: kib(6, 32),
+                settlement_reserve_bytes: kib(4, 16),
                 recent_bytes_max: 8 * 1024,
                 ballast_size_bytes: self.ballast_size_bytes,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: if self.bus.is_some() { 16 } else { 3 } * 1024,
+            command_size_bytes_max: kib(3, 16),
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 8,
         }

@@ -6,6 +6,7 @@
 
 mod amqp;
 mod amqp_connection;
+mod bus;
 mod client;
 mod configuration;
 mod directory;
@@ -17,6 +18,8 @@ mod shared_access;
 mod sharing;
 mod tokens;
 
+#[path = "../../../crates/kew/src/bus_args.rs"]
+mod bus_args;
 #[path = "../../../crates/kew/src/cli.rs"]
 #[expect(
     dead_code,
@@ -30,6 +33,8 @@ mod cli;
     reason = "of the client's source, only what reads answers is used"
 )]
 mod client_xml;
+#[path = "../../../crates/kew/src/operate_args.rs"]
+mod operate_args;
 #[path = "../../../crates/kew/src/queue_args.rs"]
 mod queue_args;
 #[path = "../../../crates/kew/src/queue_values.rs"]

@@ -4,6 +4,7 @@
 
 mod broker;
 mod bus;
+mod bus_repair;
 mod metrics;
 mod partition;
 mod repair;

@@ -13,6 +13,7 @@ use kew_engine::bus::{
 };
 use kew_engine::{EntityName, Outcome, Refusal};
 
+use super::changes::check_usable;
 use super::node::{Replies, Requests};
 use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
@@ -159,6 +160,10 @@ impl Client {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
+        if let Err(error) = check_usable(&opened.view, attach.role) {
+            self.refuse(link, &attach, error);
+            return self.give_session_back(Ok(opened));
+        }
         if attach.role == Role::Sender {
             return self.accept_sender(link, &attach, entity, &opened.view);
         }
@@ -205,8 +210,11 @@ impl Client {
         let mut answer = attach.answer();
         answer.max_message_size = Some(view.options.message_size_bytes_max);
         if self.connection.accept(link, answer) {
-            self.links.insert(link, Link::Sender(Sender { entity }));
+            let attached = self.attached(entity, view.incarnation);
+            self.links.insert(link, Link::Sender(Sender { attached }));
             self.connection.grant(link, Sender::CREDIT);
+            // It may have changed since it was read.
+            self.look(link);
         }
     }
 
@@ -239,15 +247,18 @@ impl Client {
             _ => ReceiveMode::PeekLock,
         };
         let name = attach.name.clone();
-        let incarnation = opened.view.incarnation;
         let session_end = opened.session.as_ref().map(|session| session.locked_until);
+        let attached = self.attached(entity, opened.view.incarnation);
         let account = &self.account;
-        let receiver = Receiver::new(name, entity, incarnation, mode, opened.session, account);
+        let receiver = Receiver::new(name, attached, mode, opened.session, account);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
         if let Some(at) = session_end {
             self.note_session_end(link, at);
         }
-        if !self.connection.accept(link, answer) {
+        if self.connection.accept(link, answer) {
+            // It may have changed since it was read.
+            self.look(link);
+        } else {
             self.forget(link);
         }
     }

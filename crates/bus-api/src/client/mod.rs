@@ -1,6 +1,7 @@
 //! One client: its links, and what of its is under way.
 
 mod attach;
+mod changes;
 mod links;
 mod node;
 mod receiver;
@@ -8,8 +9,9 @@ mod sender;
 mod session_end;
 mod settle;
 mod tokens;
+mod under_way;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +19,12 @@ use std::time::Duration;
 use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::sasl::SaslCode;
-use kew_amqp::{
-    By, Config, Connection, DeliveryId, Event, Limits as WireLimits, LinkId, Millis, Sasl,
-};
-use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, Verdict};
+use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
+use kew_broker::{Answers, Rejection, Reply};
+use kew_engine::bus::{BusCommand, BusQueueView};
 use kew_engine::{EntityName, Timestamp, Token};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::authorize::Grant;
@@ -36,9 +35,10 @@ use crate::client::node::{Replies, Requests};
 use crate::client::receiver::{Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
-use crate::client::tokens::{Judged, Putting};
-use crate::holdings::{Account, Holdings, Room, Sum};
-use crate::metrics::{HELD, Held, Offered, Overdue, Scope, Sent};
+use crate::client::tokens::{Judged, Put};
+use crate::client::under_way::UnderWay;
+use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
+use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
 use crate::refusal::bus_condition;
 use crate::rights::Right;
@@ -64,21 +64,13 @@ enum Link {
 /// What a task of the client comes to.
 pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
-    Sent {
-        delivery: DeliveryId,
-        sent: Sent,
-        began: Instant,
-        result: Result<(), Rejection>,
-    },
     Received(LinkId, EntityName, Result<Received, Rejection>),
-    Settled {
-        settlements: Vec<Settlement>,
-        verdicts: Result<Vec<Verdict>, Rejection>,
-        began: Instant,
-    },
     Answered(LinkId, node::Reply),
     Judged(Judged),
     JudgedAgain(Credential, Option<Grant>),
+    /// What a link's entity is now, if it is one at all.
+    Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
+    LookAgain(LinkId),
     SessionLookedAt(LinkId, Token, Result<(), Rejection>),
     /// Nobody waits for it.
     Released,
@@ -89,11 +81,13 @@ pub(crate) struct Client {
     pub(crate) tasks: JoinSet<Done>,
     /// Tells that tokens are to be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
+    /// Tells that the entity of a link may have changed.
+    pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
     origin: Origin,
     grants: Grants,
     /// Tokens that were put and are not judged yet, in order. The first one is under way.
-    putting: VecDeque<Putting>,
+    putting: VecDeque<Put>,
     /// When the locks of sessions run out, by link.
     session_ends: BTreeSet<(Timestamp, LinkId)>,
     links: Links,
@@ -103,6 +97,12 @@ pub(crate) struct Client {
     starved: BTreeSet<LinkId>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
+    /// Answers to what is under way come here.
+    pub(crate) answers: Arc<Answers>,
+    under_way: HashMap<u64, UnderWay>,
+    next_key: u64,
+    /// Kept for its room.
+    came: Vec<(u64, Reply)>,
     /// Messages whose send is under way and changes that settlements bring, in bytes.
     sending_size_bytes: usize,
     /// Transfers that are not answered.
@@ -126,11 +126,6 @@ pub(crate) struct Client {
 /// When those are looked at again who were held back because there was no room.
 const STARVED_PAUSE_MS: u64 = 100;
 
-/// What a connection may hold that is left alone when there is no room at all.
-const MODEST_SIZE_BYTES: usize = 64 << 10;
-/// The same for one without a token when there is little.
-const UNPROVEN_SIZE_BYTES: usize = 8 << 10;
-
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
         let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
@@ -148,6 +143,7 @@ impl Client {
             tasks: JoinSet::new(),
             rule_changes: shared.rules.watch(),
             holdings: Holdings::new(Arc::clone(&shared)),
+            changes: Arc::default(),
             shared,
             origin,
             grants: Grants::default(),
@@ -157,6 +153,10 @@ impl Client {
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
+            answers: Arc::default(),
+            under_way: HashMap::new(),
+            next_key: 0,
+            came: Vec::new(),
             sending_size_bytes: 0,
             sends: 0,
             requests: 0,
@@ -200,9 +200,14 @@ impl Client {
     /// Whether more may be received for the client.
     fn may_receive(&self) -> bool {
         let limits = &self.shared.limits;
-        self.room == Room::Much
+        self.has_room_beside_others()
             && self.account.value(Sum::ReadyBytes) < limits.ready_size_bytes_max
             && self.account.value(Sum::Deliveries) < limits.unsettled_max
+    }
+
+    /// Whether the others leave room for what this client wants.
+    fn has_room_beside_others(&self) -> bool {
+        self.room == Room::Much || self.held_size_bytes() < MODEST_SIZE_BYTES
     }
 
     /// Finds out how much room there is beside what all others hold, and sees to it that the client
@@ -237,7 +242,8 @@ impl Client {
             },
         };
         if self.room != Room::Much {
-            wire.reassembly_size_max = self.connection.reassembly_size();
+            let begun = self.connection.reassembly_size();
+            wire.reassembly_size_max = begun.max(MODEST_SIZE_BYTES as u64);
             wire.reassembly_condition = bus_condition::SERVER_BUSY;
         }
         self.connection.set_limits(wire);
@@ -461,18 +467,7 @@ impl Client {
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
-            Ok(Done::Sent {
-                delivery,
-                sent,
-                began,
-                result,
-            }) => self.on_sent(delivery, sent, began.elapsed(), result),
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
-            Ok(Done::Settled {
-                settlements,
-                verdicts,
-                began,
-            }) => self.on_settled(settlements, verdicts, began.elapsed()),
             Ok(Done::Answered(link, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
                 if let Some((lock, until)) = reply.renewed {
@@ -482,6 +477,8 @@ impl Client {
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
+            Ok(Done::Looked(link, view)) => self.on_looked(link, view),
+            Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::SessionLookedAt(link, lock, held)) => {
                 self.on_session_looked_at(link, lock, held);
             }
@@ -522,8 +519,8 @@ impl Client {
             .links
             .iter()
             .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.entity, Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.entity, Right::Listen),
+                Link::Sender(it) => !self.grants.allow(&it.attached.entity, Right::Send),
+                Link::Receiver(it) => !self.grants.allow(&it.attached.entity, Right::Listen),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -546,11 +543,16 @@ impl Client {
 
     /// The connection is gone: what its tasks still bring is given back.
     pub(crate) async fn leave(mut self) {
+        self.putting.clear();
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }
         while let Some(done) = self.tasks.join_next().await {
             self.on_done(done);
+        }
+        while !self.under_way.is_empty() {
+            self.answers.ready().await;
+            self.on_answers();
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Client, Done, Link};
 use crate::address::Node;
-use crate::holdings::{Part, Room, Sum};
+use crate::holdings::{Part, Sum};
 use crate::management;
 use crate::metrics::{Answered, Offered};
 use crate::refusal::bus_condition;
@@ -93,7 +93,7 @@ impl Client {
             Node::Management(entity) => {
                 self.manage(delivery.link, entity, request, delivery.payload.len());
             }
-            _ => self.put_token(delivery.link, request, delivery.payload.len()),
+            _ => self.put_token(delivery.link, &request, delivery.payload.len()),
         }
     }
 
@@ -124,7 +124,7 @@ impl Client {
         let context = management::Context {
             shared: Arc::clone(&self.shared),
             origin: self.origin,
-            is_busy: self.room != Room::Much,
+            is_busy: !self.has_room_beside_others(),
             rights: self.grants.rights_of_requests(&entity),
             session: self.session_named(&entity, &request),
             entity,
@@ -155,7 +155,7 @@ impl Client {
         let id = text_of(body, "session-id");
         let link_name = text_of(&request.properties, "associated-link-name");
         self.links.values().find_map(|link| match link {
-            Link::Receiver(receiver) if receiver.entity == *entity => {
+            Link::Receiver(receiver) if receiver.attached.entity == *entity => {
                 let session = receiver.session.as_ref()?;
                 let is_meant = match &id {
                     Some(id) => *session.session == **id,

@@ -18,9 +18,10 @@ use kew_engine::bus::{
 use kew_engine::{EntityName, Incarnation, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
+use super::changes::Attached;
 use super::{Client, Done, Link};
 use crate::api::Shared;
-use crate::holdings::{Account, Part, Sum};
+use crate::holdings::{Account, Part, Room, Sum};
 use crate::outbound::{Facts, encode, tag};
 use crate::refusal::error_of;
 use crate::submit::Submitted;
@@ -31,7 +32,7 @@ const COUNT_MAX: u32 = 256;
 /// About how many bytes are received at once: by the size of those before.
 const SIZE_BYTES_WANTED: usize = 1 << 20;
 /// How long a receive waits that the broker had no room for.
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Messages, and for each its bytes and the changes to its properties.
 pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
@@ -40,8 +41,7 @@ pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 pub(super) struct Receiver {
     /// The link's.
     pub(super) name: Text,
-    pub(super) entity: EntityName,
-    incarnation: Incarnation,
+    pub(super) attached: Attached,
     mode: ReceiveMode,
     pub(super) session: Option<SessionLock>,
     /// When to look whether the session is still locked, as [`Client`] has noted.
@@ -154,16 +154,14 @@ impl Cancel {
 impl Receiver {
     pub(super) fn new(
         name: Text,
-        entity: EntityName,
-        incarnation: Incarnation,
+        attached: Attached,
         mode: ReceiveMode,
         session: Option<SessionLock>,
         account: &Account,
     ) -> Self {
         Self {
             name,
-            entity,
-            incarnation,
+            attached,
             mode,
             session,
             session_ends_at: None,
@@ -207,6 +205,10 @@ impl Client {
         }
         let credit = self.connection.credit(link);
         let may_receive = self.may_receive();
+        let count_max = match self.room {
+            Room::Much => u32::MAX,
+            Room::None | Room::Gone => 1,
+        };
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return;
         };
@@ -221,12 +223,12 @@ impl Client {
                 // They are nowhere else: they wait for credit.
                 ReceiveMode::ReceiveAndDelete => VecDeque::new(),
             };
-            let entity = receiver.entity.clone();
+            let entity = receiver.attached.entity.clone();
             self.connection.drained(link);
             return self.give_back(entity, unwanted);
         }
         if receiver.receiving.is_none() && receiver.ready.messages.is_empty() {
-            let count = credit.min(receiver.count);
+            let count = credit.min(receiver.count).min(count_max);
             if may_receive {
                 self.receive(link, count);
             } else {
@@ -274,12 +276,15 @@ impl Client {
         let cancel = Arc::<Cancel>::default();
         receiver.receiving = Some(Arc::clone(&cancel));
         let command = BusCommand::Receive {
-            queue: receiver.entity.clone(),
+            queue: receiver.attached.entity.clone(),
             count,
             mode: receiver.mode,
             session: receiver.session.as_ref().map(|session| session.lock),
         };
-        let (entity, incarnation) = (receiver.entity.clone(), receiver.incarnation);
+        let (entity, incarnation) = (
+            receiver.attached.entity.clone(),
+            receiver.attached.incarnation,
+        );
         let may_wait = !receiver.is_drain;
         let size_bytes = receiver.largest_size_bytes.saturating_mul(count as usize);
         let receive = Receive {
@@ -357,7 +362,7 @@ impl Client {
         }
         let mut receiver = receiver;
         let unwanted = receiver.ready.take();
-        let entity = receiver.entity;
+        let entity = receiver.attached.entity;
         self.give_back(entity.clone(), unwanted);
         if let Some(session) = receiver.session {
             self.submit_and_forget(BusCommand::ReleaseSession {

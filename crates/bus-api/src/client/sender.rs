@@ -6,19 +6,18 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::{Delivery, DeliveryId};
 use kew_broker::Rejection;
-use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
-use tokio::time::Instant;
 
-use super::{Client, Done, Link};
+use super::changes::Attached;
+use super::under_way::Purpose;
+use super::{Client, Link};
 use crate::inbound::messages_of;
 use crate::metrics::Sent;
 use crate::refusal::error_of;
-use crate::submit::Submitted;
 
 /// A link over which a client sends.
 pub(super) struct Sender {
-    pub(super) entity: EntityName,
+    pub(super) attached: Attached,
 }
 
 impl Sender {
@@ -31,7 +30,7 @@ impl Client {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
             return;
         };
-        let queue = sender.entity.clone();
+        let queue = sender.attached.entity.clone();
         if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
             self.connection.grant(delivery.link, Sender::CREDIT);
         }
@@ -48,22 +47,11 @@ impl Client {
             messages: messages.len(),
             size_bytes: messages.iter().map(|message| message.body.len()).sum(),
         };
-        let began = Instant::now();
         let send = BusCommand::Send { queue, messages };
-        let submitted = Submitted::new(&self.shared.broker, send);
         let delivery = delivery.delivery;
         self.sending_size_bytes += sent.size_bytes;
         self.sends += 1;
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let result = submitted.answer().await.map(drop);
-            Done::Sent {
-                delivery,
-                sent,
-                began,
-                result,
-            }
-        });
+        self.submit(send, Purpose::Send { delivery, sent });
     }
 
     /// A transfer that does not get to the broker.
@@ -94,7 +82,6 @@ impl Client {
     ) {
         self.sending_size_bytes = self.sending_size_bytes.saturating_sub(sent.size_bytes);
         self.sends = self.sends.saturating_sub(1);
-        self.requests = self.requests.saturating_sub(1);
         let error = result.err().map(|rejection| error_of(&rejection));
         let code = error.as_ref().map(|error| error.condition.as_str());
         self.shared.instruments.note_send(sent, code, took);

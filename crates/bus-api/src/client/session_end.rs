@@ -73,7 +73,7 @@ impl Client {
             };
             let lock = session.lock;
             let read = BusCommand::ReadSessionState {
-                queue: receiver.entity.clone(),
+                queue: receiver.attached.entity.clone(),
                 session: lock,
             };
             let submitted = Submitted::new(&self.shared.broker, read);

@@ -10,18 +10,17 @@ use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
-use kew_broker::Rejection;
+use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict,
 };
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
-use tokio::time::Instant;
 
-use super::{Client, Done, Link};
+use super::under_way::Purpose;
+use super::{Client, Link};
 use crate::metrics::Settled;
 use crate::outbound::overlaid;
 use crate::refusal::{error_of, error_of_verdict};
-use crate::submit::Submitted;
 
 /// A settlement that is under way.
 pub(crate) struct Settlement {
@@ -55,7 +54,7 @@ impl Client {
         let Some(lock) = receiver.held.take(delivery) else {
             return;
         };
-        let entity = receiver.entity.clone();
+        let entity = receiver.attached.entity.clone();
         let (disposition, reply, settled) = match &state {
             Some(DeliveryState::Outcome(outcome)) => match disposition_of(outcome) {
                 Some(meant) => meant,
@@ -111,29 +110,19 @@ impl Client {
                 .map(|it| (it.lock, it.disposition.clone()))
                 .collect(),
         };
-        let began = Instant::now();
-        let submitted = Submitted::new(&self.shared.broker, settle);
-        self.requests += 1;
-        self.tasks.spawn(async move {
-            let verdicts = submitted.answer().await.map(|answer| match answer.outcome {
-                EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
-                _ => Vec::new(),
-            });
-            Done::Settled {
-                settlements,
-                verdicts,
-                began,
-            }
-        });
+        self.submit(settle, Purpose::Settle(settlements));
     }
 
     pub(super) fn on_settled(
         &mut self,
         settlements: Vec<Settlement>,
-        verdicts: Result<Vec<Verdict>, Rejection>,
+        reply: Result<Answered, Rejection>,
         took: Duration,
     ) {
-        self.requests = self.requests.saturating_sub(1);
+        let verdicts = reply.map(|answered| match answered.outcome {
+            EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
+            _ => Vec::new(),
+        });
         self.shared.instruments.note_settle_time(took);
         for (index, settlement) in settlements.into_iter().enumerate() {
             let size_bytes = overlay_size_bytes(&settlement.disposition);

@@ -12,13 +12,15 @@ use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::Reply;
 use crate::holdings::{Part, Sum};
-use crate::request::Request;
-use crate::sas;
+use crate::request::{Asked, Request};
 
 /// A request to take a token.
-pub(crate) struct Putting {
+pub(super) struct Put {
     link: LinkId,
-    request: Request,
+    asked: Asked,
+    operation: String,
+    /// Nothing while it is judged.
+    token: Option<Result<PutToken, Refused>>,
     began: Instant,
     /// What it holds.
     _part: Part,
@@ -36,11 +38,13 @@ type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
 
 impl Client {
     /// Takes a token, once those that were put before it were judged, so that answers come in order.
-    pub(super) fn put_token(&mut self, link: LinkId, request: Request, size_bytes: usize) {
+    pub(super) fn put_token(&mut self, link: LinkId, request: &Request, size_bytes: usize) {
         self.requests += 1;
-        self.putting.push_back(Putting {
+        self.putting.push_back(Put {
             link,
-            request,
+            asked: request.asked.clone(),
+            operation: request.operation.clone(),
+            token: Some(PutToken::read(request)),
             began: Instant::now(),
             _part: self.account.fixed(Sum::RequestBytes, size_bytes),
         });
@@ -56,8 +60,8 @@ impl Client {
 
     /// Judges what was put until the broker must be asked.
     fn judge_next(&mut self) {
-        while let Some(putting) = self.putting.front() {
-            let mut judging = match PutToken::read(&putting.request) {
+        while let Some(token) = self.putting.front_mut().and_then(|put| put.token.take()) {
+            let mut judging = match token {
                 Ok(put) => self.judge(put),
                 Err(refused) => {
                     self.answer_put(Err(refused));
@@ -65,10 +69,8 @@ impl Client {
                 }
             };
             // Most are signed by a rule that is at hand.
-            match judging
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-            {
+            let mut context = Context::from_waker(Waker::noop());
+            match judging.as_mut().poll(&mut context) {
                 Poll::Ready(judged) => self.take_judged(judged),
                 Poll::Pending => {
                     self.tasks.spawn(async move { Done::Judged(judging.await) });
@@ -111,22 +113,21 @@ impl Client {
     }
 
     fn answer_put(&mut self, result: Result<(), Refused>) {
-        let Some(putting) = self.putting.pop_front() else {
+        let Some(put) = self.putting.pop_front() else {
             return;
         };
-        let Putting { link, request, .. } = putting;
         let status = result
             .as_ref()
             .map_or_else(|(status, _)| *status, |()| cbs::TAKEN);
-        self.note_token(&request.operation, status, putting.began.elapsed());
+        self.note_token(&put.operation, status, put.began.elapsed());
         self.requests = self.requests.saturating_sub(1);
         let reply = Reply {
-            reply_to: request.asked.reply_to.clone(),
-            answer: cbs::answer(&request.asked, result),
+            answer: cbs::answer(&put.asked, result),
+            reply_to: put.asked.reply_to,
             renewed: None,
             room: None,
         };
-        self.reply(link, reply);
+        self.reply(put.link, reply);
     }
 
     /// Takes the response of PLAIN, if it is the name of a rule and one of its keys.
@@ -171,9 +172,8 @@ impl Client {
                     self.on_judged_again(&credential, grant);
                     continue;
                 }
-                // Others come from no rule.
-                Credential::Token(token) if token.starts_with(sas::PREFIX) => Arc::clone(token),
-                Credential::Token(_) => continue,
+                Credential::Signature(token) => Arc::clone(token),
+                Credential::Bearer => continue,
             };
             let (shared, origin) = (Arc::clone(&self.shared), self.origin);
             self.tasks.spawn(async move {

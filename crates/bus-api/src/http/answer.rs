@@ -100,8 +100,8 @@ impl HttpError {
             detail = self.detail
         );
         self.detail = format!(
-            "{} TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
-            self.detail
+            "{}. TrackingId:{id}, SystemTracker:{NAMESPACE}:{entity}, Timestamp:{now:.0}",
+            self.detail.trim_end_matches('.')
         );
         self
     }

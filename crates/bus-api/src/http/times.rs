@@ -27,6 +27,15 @@ pub(super) fn rfc3339(at: Timestamp) -> String {
     }
 }
 
+/// The same in whole seconds.
+pub(super) fn rfc3339_seconds(at: Timestamp) -> String {
+    let text = rfc3339(at);
+    let whole = text
+        .split_once('.')
+        .map_or(text.as_str(), |(whole, _)| whole);
+    format!("{whole}Z")
+}
+
 /// Reads either form. What lies before 1970 is 1970.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
@@ -50,6 +59,7 @@ mod tests {
         let at = Timestamp::from_ms(784_111_777_000);
         assert_eq!(rfc1123(at), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(rfc3339(at), "1994-11-06T08:49:37.000Z");
+        assert_eq!(rfc3339_seconds(at), "1994-11-06T08:49:37Z");
         for text in [
             " Sun, 06 Nov 1994 08:49:37 GMT",
             "1994-11-06T08:49:37Z",

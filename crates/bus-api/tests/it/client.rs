@@ -1,6 +1,7 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -17,10 +18,11 @@ use kew_amqp::{
     Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
-use kew_broker::Broker;
+use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{
     BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
 };
+use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 pub(crate) const LOCAL: Origin = Origin {
@@ -56,8 +58,20 @@ impl Server {
 
     /// One whose connections come from there.
     pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
-        let broker = Broker::start_in_memory().unwrap();
-        import(&broker, read_config(QUEUES).unwrap()).await.unwrap();
+        let storage = Arc::new(MemoryStorage::new());
+        let server = Self::open_on(storage, options, origin).await;
+        let queues = read_config(QUEUES).unwrap();
+        import(&server.broker, queues).await.unwrap();
+        server
+    }
+
+    /// One with what there is in a storage, and nothing else.
+    pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
+        Self::open_on(storage, BusApiOptions::default(), LOCAL).await
+    }
+
+    async fn open_on(storage: Arc<MemoryStorage>, options: BusApiOptions, origin: Origin) -> Self {
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,

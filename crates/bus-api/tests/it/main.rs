@@ -5,9 +5,12 @@
 mod atom;
 mod client;
 mod data;
+mod hostile;
 mod http;
+mod http_limits;
 mod management;
 mod messages;
+mod metrics;
 mod operator;
 mod rest;
 mod rights;

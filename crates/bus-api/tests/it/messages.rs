@@ -189,3 +189,38 @@ async fn thousands_are_settled_by_one_disposition() {
         assert_eq!(state, Some(DeliveryState::ACCEPTED));
     }
 }
+
+/// A receiver that has taken all waits without looking again. It is told of what comes, and who does
+/// not want any more leaves it to others.
+#[tokio::test]
+async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others() {
+    let server = Server::start().await;
+    let mut producer = server.trusted().await;
+    let sender = producer.sender("jobs").await.unwrap();
+    let mut client = server.trusted().await;
+    let first = client.receiver("jobs").await.unwrap();
+    client.connection.grant(first, 5);
+    for body in ["one", "two", "three"] {
+        producer.send(sender, 0, message(body)).await;
+        let delivery = client.delivery().await;
+        assert_eq!(delivery.link, first);
+        let body_of = Message::scan(delivery.payload.clone()).unwrap().body();
+        assert_eq!(body_of, message(body));
+        let accepted = DeliveryState::ACCEPTED;
+        assert_eq!(client.tell(&delivery, accepted.clone()).await, accepted);
+    }
+
+    let mut other = server.trusted().await;
+    let second = other.receiver("jobs").await.unwrap();
+    other.connection.grant(second, 5);
+    // That both wait is not told: the first is taken away, whether the second waits yet or not.
+    client.connection.drain(first);
+    client
+        .until(|event| matches!(event, Event::Drained { .. }).then_some(()))
+        .await;
+    for body in ["four", "five"] {
+        producer.send(sender, 0, message(body)).await;
+        let delivery = other.delivery().await;
+        assert_eq!(delivery.link, second);
+    }
+}

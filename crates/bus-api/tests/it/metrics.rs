@@ -26,7 +26,7 @@ impl Page {
             labels.all(|(name, value)| own.get(*name).is_some_and(|own| own == value))
         };
         let found = samples.filter(|(other, own, _)| other == name && has(own));
-        let sum: f64 = found.map(|(_, _, value)| value).sum();
+        let sum = found.fold(0.0, |sum, (_, _, value)| sum + value);
         // Counts are whole.
         format!("{sum}").parse().unwrap()
     }

@@ -93,11 +93,11 @@ async fn dead_letters_are_shown_grouped_and_filtered() {
         (&json!(3), &json!(0))
     );
     let queues = get(&server, "GET", "queues", &Json::Null).await;
-    assert_eq!(queues["queues"].as_array().unwrap().len(), 2);
-    let queues = get(&server, "GET", "queues?limit=1&skip=1", &Json::Null).await;
+    assert_eq!(queues["queues"].as_array().unwrap().len(), 3);
+    let queues = get(&server, "GET", "queues?limit=1&skip=2", &Json::Null).await;
     assert_eq!(
         (&queues["queues"][0]["name"], &queues["next"]),
-        (&json!("steps"), &json!(2))
+        (&json!("steps"), &json!(3))
     );
 
     let letters = dead_letters(&server).await;
@@ -219,12 +219,13 @@ async fn dead_letters_are_resubmitted_edited_and_elsewhere() {
     let left = dead_letters(&server).await;
     assert_eq!((left.len(), &left[0]["body"]), (1, &json!("c")));
 
-    let failed = job(&server, path, &json!({"to": "none"})).await;
-    assert_eq!(failed["state"], "failed");
-    let error = failed["error"].as_str().unwrap();
-    assert!(error.contains("'none' could not be found"), "{error}");
+    for (to, status) in [("none", 400), ("jobs/$deadletterqueue", 400)] {
+        let answer = refused(&server, "POST", path, &json!({"to": to}).to_string()).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.body.contains(to), "{answer:?}");
+    }
     let jobs = get(&server, "GET", "jobs", &Json::Null).await;
-    assert_eq!(jobs.as_array().unwrap().len(), 5);
+    assert_eq!(jobs.as_array().unwrap().len(), 4);
 }
 
 #[tokio::test]

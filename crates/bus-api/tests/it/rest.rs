@@ -11,7 +11,7 @@ use crate::client::{Server, token};
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    head: String,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    answer(server, &request(method, path, headers, body)).await
+    exchange(server, &request(method, path, headers, body)).await
 }
 
 /// Asks as somebody else.
@@ -72,10 +72,11 @@ pub(crate) async fn ask_as(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    answer(server, &request_as(method, path, headers, body)).await
+    exchange(server, &request_as(method, path, headers, body)).await
 }
 
-async fn answer(server: &Server, request: &str) -> Answer {
+/// Sends a request after which the connection ends, and waits for the answer.
+pub(crate) async fn exchange(server: &Server, request: &str) -> Answer {
     let mut stream = server.stream();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();

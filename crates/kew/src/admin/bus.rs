@@ -164,7 +164,7 @@ fn view(rule: &AuthorizationRule, entity: Option<&str>) -> RuleView {
     }
 }
 
-fn failure_of(error: &RuleError) -> Failure {
+pub(super) fn failure_of(error: &RuleError) -> Failure {
     let word = match error {
         RuleError::Invalid(_) | RuleError::NoQueueName(_) => "invalid",
         RuleError::NotFound(_)

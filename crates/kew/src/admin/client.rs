@@ -108,6 +108,7 @@ fn request(act: &Act) -> Result<(&'static str, String, Vec<u8>)> {
     };
     Ok(match act {
         Act::ListAccounts => ("GET", "/v1/accounts".into(), Vec::new()),
+        Act::ExportBus => ("GET", "/v1/bus/config".into(), Vec::new()),
         Act::AddAccount(new) => ("POST", "/v1/accounts".into(), serde_json::to_vec(new)?),
         Act::RotateKey { name, key } => (
             "POST",

@@ -208,6 +208,10 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
             }),
             _ => Err(not_allowed("POST")),
         },
+        ["v1", "bus", "config"] => match *method {
+            Method::GET => Ok(Act::ExportBus),
+            _ => Err(not_allowed("GET")),
+        },
         ["v1", "bus", "rules", ref rest @ ..] => {
             let entity = entity(head.uri.query())
                 .map_err(|failure| json(StatusCode::BAD_REQUEST, &failure))?;

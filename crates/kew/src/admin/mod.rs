@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kew_bus_api::BusApi;
+use kew_bus_api::{BusApi, BusConfig, RuleError};
 use kew_engine::{AccountQuota, AccountRecord, AccountSecret, Refusal};
 use kew_queue_api::{AccountChange, AccountError, AccountStore, KeyName};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,8 @@ pub(crate) enum Act {
         name: String,
         with_queues: bool,
     },
+    /// Write the queues of Service Bus as a configuration file of the emulator.
+    ExportBus,
     /// About the rules of Service Bus, or of one of its queues.
     Rule {
         entity: Option<String>,
@@ -99,6 +101,7 @@ pub(crate) enum Answer {
     Account(AccountAnswer),
     Rules { rules: Vec<RuleView> },
     Rule(RuleAnswer),
+    Config { config: BusConfig },
     Removed { removed: String },
 }
 
@@ -232,6 +235,7 @@ impl Subject {
     fn of(act: &Act) -> Self {
         let (what, account) = match act {
             Act::ListAccounts => ("list accounts", String::new()),
+            Act::ExportBus => ("export bus queues", String::new()),
             Act::AddAccount(new) => ("add account", new.name.clone()),
             Act::RotateKey { name, key } => match key {
                 Key::Primary => ("rotate primary key", name.clone()),
@@ -256,7 +260,7 @@ impl Subject {
         };
         Self {
             what,
-            is_audited: !matches!(act, Act::ListAccounts),
+            is_audited: !matches!(act, Act::ListAccounts | Act::ExportBus),
             account: Some(account),
             rule: None,
             entity: None,
@@ -271,6 +275,11 @@ async fn decide(administered: &Administered, act: Act) -> Result<Answer, Failure
         Act::Rule { entity, what } => {
             let (bus, endpoint) = (&administered.bus, &administered.bus_endpoint);
             return what.carry_out(bus, endpoint, entity.as_deref()).await;
+        }
+        Act::ExportBus => {
+            let config = administered.bus.export().await;
+            let config = config.map_err(|error| bus::failure_of(&RuleError::Rejected(error)))?;
+            return Ok(Answer::Config { config });
         }
         Act::ListAccounts => {
             let accounts = store.list().await.map_err(failed)?;

@@ -3,62 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::Subcommand;
-use kew_bus_api::Right;
 
 use crate::admin::bus::{NewRule, RuleAct, RuleAnswer, RuleView};
 use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
+use crate::bus_args::RuleCommand;
 use crate::cli::print_line;
-use crate::quota::Key;
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum RuleCommand {
-    /// Add a rule, and print its two keys with connection strings.
-    Add {
-        /// 1 to 256 letters, digits and . - _
-        name: String,
-        /// What it allows, separated by commas: send, listen, manage (which includes the others)
-        #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
-        rights: Vec<Right>,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
-    },
-    /// List rules and their rights, without their keys.
-    List {
-        /// The queue whose rules they are; without it, those of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
-    },
-    /// Remove a rule. Its keys stop working at once.
-    Remove {
-        /// The rule
-        name: String,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
-    },
-    /// Print a rule's two keys with connection strings.
-    Keys {
-        /// The rule
-        name: String,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
-    },
-    /// Make a key anew, and print it. The old one stops working at once.
-    Regenerate {
-        /// The rule
-        name: String,
-        /// Which of its keys
-        #[arg(long)]
-        key: Key,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
-    },
-}
 
 pub(super) fn run(
     command: RuleCommand,
@@ -104,7 +54,7 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         }
         Answer::Rule(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        Answer::Accounts { .. } | Answer::Account(_) => bail!("the server answered about accounts"),
+        _ => bail!("the server answered about something else"),
     }
     Ok(())
 }

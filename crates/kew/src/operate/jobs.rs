@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
-use super::args::{CancelArgs, PurgeArgs, ResubmitArgs};
 use super::{Session, in_path, typed};
+use crate::operate_args::{CancelArgs, PurgeArgs, ResubmitArgs};
 use crate::queue_command::{Align, Failure, confirm, note, printable, table};
 
 /// How often a job is asked how far it has come: at first, and at most.

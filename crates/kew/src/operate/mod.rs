@@ -1,7 +1,6 @@
 //! `kew dlq`, and what `kew bus` asks about queues and messages: a client of the operator's interface at
 //! `/$kew/v1` (`docs/operator-api.md`).
 
-mod args;
 mod connection;
 mod jobs;
 mod show;
@@ -11,11 +10,11 @@ use std::process::ExitCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use crate::operate_args::{
+    Common, DlqArgs, DlqCommand, FilterArgs, MessageCommand, OperateCommand,
+};
 use crate::queue_command::{Failure, Output, read_certificates};
-use args::{Common, DlqCommand, FilterArgs, MessageCommand};
 use connection::{Account, Client};
-
-pub(crate) use args::{DlqArgs, OperateCommand};
 
 /// What is not encoded in the paths of entities.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::args::{BreakLockArgs, DeleteArgs, GetArgs, GroupsArgs, PeekArgs, ShowArgs};
 use super::{Session, in_path};
+use crate::operate_args::{BreakLockArgs, DeleteArgs, GetArgs, GroupsArgs, PeekArgs, ShowArgs};
 use crate::queue_command::{Align, Failure, confirm, note, printable, printable_lines, table};
 
 /// How many messages are asked for at once.

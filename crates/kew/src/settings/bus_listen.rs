@@ -85,7 +85,12 @@ mod tests {
     fn who_names_listeners_gets_those_that_are_named() {
         let file = || layer(None, Some("127.0.0.1:1"));
         check(&[layer(None, None), file()], true, &[], true);
-        check(&[layer(Some(&["127.0.0.1:9"]), None), file()], true, &[9], false);
+        check(
+            &[layer(Some(&["127.0.0.1:9"]), None), file()],
+            true,
+            &[9],
+            false,
+        );
         let flags = layer(Some(&["127.0.0.1:9", "localhost:8"]), None);
         check(&[flags, layer(Some(&["x"]), None)], true, &[9, 8], false);
     }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use crate::server::Server;
+use crate::server::{Server, run};
 use crate::tls::{connect, dial, start};
 
 const BUS: [&str; 2] = ["--bus-listen", "127.0.0.1:0"];
@@ -73,5 +73,78 @@ fn with_tls_only_plain_clients_are_told_so_in_their_protocol() {
     let answer = ask(dial(address), HEALTH.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert!(answer.contains("use https"), "{answer}");
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn amqp_is_spoken_in_a_web_socket_over_tls() {
+    let (place, server) = start(&BUS);
+    let mut stream = connect(address(&server), place.path());
+    let request = "GET /$servicebus/websocket/ HTTP/1.1\r\nhost: kew\r\nconnection: Upgrade\r\n\
+                   upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                   sec-websocket-protocol: AMQPWSB10\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        answer.push(byte[0]);
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    // With a mask of zeros, which changes nothing.
+    let message = [&b"\x82\x88\0\0\0\0"[..], SASL].concat();
+    stream.write_all(&message).expect("it is read");
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, *[&b"\x82\x08"[..], SASL].concat());
+    drop(stream);
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn queues_are_exported_as_they_were_imported() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let config = place.path().join("Config.json");
+    let text = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
+        {"Name": "Orders", "Properties": {"MaxDeliveryCount": 7, "ForwardTo": "later"}},
+        {"Name": "later", /* as it comes */ },
+    ]}]}}"#;
+    std::fs::write(&config, text).expect("a file");
+    let data = place.path().join("data");
+    let server = Server::start_with(|command| {
+        command.arg("serve").arg("--data-dir").arg(&data);
+        command.args(["--queue-listen", "127.0.0.1:0", "--bus-listen", "none"]);
+        command.arg("--import").arg(&config);
+    });
+    assert!(server.facts("KEW_BUS_LISTEN").is_empty());
+    let export = |more: &[&str]| {
+        let (ended, printed) = run(|command| {
+            command.args(["bus", "export", "--data-dir"]).arg(&data);
+            command.args(more);
+        });
+        assert!(ended.status.success(), "{printed}{}", ended.log);
+        printed
+    };
+    let printed = export(&[]);
+    assert!(printed.contains("\"MaxDeliveryCount\": 7"), "{printed}");
+    assert!(printed.contains("\"Name\": \"Orders\""), "{printed}");
+    assert!(server.terminate().status.success());
+    // Without a server too, and what is written can be imported.
+    let file = place.path().join("exported.json");
+    let path = file.to_str().expect("a path of text");
+    export(&["--output", path]);
+    let written = std::fs::read_to_string(&file).expect("a file");
+    assert_eq!(written.trim(), printed.trim());
+    let server = Server::start_with(|command| {
+        command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
+        command.arg("--import").arg(&file);
+    });
+    assert!(
+        server
+            .log_so_far()
+            .contains("2 Service Bus queues are there")
+    );
     assert!(server.terminate().status.success());
 }

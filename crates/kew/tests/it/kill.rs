@@ -1,14 +1,17 @@
 //! The kill loop: a server under load is killed again and again, and its promises are checked.
 //!
-//! `KEW_KILLS` sets how often the server is killed, `KEW_SEED` repeats a run's choices.
+//! `KEW_KILLS` sets how often the server is killed, `KEW_BUS_KILLS` how often one that serves both
+//! protocols at once is; `KEW_SEED` repeats a run's choices.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::bus_load::BusLoad;
 use crate::load::{self, Ending, Load, Style, from_environment, stop_in_order};
 use crate::server::{Server, show};
 
 const KILLS_DEFAULT: u64 = 50;
+const BUS_KILLS_DEFAULT: u64 = 12;
 
 /// Every so many rounds the server is asked to stop, for a change, and must do so cleanly.
 const ROUNDS_TO_A_CLEAN_STOP: u32 = 6;
@@ -60,6 +63,53 @@ async fn kill_loop(data_dir: &Path, kills: u64, seed: u64) {
     ));
     load.show_report();
     load.ledger.assert_tried();
+}
+
+#[test]
+fn nothing_acknowledged_in_either_protocol_is_lost_by_kills() {
+    let kills = from_environment("KEW_BUS_KILLS").unwrap_or(BUS_KILLS_DEFAULT);
+    let seed = load::seed();
+    let place = tempfile::tempdir().expect("a temporary directory");
+    load::run(kill_both(place.path(), kills, seed));
+}
+
+async fn kill_both(place: &Path, kills: u64, seed: u64) {
+    let config = BusLoad::write_config(place);
+    let start = || {
+        Server::start_with(|command| {
+            command
+                .arg("serve")
+                .arg("--data-dir")
+                .arg(place.join("data"));
+            command.args(["--queue-listen", "127.0.0.1:0"]);
+            command.args(BusLoad::arguments(&config));
+        })
+    };
+    let mut load = Load::new(seed, &Style::default());
+    let mut bus = BusLoad::new(seed);
+    let mut server = start();
+    load.create_queues(&server).await;
+    for _ in 0..kills {
+        load.begin(&server.endpoint(), Ending::Unanswered);
+        bus.begin(&server);
+        let count = 100 + load.random.below(800);
+        load.acknowledged(count).await;
+        server.kill();
+        load.server_is_gone().await;
+        bus.server_is_gone().await;
+        server = start();
+        load.check(&server).await;
+        bus.check(&server).await;
+    }
+    load.empty_at_last(&server).await;
+    bus.empty_at_last(&server).await;
+    stop_in_order(server).await;
+    show(&format!("kills_of_both={kills}"));
+    load.show_report();
+    bus.show_report();
+    if kills >= BUS_KILLS_DEFAULT {
+        bus.assert_tried();
+    }
 }
 
 /// Starts a server and kills it within some milliseconds, ready or not.

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod bus_door;
+mod bus_load;
 mod bus_rules;
 mod client;
 mod clock_jump;

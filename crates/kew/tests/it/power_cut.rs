@@ -5,7 +5,8 @@
 //! through early, in part and out of order, and names that were not synced are taken back after the
 //! kill. The binary is the one that ships. The rest is the kill loop.
 //!
-//! `KEW_POWER_CUTS` sets how many there are. The seed decides what gets through, not when.
+//! `KEW_POWER_CUTS` sets how many there are, and `KEW_BUS_POWER_CUTS` how many of a server that serves
+//! both protocols at once. The seed decides what gets through, not when.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,13 @@ use std::time::Duration;
 
 use queue_load::PutOptions;
 
+use crate::bus_load::BusLoad;
 use crate::load::{self, Ending, Load, Random, Style, from_environment, stop_in_order};
 use crate::preload;
 use crate::server::{Server, show};
 
 const CUTS_DEFAULT: u64 = 20;
+const BUS_CUTS_DEFAULT: u64 = 5;
 
 /// Every so many rounds the power fails again while the server recovers.
 const ROUNDS_TO_A_CUT_START: u64 = 3;
@@ -188,6 +191,48 @@ async fn power_cut_loop(mut disk: Disk, cuts: u64, seed: u64) {
     ));
     load.show_report();
     load.ledger.assert_tried();
+}
+
+#[test]
+fn nothing_acknowledged_in_either_protocol_is_lost_by_power_cuts() {
+    let cuts = from_environment("KEW_BUS_POWER_CUTS").unwrap_or(BUS_CUTS_DEFAULT);
+    let Some(disk) = Disk::new() else {
+        return;
+    };
+    let seed = load::seed();
+    load::run(cut_both(disk, cuts, seed));
+}
+
+async fn cut_both(mut disk: Disk, cuts: u64, seed: u64) {
+    let config = BusLoad::write_config(disk.place.path());
+    let start = |disk: &Disk, seed| {
+        Server::start_with(|command| {
+            disk.arrange(command, seed);
+            command.args(BusLoad::arguments(&config));
+        })
+    };
+    let mut load = Load::new(seed, &Style::default());
+    let mut bus = BusLoad::new(seed);
+    let mut server = start(&disk, seed);
+    load.create_queues(&server).await;
+    for _ in 0..cuts {
+        load.begin(&server.endpoint(), Ending::Unanswered);
+        bus.begin(&server);
+        let count = 100 + load.random.below(800);
+        load.acknowledged(count).await;
+        disk.cut(server, &mut load.random);
+        load.server_is_gone().await;
+        bus.server_is_gone().await;
+        server = start(&disk, load.random.next());
+        load.check(&server).await;
+        bus.check(&server).await;
+    }
+    load.empty_at_last(&server).await;
+    bus.empty_at_last(&server).await;
+    stop_in_order(server).await;
+    show(&format!("power_cuts_of_both={cuts}"));
+    load.show_report();
+    bus.show_report();
 }
 
 #[test]

@@ -4,15 +4,23 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kew_broker::{Answered, Rejection, Reply};
-use kew_engine::{Command, Outcome, Timestamp, Token};
+use kew_engine::bus::{BusCommand, BusMessageState, BusOutcome, DeferredRead};
+use kew_engine::{Command, Outcome, SequenceNumber, Timestamp, Token};
 use kew_log::BodyError;
 
+use crate::bus;
+use crate::bus::checker::life::Part;
 use crate::checker::{Checker, Operation, Seen, Violation};
 
 /// What all clients together know. A clone is what they would know if it ended here.
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
     checker: Checker,
+    bus: bus::checker::Checker,
+    /// Locks of the bus queue that were learned, the latest last.
+    bus_locks: Vec<(Part, Token)>,
+    /// Numbers of deferred messages that a peek has shown.
+    bus_deferred: Vec<SequenceNumber>,
     in_flight: VecDeque<InFlight>,
     next_ticket: u64,
     /// Ids and receipts that were learned, the latest last.
@@ -48,6 +56,9 @@ impl Clients {
     pub(super) fn new() -> Self {
         Self {
             checker: Checker::new(),
+            bus: bus::checker::Checker::default(),
+            bus_locks: Vec::new(),
+            bus_deferred: Vec::new(),
             in_flight: VecDeque::new(),
             next_ticket: 0,
             held: Vec::new(),
@@ -101,6 +112,12 @@ impl Clients {
                 let mut held = Vec::new();
                 // What is damaged can be deleted all the same.
                 learn(&mut held, &one.operation.command, &answered.outcome);
+                learn_bus(
+                    &mut self.bus_locks,
+                    &mut self.bus_deferred,
+                    &one.operation.command,
+                    &answered.outcome,
+                );
                 let read = read(answered);
                 for (message, file, offset) in read.damaged {
                     one.damaged.push(message);
@@ -139,6 +156,26 @@ impl Clients {
     /// The same, for one who is going to delete it.
     pub(super) fn take_held(&mut self) -> Option<(Token, Token)> {
         self.held.pop()
+    }
+
+    /// The lock of the bus queue that was learned last, for one who is going to end it.
+    pub(super) fn take_bus_lock(&mut self) -> Option<(Part, Token)> {
+        self.bus_locks.pop()
+    }
+
+    /// The same, for one who is not.
+    pub(super) fn last_bus_lock(&self) -> Option<(Part, Token)> {
+        self.bus_locks.last().copied()
+    }
+
+    /// A deferred message of the bus queue.
+    pub(super) fn take_bus_deferred(&mut self) -> Option<SequenceNumber> {
+        self.bus_deferred.pop()
+    }
+
+    /// The same as [`check_drained`](Self::check_drained), of the bus queue.
+    pub(super) fn check_bus_drained(&self) -> Result<(), Violation> {
+        self.bus.check_drained()
     }
 
     /// How much was asked for.
@@ -210,7 +247,39 @@ impl Clients {
         {
             operation.seen = Seen::Unknown;
         }
+        if matches!(operation.command, Command::Bus(_)) {
+            return self.bus.check(&operation);
+        }
         self.checker.check(&operation)
+    }
+}
+
+fn learn_bus(
+    locks: &mut Vec<(Part, Token)>,
+    deferred: &mut Vec<SequenceNumber>,
+    command: &Command,
+    outcome: &Outcome,
+) {
+    let (Command::Bus(command), Outcome::Bus(outcome)) = (command, outcome) else {
+        return;
+    };
+    match (command, outcome) {
+        (
+            BusCommand::Receive { queue, .. }
+            | BusCommand::ReceiveDeferred {
+                read: DeferredRead { queue, .. },
+            },
+            BusOutcome::Received(messages),
+        ) => {
+            let part = bus::entity(queue).part;
+            locks.extend(messages.iter().filter_map(|it| Some((part, it.lock?))));
+        }
+        (_, BusOutcome::Peeked(messages)) => {
+            let all = messages.iter();
+            let all = all.filter(|message| message.state == BusMessageState::Deferred);
+            deferred.extend(all.map(|message| message.sequence_number));
+        }
+        _ => {}
     }
 }
 
@@ -254,6 +323,14 @@ fn read(answered: Answered) -> Read {
     match &mut read.outcome {
         Outcome::Received(messages) => messages.retain(|message| keep(message.message)),
         Outcome::Peeked(messages) => messages.retain(|message| keep(message.message)),
+        Outcome::Bus(_) => {
+            for result in results {
+                match result {
+                    Ok(body) => read.bodies.push(body),
+                    Err(_) => read.has_failed = true,
+                }
+            }
+        }
         _ => {}
     }
     read

@@ -8,6 +8,7 @@ use kew_broker::{OpenPartitionError, Partition, Reply, TurnEnd};
 use kew_engine::{Command, Timestamp};
 use kew_log::{FaultyStorage, Job, JobKind, Recovery};
 
+use super::bus;
 use super::clients::Clients;
 use super::setting::{Background, Setting, Traffic};
 use super::step::{Step, create_queue, queue_name, receive, send};
@@ -88,7 +89,7 @@ impl Host {
     /// Plays one step to its end.
     pub(super) fn play(&mut self, step: Step) -> Result<(), Violation> {
         self.now = self.now.plus_ms(7);
-        match step.command(&mut self.clients) {
+        match step.command(&mut self.clients, self.now) {
             Some(command) => self.ask(command),
             None => self.by_itself(step),
         }
@@ -288,7 +289,11 @@ impl Host {
                 seen: format!("a body is damaged: {place:?}"),
             });
         }
-        self.clients.check_drained(self.now)
+        self.clients.check_drained(self.now)?;
+        if self.setting.has_bus {
+            bus::drain(self)?;
+        }
+        Ok(())
     }
 
     /// Bodies may be damaged from now on, if that is said.

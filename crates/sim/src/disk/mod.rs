@@ -8,6 +8,7 @@
 //! Every choice follows from a seed. A [`Failure`] names the case, and the environment variable
 //! that replays it.
 
+mod bus;
 mod clients;
 mod failure;
 mod faults;
@@ -21,7 +22,7 @@ mod workload;
 
 pub use failure::Failure;
 pub use faults::{FaultCounts, fail_every_call};
-pub use power::{Cut, PowerCounts, cut_power, sequences};
+pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
 pub use rot::{RotCounts, TailDamage, damage_tail, rot};
 pub use setting::Setting;
 pub use step::Step;

@@ -83,6 +83,22 @@ pub fn sequences() -> Vec<Vec<Step>> {
     all
 }
 
+/// Sequences of steps for bus queues: all of one and two, and those of three that begin with a message
+/// that is sent or received.
+pub fn sequences_of_bus() -> Vec<Vec<Step>> {
+    let ones = || Step::OF_BUS.into_iter();
+    let twos = || ones().flat_map(|one| ones().map(move |two| vec![one, two]));
+    let begins = [Step::BusSend, Step::BusReceive];
+    let threes = begins.into_iter().flat_map(|first| {
+        twos().map(move |rest| [first].into_iter().chain(rest).collect::<Vec<_>>())
+    });
+    ones()
+        .map(|one| vec![one])
+        .chain(twos())
+        .chain(threes)
+        .collect()
+}
+
 /// Plays a sequence and cuts the power at every storage call of its last step.
 ///
 /// The calls of the steps before are those of the shorter sequence that it begins with: with that

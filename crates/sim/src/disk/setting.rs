@@ -4,6 +4,7 @@ use kew_broker::PartitionOptions;
 use kew_engine::Command;
 use kew_log::{FaultyStorage, LogOptions};
 
+use super::bus;
 use super::clients::Clients;
 use super::host::{BEGINNING, Host};
 use super::step::{Step, create_queue, queue_name, send};
@@ -18,6 +19,8 @@ pub struct Setting {
     pub(super) start: Start,
     pub(super) traffic: Traffic,
     pub(super) background: Background,
+    /// Whether there is a bus queue as well.
+    pub(super) has_bus: bool,
 }
 
 /// What has happened before.
@@ -75,6 +78,19 @@ impl Setting {
         ]
     };
 
+    /// The worlds in which there is a bus queue as well.
+    pub const WITH_BUS: [Self; 4] = {
+        use Background::{AtOnce, Later};
+        use Start::{Fresh, Killed};
+        use Traffic::{OneByOne, OneCommit, Overlapped};
+        [
+            Self::new("bus-fresh", Fresh, OneByOne, AtOnce).with_bus(),
+            Self::new("bus-fresh-overlapped", Fresh, Overlapped, Later).with_bus(),
+            Self::new("bus-killed", Killed, OneByOne, Later).with_bus(),
+            Self::new("bus-killed-one-commit", Killed, OneCommit, AtOnce).with_bus(),
+        ]
+    };
+
     const fn new(
         name: &'static str,
         start: Start,
@@ -86,24 +102,34 @@ impl Setting {
             start,
             traffic,
             background,
+            has_bus: false,
         }
     }
 
-    /// Segments so small that a few messages fill one.
+    const fn with_bus(self) -> Self {
+        Self {
+            has_bus: true,
+            ..self
+        }
+    }
+
+    /// Segments so small that a few messages fill one. Commands of bus queues make room for all that is
+    /// due before them, so that they want larger ones.
     pub(super) fn options(self) -> PartitionOptions {
+        let kib = |without: u64, with: u64| 1024 * if self.has_bus { with } else { without };
         PartitionOptions {
             log: LogOptions {
-                segment_size_first_bytes: 20 * 1024,
-                segment_size_max_bytes: 20 * 1024,
-                batch_size_max_bytes: 8 * 1024,
-                turn_space_min_bytes: 5 * 1024,
-                settlement_reserve_bytes: 8 * 1024,
+                segment_size_first_bytes: kib(20, 96),
+                segment_size_max_bytes: kib(20, 96),
+                batch_size_max_bytes: kib(8, 56),
+                turn_space_min_bytes: kib(5, 16),
+                settlement_reserve_bytes: kib(8, 16),
                 ballast_size_bytes: 32 * 1024,
                 // Most bodies are read from the disk.
                 recent_bytes_max: 2 * 1024,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: 4 * 1024,
+            command_size_bytes_max: kib(4, 16),
             snapshot_after_bytes: u64::MAX,
             tick_budget: 8,
         }
@@ -126,6 +152,12 @@ impl Setting {
             .map_err(|not| violation("an empty disk", &not.error))?;
         host.ask(create_queue())?;
         host.play(Step::Send)?;
+        if self.has_bus {
+            host.ask(bus::create_queue())?;
+            for step in [Step::BusSend, Step::BusSend, Step::BusReceive] {
+                host.play(step)?;
+            }
+        }
         match self.start {
             Start::Fresh => {}
             Start::Recycled => cycle(&mut host)?,

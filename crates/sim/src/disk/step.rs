@@ -4,9 +4,10 @@ use std::fmt;
 
 use kew_engine::{
     AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret, BodyEncoding,
-    Command, EntityName, PolicyTime, VisibilityTimeout,
+    Command, EntityName, PolicyTime, Timestamp, VisibilityTimeout,
 };
 
+use super::bus;
 use super::clients::Clients;
 
 /// One operation of a client, or of the partition itself.
@@ -40,6 +41,22 @@ pub enum Step {
     Snapshot,
     /// Marks the log's end, as an idle moment does.
     Mark,
+    /// Sends a message to the bus queue.
+    BusSend,
+    /// Sends one that is scheduled and expires.
+    BusSendScheduled,
+    /// Receives up to two messages of the bus queue, under locks.
+    BusReceive,
+    /// Completes the message of the bus queue that was received last.
+    BusComplete,
+    /// Abandons it, with a change to its properties.
+    BusAbandon,
+    /// Defers it.
+    BusDefer,
+    /// Makes it a dead letter.
+    BusDeadLetter,
+    /// Renews its lock.
+    BusRenew,
 }
 
 impl Step {
@@ -61,8 +78,26 @@ impl Step {
         Self::Mark,
     ];
 
+    /// The steps for bus queues, and a few that come between them.
+    pub const OF_BUS: [Self; 11] = [
+        Self::BusSend,
+        Self::BusSendScheduled,
+        Self::BusReceive,
+        Self::BusComplete,
+        Self::BusAbandon,
+        Self::BusDefer,
+        Self::BusDeadLetter,
+        Self::BusRenew,
+        Self::Send,
+        Self::Snapshot,
+        Self::Mark,
+    ];
+
     /// What a client asks for, unless it is the partition's own doing.
-    pub(super) fn command(self, clients: &mut Clients) -> Option<Command> {
+    pub(super) fn command(self, clients: &mut Clients, now: Timestamp) -> Option<Command> {
+        if let Some(command) = bus::command(self, clients, now) {
+            return Some(Command::Bus(command));
+        }
         let queue = queue_name();
         let held = match self {
             Self::Update => clients.last_held(),
@@ -105,7 +140,7 @@ impl Step {
                 account: account(clients.asked()),
                 is_new: clients.asked().is_multiple_of(2),
             },
-            (Self::Snapshot | Self::Mark, _) => return None,
+            _ => return None,
         })
     }
 }
@@ -179,7 +214,7 @@ pub(super) fn send(
 
 /// A body like no other. It takes some sectors, so that a power cut can tear it, and no two of
 /// its sectors are the same.
-fn body(clients: &Clients, what: &str) -> Vec<u8> {
+pub(super) fn body(clients: &Clients, what: &str) -> Vec<u8> {
     let number = clients.asked();
     let size = 700 + usize::try_from(number % 5).expect("below five") * 400;
     let line = |line: usize| format!("{what} {number}, line {line}\n");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kew_sim::disk::{Cut, PowerCounts, Setting, cut_power, sequences};
+use kew_sim::disk::{Cut, PowerCounts, Setting, Step, cut_power, sequences, sequences_of_bus};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
@@ -17,31 +17,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
     let sequences = sequences();
     // All of one, two and three steps out of fourteen kinds.
     assert_eq!(sequences.len(), 14 + 14 * 14 + 14 * 14 * 14);
-    let began = Instant::now();
-    let mut all = PowerCounts::default();
-    for setting in Setting::ALL {
-        let counts = on_all_cores(
-            sequences.len(),
-            |index| {
-                let steps = &sequences[index];
-                let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
-                let case = format!("power/{}/{}", setting.name, names.join(","));
-                if !is_wanted(&case) {
-                    return PowerCounts::default();
-                }
-                cut_power(setting, steps, cut, replayed().is_some())
-                    .unwrap_or_else(|failure| panic!("{failure}"))
-            },
-            PowerCounts::add,
-        );
-        println!("power cuts, {}: {counts:?}", setting.name);
-        all.add(&counts);
-    }
-    println!(
-        "power cuts, seed {}: {all:?} in {:.1} s",
-        cut.seed,
-        began.elapsed().as_secs_f64()
-    );
+    let all = cut_all("power cuts", &Setting::ALL, &sequences, cut);
     if replayed().is_some() {
         return;
     }
@@ -54,4 +30,59 @@ fn no_power_cut_takes_what_was_acknowledged() {
     assert!(all.tails_cut >= all.disks / 200, "{all:?}");
     assert!(all.tails_copied >= all.disks / 10, "{all:?}");
     assert!(all.reused >= all.sequences / 2, "{all:?}");
+}
+
+#[test]
+fn no_power_cut_takes_what_bus_queues_acknowledged() {
+    let cut = Cut {
+        seed: seed(),
+        drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),
+        again_one_in: 4,
+        again_everywhere_one_in: 64,
+    };
+    let sequences = sequences_of_bus();
+    assert_eq!(sequences.len(), 11 + 11 * 11 + 2 * 11 * 11);
+    let all = cut_all("power cuts, bus", &Setting::WITH_BUS, &sequences, cut);
+    if replayed().is_some() {
+        return;
+    }
+    if cut.drawn >= 10 {
+        assert!(all.disks >= 10_000, "{all:?}");
+    }
+    assert!(all.second_cuts >= all.disks / 4, "{all:?}");
+    assert!(all.tails_cut >= all.disks / 200, "{all:?}");
+}
+
+/// Plays every sequence in every world.
+#[expect(
+    clippy::print_stdout,
+    reason = "a test's numbers are for whoever reads its output"
+)]
+fn cut_all(name: &str, settings: &[Setting], sequences: &[Vec<Step>], cut: Cut) -> PowerCounts {
+    let began = Instant::now();
+    let mut all = PowerCounts::default();
+    for setting in settings {
+        let counts = on_all_cores(
+            sequences.len(),
+            |index| {
+                let steps = &sequences[index];
+                let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
+                let case = format!("power/{}/{}", setting.name, names.join(","));
+                if !is_wanted(&case) {
+                    return PowerCounts::default();
+                }
+                cut_power(*setting, steps, cut, replayed().is_some())
+                    .unwrap_or_else(|failure| panic!("{failure}"))
+            },
+            PowerCounts::add,
+        );
+        println!("{name}, {}: {counts:?}", setting.name);
+        all.add(&counts);
+    }
+    println!(
+        "{name}, seed {}: {all:?} in {:.1} s",
+        cut.seed,
+        began.elapsed().as_secs_f64()
+    );
+    all
 }

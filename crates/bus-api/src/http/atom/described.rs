@@ -6,12 +6,13 @@ use kew_engine::bus::{BusQueueCounts, BusQueueView};
 use kew_xml::put_element;
 
 use super::asked::STATUSES;
-use super::document::{CONTENT_NAMESPACES, close, open, time};
+use super::document::{CONTENT_NAMESPACES, close, open};
 use super::rules;
 use super::settings::{KILOBYTE, MEGABYTE};
 use crate::description::Description;
 use crate::duration;
 use crate::http::call::Head;
+use crate::http::times::rfc3339;
 use crate::import::DUPLICATE_WINDOW_MS;
 
 /// When a queue was used last that never was.
@@ -83,12 +84,12 @@ impl<'a> Queue<'a> {
             put_element(out, "UserMetadata", &kept.user_metadata);
         }
         let (created_at, used_at) = (self.view.created_at, self.view.used_at);
-        put_element(out, "CreatedAt", &time(created_at.as_ms()));
-        put_element(out, "UpdatedAt", &time(self.view.updated_at.as_ms()));
+        put_element(out, "CreatedAt", &rfc3339(created_at));
+        put_element(out, "UpdatedAt", &rfc3339(self.view.updated_at));
         let accessed_at = if used_at == created_at {
             NEVER.to_owned()
         } else {
-            time(used_at.as_ms())
+            rfc3339(used_at)
         };
         put_element(out, "AccessedAt", &accessed_at);
         put_element(out, "SupportOrdering", &kept.support_ordering.to_string());

@@ -4,13 +4,14 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::StatusCode;
-use jiff::Timestamp as Instant;
+use kew_engine::Timestamp;
 use kew_xml::{put_attribute, put_element};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::api::NAMESPACE;
 use crate::http::answer::{Answer, with_body};
 use crate::http::call::Call;
+use crate::http::times::rfc3339_seconds;
 
 /// The namespaces of what is in an entry, as attributes.
 pub(super) const CONTENT_NAMESPACES: &[u8] =
@@ -38,8 +39,8 @@ pub(super) struct Entry<'a> {
     /// The name, as it was spelled when its entity was created.
     pub(super) title: &'a str,
     pub(super) path: &'a str,
-    pub(super) published_ms: u64,
-    pub(super) updated_ms: u64,
+    pub(super) published_at: Timestamp,
+    pub(super) updated_at: Timestamp,
 }
 
 impl Entry<'_> {
@@ -66,8 +67,8 @@ impl Entry<'_> {
         open(out, "entry", namespace);
         put_element(out, "id", &url);
         put_title(out, self.title);
-        put_element(out, "published", &seconds(self.published_ms));
-        put_element(out, "updated", &seconds(self.updated_ms));
+        put_element(out, "published", &rfc3339_seconds(self.published_at));
+        put_element(out, "updated", &rfc3339_seconds(self.updated_at));
         open(out, "author", b"");
         put_element(out, "name", NAMESPACE);
         close(out, "author");
@@ -95,7 +96,7 @@ impl Feed {
         skip: u32,
         top: u32,
         next: Option<(u32, u32)>,
-        now_ms: u64,
+        now: Timestamp,
     ) -> Self {
         let page = |skip, top| {
             let query = format!("%24skip={skip}&%24top={top}&");
@@ -105,7 +106,7 @@ impl Feed {
         open(&mut out, "feed", ATOM_NAMESPACE);
         put_title(&mut out, title);
         put_element(&mut out, "id", &page(skip, top));
-        put_element(&mut out, "updated", &seconds(now_ms));
+        put_element(&mut out, "updated", &rfc3339_seconds(now));
         put_link(&mut out, "self", &page(skip, top));
         if let Some((skip, top)) = next {
             put_link(&mut out, "next", &page(skip, top));
@@ -165,32 +166,4 @@ fn put_link(out: &mut BytesMut, relation: &str, url: &str) {
     out.put_slice(b"\" href=\"");
     put_attribute(out, url);
     out.put_slice(b"\" />");
-}
-
-/// A time with its milliseconds, from milliseconds since 1970.
-pub(super) fn time(ms: u64) -> String {
-    format!("{:.3}", instant(ms))
-}
-
-fn seconds(ms: u64) -> String {
-    format!("{:.0}", instant(ms))
-}
-
-/// A time that is too far off to be written is the last that can be.
-fn instant(ms: u64) -> Instant {
-    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-    Instant::from_millisecond(ms).unwrap_or(Instant::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_in_utc() {
-        assert_eq!(time(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(time(1_643_916_845_498), "2022-02-03T19:34:05.498Z");
-        assert_eq!(seconds(1_643_916_845_498), "2022-02-03T19:34:05Z");
-        assert!(time(u64::MAX).starts_with("9999-12-30T"));
-    }
 }

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use super::asked::AskedQueue;
 use crate::address::is_queue_name;
 use crate::api::Shared;
+use crate::authorize::BadToken;
 use crate::http::answer::HttpError;
 use crate::http::call::{Call, Head};
 use crate::rights::Right;
@@ -87,16 +88,20 @@ pub(super) async fn check_targets(
     );
     for (target, header) in [forward_to, forward_dead_letters_to] {
         let Some(target) = target else { continue };
-        let token = call.head.header(header).ok_or_else(|| {
-            HttpError::unauthorized(format!(
-                "MissingToken: The authorization header {header} was not found, which must have a \
-                 token for '{target}'."
-            ))
-            .with_sub_code(40_100)
-        })?;
         let path = target.to_lowercase();
-        let grant = shared.grant_of(token, &path, call.head.origin).await?;
-        if !grant.allows(Right::Manage, &path) {
+        let is_allowed = match call.head.header(header) {
+            Some(token) => manages(shared, &call.head, token, &path).await?,
+            // One token for the whole namespace says as much.
+            None if call.grant.allows(Right::Manage, &path) => true,
+            None => {
+                return Err(HttpError::unauthorized(format!(
+                    "MissingToken: The authorization header {header} was not found, which must have \
+                     a token for '{target}'."
+                ))
+                .with_sub_code(40_100));
+            }
+        };
+        if !is_allowed {
             return Err(HttpError::unauthorized(format!(
                 "Unauthorized: 'Manage' claim(s) are required to forward messages. Resource: \
                  '{target}'."
@@ -105,4 +110,18 @@ pub(super) async fn check_targets(
         }
     }
     Ok(())
+}
+
+/// Whether a token allows to manage a queue. JavaScript signs the host alone, without a scheme: that is
+/// the whole namespace.
+async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Result<bool, HttpError> {
+    let own = host_of(head.header(HOST).unwrap_or_default());
+    match shared.grant_of(token, path, head.origin).await {
+        Ok(grant) => Ok(grant.allows(Right::Manage, path)),
+        Err(BadToken::Elsewhere { granted, .. }) if host_of(&granted).eq_ignore_ascii_case(own) => {
+            let grant = shared.grant_of(token, &granted, head.origin).await?;
+            Ok(grant.queue.is_none() && grant.rights.has(Right::Manage))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use hyper::StatusCode;
-use kew_engine::Outcome;
 use kew_engine::bus::{BusCommand, BusOutcome};
+use kew_engine::{Outcome, Timestamp};
 
 use super::described;
 use super::document::{Entry, Feed};
@@ -25,7 +25,7 @@ pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Ans
     match kind {
         "queues" => queues(shared, call, skip, top).await,
         // There are none: topics cannot be created.
-        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, shared.now_ms()).answer()),
+        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, now(shared)).answer()),
         _ => Err(HttpError::not_found(&call.head.path)),
     }
 }
@@ -46,18 +46,22 @@ async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Ans
     let is_full = views.len() > top as usize;
     views.truncate(top as usize);
     let next = is_full.then(|| (skip.saturating_add(top), top));
-    let mut feed = Feed::begin(call, "Queues", skip, top, next, shared.now_ms());
+    let mut feed = Feed::begin(call, "Queues", skip, top, next, now(shared));
     for view in &views {
         let queue = described::Queue::of(view);
         let entry = Entry {
             title: queue.name(),
             path: queue.name(),
-            published_ms: view.created_at.as_ms(),
-            updated_ms: view.updated_at.as_ms(),
+            published_at: view.created_at,
+            updated_at: view.updated_at,
         };
         feed.entry(call, &entry, |out| queue.write(out, &call.head));
     }
     Ok(feed.answer())
+}
+
+fn now(shared: &Shared) -> Timestamp {
+    Timestamp::from_ms(shared.now_ms())
 }
 
 fn number(

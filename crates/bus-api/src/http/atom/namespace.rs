@@ -1,12 +1,14 @@
 //! What is said of the namespace.
 
 use hyper::StatusCode;
+use kew_engine::Timestamp;
 use kew_xml::put_element;
 
-use super::document::{CONTENT_NAMESPACES, Entry, close, open, time};
+use super::document::{CONTENT_NAMESPACES, Entry, close, open};
 use crate::api::{NAMESPACE, Shared};
 use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
+use crate::http::times::rfc3339;
 use crate::rights::Right;
 
 /// The tier whose limits are closest: messages of 1 MiB, and no quota of operations.
@@ -18,19 +20,19 @@ const MESSAGING_UNITS: &str = "1";
 pub(super) fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, &call.head.path)?;
     // A namespace has no beginning of its own: it is as old as the server that serves it.
-    let started_ms = shared.started_at_ms;
+    let started_at = Timestamp::from_ms(shared.started_at_ms);
     let entry = Entry {
         title: NAMESPACE,
         path: &call.head.path,
-        published_ms: started_ms,
-        updated_ms: started_ms,
+        published_at: started_at,
+        updated_at: started_at,
     };
     Ok(entry.answer(call, StatusCode::OK, |out| {
         open(out, "NamespaceInfo", CONTENT_NAMESPACES);
-        put_element(out, "CreatedTime", &time(started_ms));
+        put_element(out, "CreatedTime", &rfc3339(started_at));
         put_element(out, "MessagingSKU", SKU);
         put_element(out, "MessagingUnits", MESSAGING_UNITS);
-        put_element(out, "ModifiedTime", &time(started_ms));
+        put_element(out, "ModifiedTime", &rfc3339(started_at));
         put_element(out, "Name", NAMESPACE);
         put_element(out, "NamespaceType", "Messaging");
         close(out, "NamespaceInfo");

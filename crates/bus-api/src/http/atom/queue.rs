@@ -137,8 +137,8 @@ fn entry(call: &Call, status: StatusCode, view: &BusQueueView) -> Answer {
     let entry = Entry {
         title: queue.name(),
         path: queue.name(),
-        published_ms: view.created_at.as_ms(),
-        updated_ms: view.updated_at.as_ms(),
+        published_at: view.created_at,
+        updated_at: view.updated_at,
     };
     entry.answer(call, status, |out| queue.write(out, &call.head))
 }

@@ -1,10 +1,12 @@
 //! Authorization rules of a queue, as they come in and go out.
 
 use bytes::BytesMut;
+use kew_engine::Timestamp;
 use kew_xml::{Element, put_element};
 
-use super::document::{close, open, time};
+use super::document::{close, open};
 use crate::http::answer::HttpError;
+use crate::http::times::rfc3339;
 use crate::rights::{AuthorizationRule, Rights};
 
 /// A rule that came in. A key that is not said is made.
@@ -143,4 +145,8 @@ pub(super) fn write(out: &mut BytesMut, rules: &[AuthorizationRule]) {
         close(out, "AuthorizationRule");
     }
     close(out, "AuthorizationRules");
+}
+
+fn time(ms: u64) -> String {
+    rfc3339(Timestamp::from_ms(ms))
 }

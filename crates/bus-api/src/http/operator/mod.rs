@@ -59,8 +59,18 @@ pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
             record(call, "break lock", &queue, &answered);
             answered
         }
-        (&Method::POST, "purge") => start_purge(shared, call, entity_of(entity)?).await,
-        (&Method::POST, "resubmit") => start_resubmit(shared, call, entity_of(entity)?).await,
+        (&Method::POST, "purge" | "resubmit") => {
+            let queue = entity_of(entity)?;
+            let begun = match resource.as_str() {
+                "purge" => start_purge(shared, call, queue).await,
+                _ => start_resubmit(shared, call, queue).await,
+            };
+            // One that has begun is recorded when it ends.
+            if let Err(error) = &begun {
+                Actor::of(call).was_refused(&resource, entity, error);
+            }
+            begun
+        }
         (&Method::GET, "jobs") if entity.is_empty() => json(StatusCode::OK, &shared.jobs.all()),
         (&Method::GET, "jobs") => json(StatusCode::OK, &shared.jobs.find(entity)?.view()),
         (&Method::DELETE, "jobs") => {
@@ -158,7 +168,7 @@ async fn start_resubmit(
 ) -> Result<Answer, HttpError> {
     let request: resubmit::Request = body_of(call)?;
     request.check()?;
-    pages::end_of(&shared.broker, &queue).await?;
+    resubmit::check_destination(&shared.broker, &queue, &request).await?;
     let job = begin(shared, "resubmit", &queue, request.dry_run)?;
     let broker = shared.broker.clone();
     run(call, job, |job| async move {

@@ -22,6 +22,7 @@ use super::jobs::{Job, Progress};
 use super::pages::{end_of, page, patiently};
 use crate::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
 use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+use crate::submit::Submitted;
 
 /// How many messages go in one command: few enough for others to be served in between.
 const COUNT_AT_ONCE: usize = 100;
@@ -107,6 +108,27 @@ impl Edit {
     }
 }
 
+/// Refuses what no message can be sent to, before any is.
+pub(super) async fn check_destination(
+    broker: &Broker,
+    queue: &EntityName,
+    request: &Request,
+) -> Result<(), HttpError> {
+    let nothing = command(queue, request, Vec::new());
+    Submitted::new(broker, nothing).answer().await?;
+    Ok(())
+}
+
+fn command(queue: &EntityName, request: &Request, messages: Vec<Resubmission>) -> BusCommand {
+    BusCommand::Resubmit {
+        queue: queue.clone(),
+        resubmit: Resubmit {
+            to: request.to.as_deref().map(|to| to.to_lowercase().into()),
+            messages,
+        },
+    }
+}
+
 pub(super) async fn run(
     broker: &Broker,
     queue: &EntityName,
@@ -184,13 +206,7 @@ impl Slice {
         if slice.messages.is_empty() || job.is_cancelled() {
             return Ok(());
         }
-        let resubmit = BusCommand::Resubmit {
-            queue: queue.clone(),
-            resubmit: Resubmit {
-                to: request.to.as_deref().map(|to| to.to_lowercase().into()),
-                messages: slice.messages,
-            },
-        };
+        let resubmit = command(queue, request, slice.messages);
         let BusOutcome::Resubmitted(verdicts) = patiently(broker, job, resubmit).await? else {
             return Err(HttpError::internal());
         };

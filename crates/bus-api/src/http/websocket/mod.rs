@@ -78,7 +78,7 @@ pub(super) fn accept(method: &Method, headers: &HeaderMap) -> Result<Answer, Htt
 }
 
 /// The elements of a list that may be in several headers.
-fn elements<'a>(headers: &'a HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &'a str> {
+fn elements(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(name).into_iter();
     let lines = lines.filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)

@@ -2,8 +2,9 @@
 
 use kew_bus_api::WELL_KNOWN_KEY;
 
-use super::{Answer, ask, create, update};
+use super::{ask, create, update};
 use crate::client::{Server, message, token};
+use crate::rest::Answer;
 
 /// The elements of the description in an answer.
 fn description(answer: &Answer) -> &str {
@@ -328,20 +329,35 @@ async fn who_forwards_must_manage_the_destination() {
         ),
     ] {
         let elements = format!("<{element}>jobs</{element}>");
-        let missing = create(&server, "/from", &elements).await;
+        let own = token("sb://ns.example/from", WELL_KNOWN_KEY, 100);
+        let put = || {
+            ask("PUT", "/from")
+                .queue(&elements)
+                .header("Authorization", &own)
+        };
+        let missing = put().plain(&server).await;
         missing.check_refused(401, 40_100, header);
         let elsewhere = token("sb://ns.example/steps", WELL_KNOWN_KEY, 100);
-        let refused = ask("PUT", "/from")
-            .queue(&elements)
-            .header(header, &elsewhere);
-        refused.of(&server).await.check(401);
+        let refused = put().header(header, &elsewhere);
+        refused.plain(&server).await.check(401);
         let right = token("sb://ns.example/jobs", WELL_KNOWN_KEY, 100);
-        let created = ask("PUT", "/from").queue(&elements).header(header, &right);
-        created.of(&server).await.check(201);
+        let created = put().header(header, &right);
+        created.plain(&server).await.check(201);
+        // JavaScript signs the host alone.
+        let host = token("ns.example:5300", WELL_KNOWN_KEY, 100);
+        let updated = put().header("If-Match", "*").header(header, &host);
+        updated.plain(&server).await.check(200);
+        let other_host = token("ns.elsewhere", WELL_KNOWN_KEY, 100);
+        let refused = put().header("If-Match", "*").header(header, &other_host);
+        refused.plain(&server).await.check(401);
         // An update that says it again must show it again.
-        update(&server, "/from", &elements)
-            .await
-            .check_refused(401, 40_100, header);
+        let updated = put().header("If-Match", "*").plain(&server).await;
+        updated.check_refused(401, 40_100, header);
+        // One token for all of it is enough, unless another comes with it that is not.
+        update(&server, "/from", &elements).await.check(200);
+        let update = ask("PUT", "/from").queue(&elements).header("If-Match", "*");
+        let update = update.header(header, &elsewhere);
+        update.of(&server).await.check(401);
         ask("DELETE", "/from").of(&server).await.check(200);
     }
 }

@@ -2,23 +2,17 @@
 
 mod document;
 mod errors;
+mod links;
 mod lists;
+mod restart;
 
 use kew_bus_api::WELL_KNOWN_KEY;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Server, token};
+use crate::rest::{Answer, exchange};
 
 const HOST: &str = "ns.example:5300";
 const CONNECT: &str = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect";
-
-/// What a server answered.
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
 
 impl Answer {
     /// The text of the first element of that name.
@@ -115,17 +109,7 @@ impl<'a> Ask<'a> {
         let size_bytes = self.body.len();
         request += &format!("Connection: close\r\nContent-Length: {size_bytes}\r\n\r\n");
         request += &self.body;
-        let mut stream = server.stream();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer {
-            status,
-            head: head.to_owned(),
-            body: body.to_owned(),
-        }
+        exchange(server, &request).await
     }
 }
 

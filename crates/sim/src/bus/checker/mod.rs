@@ -30,6 +30,7 @@ mod refused;
 mod send;
 mod sessions;
 mod settle;
+mod time;
 mod unknown;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +39,7 @@ use bytes::Bytes;
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusOutcome};
 use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
-use life::{Entity, Fate, Life, Message, Part, Stage};
+use life::{Entity, Fate, Life, Message};
 use queue::{Owner, Queue, Queues};
 
 use super::entity;
@@ -57,9 +58,6 @@ pub(crate) const ONE_PLACE: &str = "bus: a message is in one place, as it was le
 pub(crate) const ORDER: &str = "bus: messages come in the order of their numbers";
 pub(crate) const QUEUES: &str = "bus: a queue is as its owner left it";
 pub(crate) const SESSIONS: &str = "bus: a session has one receiver and keeps its state";
-
-/// So much may be due in a queue that it is all done before anything else is decided about it.
-const DUE_MAX: usize = 40;
 
 /// Follows the history.
 #[derive(Clone, Debug, Default)]
@@ -213,81 +211,6 @@ impl Checker {
         }
     }
 
-    /// What may have happened by itself until now.
-    fn pass_time(&mut self, now: Timestamp) {
-        for (index, queue) in self.queues.0.iter_mut().enumerate() {
-            if may_be_deleted_by_itself(queue, now) && !is_in_use(&self.messages, index, queue, now)
-            {
-                queue.may_be(None);
-                for message in self.messages.values_mut() {
-                    if message.fates.iter().any(|fate| fate.is_of(index)) {
-                        message.may_be(Fate::GoneWith(index));
-                    }
-                }
-            }
-        }
-        for message in self.messages.values_mut() {
-            message.pass_time(now, &self.queues);
-        }
-    }
-
-    /// Before anything is decided about an entity, what is due in it is done, unless it is a lot or
-    /// there is no room: then nothing of it is as it was.
-    fn do_due(&mut self, entity: Entity, now: Timestamp) {
-        let queue = self.queues.get(entity.queue);
-        let sessions = queue.sessions.clone();
-        let is_due = |message: &Message, life: &Life| {
-            life.entity == entity
-                && match life.stage {
-                    Stage::Locked(lock) if lock.is_of_session() => {
-                        let session = message.session.as_deref().unwrap_or_default();
-                        let session = sessions.get(session);
-                        session.is_none_or(|session| session.must_be_free(now))
-                    }
-                    Stage::Locked(lock) => lock.until.has_passed(now),
-                    Stage::Scheduled { due } => due.has_passed(now),
-                    Stage::Ready => life.expires.has_passed(now),
-                    Stage::Deferred => false,
-                }
-        };
-        let all = self.messages.values();
-        let may_be_due = all.filter(|message| {
-            message.may(|life| {
-                life.entity == entity
-                    && match life.stage {
-                        Stage::Locked(lock) => {
-                            lock.is_of_session() || lock.until.may_have_passed(now)
-                        }
-                        Stage::Scheduled { due } => due.has_passed(now),
-                        Stage::Ready => life.expires.may_have_passed(now),
-                        Stage::Deferred => false,
-                    }
-            })
-        });
-        if may_be_due.count() + sessions.len() > DUE_MAX {
-            return;
-        }
-        for message in self.messages.values_mut() {
-            let mut fates = std::mem::take(&mut message.fates);
-            fates.retain(|fate| !fate.life().is_some_and(|life| is_due(message, life)));
-            message.fates = fates;
-            assert!(
-                !message.fates.is_empty(),
-                "whatever is due comes to something: {message:?}"
-            );
-        }
-        if entity.part == Part::Queue {
-            for session in self.queues.get(entity.queue).sessions.values_mut() {
-                for lock in &mut session.locks {
-                    if lock.must_be_free(now) {
-                        *lock = queue::SessionLock::Free;
-                    }
-                }
-                session.locks.dedup();
-            }
-        }
-    }
-
     /// Somebody saw something of a message: only fates that fit are left, and each becomes what
     /// follows from it.
     fn narrow(
@@ -412,45 +335,6 @@ impl Checker {
     }
 }
 
-/// Whether a queue may have been idle for so long that it has deleted itself.
-///
-/// That it is used is noted once in a tenth of that time.
-fn may_be_deleted_by_itself(queue: &Queue, now: Timestamp) -> bool {
-    let is_idle = |idle_ms: u64| {
-        idle_ms != u64::MAX
-            && queue
-                .used_at
-                .plus_ms(idle_ms - idle_ms / 10)
-                .has_passed(now)
-    };
-    queue
-        .options()
-        .any(|options| options.forward_to.is_none() && is_idle(options.auto_delete_on_idle_ms))
-}
-
-/// Whether somebody holds something of a queue, or something waits for its time.
-fn is_in_use(
-    messages: &BTreeMap<u64, Message>,
-    queue: usize,
-    known: &Queue,
-    now: Timestamp,
-) -> bool {
-    let entity = Entity {
-        queue,
-        part: Part::Queue,
-    };
-    let is_held = |life: &Life| {
-        life.entity == entity
-            && match life.stage {
-                Stage::Locked(lock) => !lock.is_of_session() && !lock.until.may_have_passed(now),
-                Stage::Scheduled { due } => !due.has_passed(now),
-                _ => false,
-            }
-    };
-    let is_locked = |session: &queue::Session| !session.may_be_free(now);
-    messages.values().any(|message| message.must(is_held)) || known.sessions.values().any(is_locked)
-}
-
 /// The queue that a command is about, if it is about one that must be there.
 pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
     match command {
@@ -470,6 +354,13 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::ReadSessionState { queue, .. }
         | BusCommand::SetSessionState { queue, .. }
         | BusCommand::ListSessions { queue, .. }
+        | BusCommand::ReadLocked { queue, .. }
+        | BusCommand::Purge { queue, .. }
+        | BusCommand::ClearSessionStates { queue, .. }
+        | BusCommand::TakeMessage { queue, .. }
+        | BusCommand::DeleteMessage { queue, .. }
+        | BusCommand::BreakLock { queue, .. }
+        | BusCommand::Resubmit { queue, .. }
         | BusCommand::DeleteBatch { queue, .. } => Some(queue),
         BusCommand::ReceiveDeferred { read } => Some(&read.queue),
     }

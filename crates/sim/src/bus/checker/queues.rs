@@ -80,11 +80,10 @@ impl Checker {
 
     /// A queue is not there, and what was in it is not.
     pub(super) fn gone_for_good(&mut self, index: usize) -> Result<(), Violation> {
-        let had_idle = self.queues.get(index).may_be_absent();
-        if had_idle {
+        let known = self.queues.get(index);
+        if known.may_be_absent() && known.options().next().is_some() {
             self.note("a queue was perhaps gone, and was");
         }
-        // With the queue goes what it holds at the end: nothing that is certain to be there is spared.
         *self.queues.get(index) = super::Queue::default();
         self.change_all(NO_LOSS, "its queue is gone", |message| {
             let fates = std::mem::take(&mut message.fates);
@@ -191,9 +190,7 @@ impl Checker {
         &self,
         queue: usize,
         messages: &[BusMessage],
-        numbers: &[Option<kew_engine::SequenceNumber>],
     ) -> Result<(), Violation> {
-        let _ = numbers;
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,

@@ -32,16 +32,12 @@ impl Checker {
         if queue.possible.is_empty() || entity.part != Part::Queue {
             return violated!(QUEUES, "{} takes no messages, and took some", name.name);
         }
-        self.check_room_was_there(entity.queue, messages, numbers)?;
+        self.check_room_was_there(entity.queue, messages)?;
         for (message, number) in messages.iter().zip(numbers) {
             let queue = self.queues.get(entity.queue);
-            match (number, queue.options().next()) {
-                (Some(number), Some(options)) if options.requires_session => {
-                    if message.session.is_none() {
-                        return violated!(QUEUES, "{number:?} has no session");
-                    }
-                }
-                _ => {}
+            let wants_session = queue.options().all(|it| it.requires_session);
+            if wants_session && message.session.is_none() {
+                return violated!(QUEUES, "{number:?} has no session");
             }
             self.one_sent(entity, message, *number, answered.at)?;
         }

@@ -1,0 +1,114 @@
+//! Tells whoever uses a bus queue that its settings were changed, or that it is gone.
+//!
+//! Unlike the wake-ups of [`crate::Watch`] these are for all who hold on to an entity, whether they wait
+//! for messages or not. They are hints too: what is read afterwards tells what became of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use kew_engine::Incarnation;
+use tokio::sync::Notify;
+
+use crate::broker::lock;
+
+#[derive(Debug)]
+struct Told {
+    has_changed: AtomicBool,
+    notify: Arc<Notify>,
+}
+
+/// Who is told of which entity.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeWatchers {
+    /// How many there are, for the runner to look at without the lock.
+    count: AtomicUsize,
+    by_entity: Mutex<HashMap<Incarnation, Vec<Arc<Told>>>>,
+}
+
+impl ChangeWatchers {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        entity: Incarnation,
+        notify: &Arc<Notify>,
+    ) -> ChangeWatch {
+        let told = Arc::new(Told {
+            has_changed: AtomicBool::new(false),
+            notify: Arc::clone(notify),
+        });
+        lock(&self.by_entity)
+            .entry(entity)
+            .or_default()
+            .push(Arc::clone(&told));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        ChangeWatch {
+            told,
+            entity,
+            watchers: Arc::clone(self),
+        }
+    }
+
+    /// Whether nobody is to be told of anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn tell(&self, entity: Incarnation) {
+        for told in lock(&self.by_entity).get(&entity).into_iter().flatten() {
+            told.has_changed.store(true, Ordering::Release);
+            told.notify.notify_one();
+        }
+    }
+}
+
+/// Holds on to one entity, of whose changes its owner is told. To drop it ends that.
+///
+/// What changed before it was made, it does not tell: read the entity afterwards.
+#[derive(Debug)]
+pub struct ChangeWatch {
+    told: Arc<Told>,
+    entity: Incarnation,
+    watchers: Arc<ChangeWatchers>,
+}
+
+impl ChangeWatch {
+    /// Whether the entity may have changed since this was last asked.
+    pub fn take(&self) -> bool {
+        self.told.has_changed.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Drop for ChangeWatch {
+    fn drop(&mut self) {
+        let mut by_entity = lock(&self.watchers.by_entity);
+        if let Some(all) = by_entity.get_mut(&self.entity) {
+            all.retain(|told| !Arc::ptr_eq(told, &self.told));
+            if all.is_empty() {
+                by_entity.remove(&self.entity);
+            }
+        }
+        self.watchers.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_hold_on_to_an_entity_are_told() {
+        let watchers = Arc::<ChangeWatchers>::default();
+        let [first, second, _] = Incarnation::default().with_sub_queues();
+        let notify = Arc::<Notify>::default();
+        let [a, b] = [(); 2].map(|()| watchers.watch(first, &notify));
+        let other = watchers.watch(second, &notify);
+        assert!(!a.take());
+        watchers.tell(first);
+        notify.notified().await;
+        assert!(a.take() && b.take() && !other.take());
+        assert!(!a.take());
+        drop((a, b, other));
+        assert!(lock(&watchers.by_entity).is_empty());
+        assert_eq!(watchers.count.load(Ordering::Relaxed), 0);
+    }
+}

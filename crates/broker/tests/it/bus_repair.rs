@@ -1,0 +1,379 @@
+//! Damaged partitions with bus queues: what is listed as lost is lost, and everything else is there, as it
+//! was left.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use kew_broker::{Losses, Partition, PartitionOptions, Repair, Reply};
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueOptions, DeadLetterCause,
+    Disposition, ReceiveMode, SessionChoice, Verdict,
+};
+use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Timestamp, Token};
+use kew_log::{FaultyStorage, LogOptions, verify};
+
+const PLAIN: &str = "orders";
+const SESSIONS: &str = "steps";
+const DEAD_LETTERS: &str = "orders/$deadletterqueue";
+
+fn options() -> PartitionOptions {
+    PartitionOptions {
+        log: LogOptions {
+            segment_size_first_bytes: 96 << 10,
+            segment_size_max_bytes: 96 << 10,
+            batch_size_max_bytes: 56 << 10,
+            turn_space_min_bytes: 16 << 10,
+            settlement_reserve_bytes: 8 << 10,
+            ballast_size_bytes: 4 << 10,
+            recent_bytes_max: 1 << 10,
+            ..LogOptions::default()
+        },
+        command_size_bytes_max: 8 << 10,
+        // Only when the test says so.
+        snapshot_after_bytes: u64::MAX / 8,
+        tick_budget: 16,
+    }
+}
+
+fn name(queue: &str) -> EntityName {
+    EntityName {
+        service: Service::ServiceBus,
+        account: "ns".into(),
+        name: queue.into(),
+    }
+}
+
+fn body(number: u64) -> Bytes {
+    let size = usize::try_from(number * 37 % 700).unwrap();
+    format!("{number} {}", "x".repeat(size)).into()
+}
+
+/// The number of a body that is as it was sent.
+fn number(found: &Bytes) -> u64 {
+    let text = std::str::from_utf8(found).unwrap();
+    let number = text.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(*found, body(number), "a body was altered");
+    number
+}
+
+/// A message as a peek shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    queue: String,
+    sequence_number: SequenceNumber,
+    state: BusMessageState,
+    cause: Option<DeadLetterCause>,
+    delivery_count: u32,
+}
+
+struct Driver {
+    storage: FaultyStorage,
+    partition: Partition<u32>,
+    now: Timestamp,
+}
+
+impl Driver {
+    fn on(storage: FaultyStorage) -> Self {
+        let now = Timestamp::from_ms(1_000_000);
+        let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
+        Self {
+            storage,
+            partition,
+            now,
+        }
+    }
+
+    fn try_ask(&mut self, command: BusCommand) -> Reply {
+        let mut commands = VecDeque::from([(0, Command::Bus(command))]);
+        let mut replies = Vec::new();
+        while replies.is_empty() {
+            self.partition.turn(self.now, &mut commands, &mut replies);
+            self.jobs(&mut replies);
+        }
+        replies.remove(0).1
+    }
+
+    fn ask(&mut self, command: BusCommand) -> (BusOutcome, Vec<Bytes>) {
+        let answered = self.try_ask(command).unwrap();
+        let bodies = answered.bodies.iter().map(|body| body.read().unwrap());
+        let bodies = bodies.collect();
+        match answered.outcome {
+            Outcome::Bus(outcome) => (outcome, bodies),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
+        while let Some(job) = self.partition.next_job() {
+            let outcome = job.run(&self.storage);
+            self.partition.complete(outcome, replies).unwrap();
+        }
+    }
+
+    fn send(&mut self, queue: &str, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let message = BusMessage {
+                body: body(number),
+                message_id: None,
+                session: (queue == SESSIONS).then(|| (number % 3).to_string().into()),
+                time_to_live_ms: None,
+                scheduled_at: None,
+            };
+            let (queue, messages) = (name(queue), vec![message]);
+            self.ask(BusCommand::Send { queue, messages });
+        }
+    }
+
+    fn receive(&mut self, count: u32) -> Vec<Token> {
+        let (outcome, _) = self.ask(BusCommand::Receive {
+            queue: name(PLAIN),
+            count,
+            mode: ReceiveMode::PeekLock,
+            session: None,
+        });
+        let BusOutcome::Received(messages) = outcome else {
+            panic!("a receive receives");
+        };
+        messages
+            .iter()
+            .map(|message| message.lock.unwrap())
+            .collect()
+    }
+
+    fn settle(&mut self, lock: Token, disposition: Disposition) -> Verdict {
+        let (outcome, _) = self.ask(BusCommand::Settle {
+            queue: name(PLAIN),
+            settlements: vec![(lock, disposition)],
+        });
+        let BusOutcome::Settled(verdicts) = outcome else {
+            panic!("a settlement settles");
+        };
+        verdicts[0]
+    }
+
+    fn snapshot(&mut self) {
+        self.partition.mark();
+        self.jobs(&mut Vec::new());
+        self.partition.snapshot();
+        self.jobs(&mut Vec::new());
+    }
+
+    /// Every message of every queue, by its number. Nothing is there twice.
+    fn everything(&mut self) -> BTreeMap<u64, Found> {
+        let (outcome, _) = self.ask(BusCommand::ListQueues {
+            namespace: "ns".into(),
+            from: "".into(),
+            skip: 0,
+            limit: 100,
+        });
+        let BusOutcome::Queues(queues) = outcome else {
+            panic!("a listing lists");
+        };
+        let mut found = BTreeMap::new();
+        for queue in queues {
+            for part in ["", "/$deadletterqueue", "/$transfer/$deadletterqueue"] {
+                let queue = format!("{}{part}", queue.name);
+                let (outcome, bodies) = self.ask(BusCommand::Peek {
+                    queue: name(&queue),
+                    from: SequenceNumber::default(),
+                    count: 5000,
+                    session: None,
+                });
+                let BusOutcome::Peeked(messages) = outcome else {
+                    panic!("a peek peeks");
+                };
+                for (message, body) in messages.iter().zip(&bodies) {
+                    let one = Found {
+                        queue: queue.clone(),
+                        sequence_number: message.sequence_number,
+                        state: message.state,
+                        cause: message.cause,
+                        delivery_count: message.delivery_count,
+                    };
+                    let twice = found.insert(number(body), one);
+                    assert_eq!(twice, None, "{} is there twice", number(body));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A partition with something of everything, in three segments and with two snapshots; and a lock.
+fn filled() -> (FaultyStorage, BTreeMap<u64, Found>, Token) {
+    let mut driver = Driver::on(FaultyStorage::new());
+    for (queue, requires_session) in [(PLAIN, false), (SESSIONS, true)] {
+        let options = BusQueueOptions {
+            requires_session,
+            lock_duration_ms: 300_000,
+            ..BusQueueOptions::default()
+        };
+        driver.ask(BusCommand::CreateQueue {
+            queue: name(queue),
+            options,
+        });
+    }
+    driver.send(PLAIN, 0..60);
+    driver.send(SESSIONS, 100..130);
+    let locks = driver.receive(30);
+    for (index, lock) in locks[..25].iter().enumerate() {
+        let disposition = match index % 5 {
+            0 => Disposition::Complete,
+            1 => Disposition::Abandon { overlay: None },
+            2 => Disposition::Defer { overlay: None },
+            3 => Disposition::DeadLetter { overlay: None },
+            _ => Disposition::Release,
+        };
+        assert_eq!(driver.settle(*lock, disposition), Verdict::Settled);
+    }
+    driver.snapshot();
+    driver.send(PLAIN, 200..300);
+    let (outcome, _) = driver.ask(BusCommand::AcceptSession {
+        queue: name(SESSIONS),
+        session: SessionChoice::Named("1".into()),
+    });
+    let BusOutcome::SessionAccepted(session) = outcome else {
+        panic!("a session is accepted");
+    };
+    driver.ask(BusCommand::SetSessionState {
+        queue: name(SESSIONS),
+        session: session.lock,
+        state: Some(Bytes::from_static(b"half way")),
+    });
+    driver.snapshot();
+    driver.send(PLAIN, 300..360);
+    driver.send(SESSIONS, 400..420);
+    let found = driver.everything();
+    driver.partition.mark();
+    driver.jobs(&mut Vec::new());
+    (driver.storage, found, locks[27])
+}
+
+fn look(storage: &FaultyStorage) -> Repair<'_> {
+    Repair::look(storage, "ns").unwrap()
+}
+
+/// Repairs, and answers what was listed and what is there.
+fn repair(storage: &FaultyStorage) -> (Losses, BTreeMap<u64, Found>) {
+    let repair = look(storage);
+    let losses = repair.losses().clone();
+    assert!(repair.is_needed());
+    repair.carry_out(options(), 99, [2; 16]).unwrap();
+    verify(storage).unwrap();
+    assert!(!look(storage).is_needed());
+    let found = Driver::on(storage.kill()).everything();
+    (losses, found)
+}
+
+#[test]
+fn what_is_whole_needs_no_repair() {
+    let (storage, found, _) = filled();
+    assert!(!look(&storage).is_needed());
+    assert_eq!(Driver::on(storage).everything(), found);
+    let states: BTreeSet<_> = found.values().map(|it| format!("{:?}", it.state)).collect();
+    assert!(states.len() >= 3, "{states:?}");
+    let dead = found.values().filter(|it| it.queue == DEAD_LETTERS);
+    assert_eq!(dead.count(), 5);
+}
+
+/// All others are as they were: in their places, with their counts, locked, deferred and dead.
+#[test]
+fn a_damaged_body_costs_that_message_alone() {
+    let (storage, before, lock) = filled();
+    // One that was deferred, one that was locked and one that nobody touched.
+    for victim in [2, 26, 250] {
+        let disk = storage.kill();
+        let body = body(victim);
+        let mut damaged = 0;
+        for (file, _) in disk.files() {
+            let content = disk.content(&file).unwrap_or_default();
+            let place = content.windows(body.len()).position(|bytes| bytes == body);
+            if let Some(at) = place {
+                disk.flip(&file, at as u64 + 1, 1);
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1, "a body is in one place");
+        let (losses, after) = repair(&disk);
+        let lost = &before[&victim];
+        assert_eq!(losses.gaps, []);
+        let listed: Vec<_> = losses.messages.iter().collect();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        assert_eq!(*listed[0].queue.name, *lost.queue);
+        assert_eq!(listed[0].sequence_number, lost.sequence_number);
+        let mut expected = before.clone();
+        expected.remove(&victim);
+        assert_eq!(after, expected);
+        let mut driver = Driver::on(disk);
+        let verdict = driver.settle(lock, Disposition::Complete);
+        assert_eq!(verdict, Verdict::Settled, "a lock outlives the repair");
+    }
+}
+
+/// Any damage in any place, one to three at once: nothing is lost in silence, altered or there twice.
+#[test]
+fn random_damage_is_repaired() {
+    let (storage, before, _) = filled();
+    let mut repaired = 0;
+    for seed in 0..200u64 {
+        let mut random = seed;
+        let mut below = |bound: u64| {
+            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ (mixed >> 27)) % bound
+        };
+        let disk = storage.kill();
+        for _ in 0..=below(3) {
+            let files = disk.files();
+            let (file, size) = &files[usize::try_from(below(files.len() as u64)).unwrap()];
+            let at = below((*size).max(1)).min(size.saturating_sub(1));
+            match below(5) {
+                _ if *size == 0 => {}
+                0 | 1 => disk.flip(file, at, 1 << below(8)),
+                2 => {
+                    let from = at / 512 * 512;
+                    let count = usize::try_from((size - from).min(512)).unwrap();
+                    disk.corrupt(file, from, &vec![0; count]);
+                }
+                3 => disk.truncate(file, at),
+                _ => disk.lose_file(file),
+            }
+        }
+        if !look(&disk).is_needed() {
+            continue;
+        }
+        repaired += 1;
+        let (losses, after) = repair(&disk);
+        let listed: BTreeSet<_> = losses
+            .messages
+            .iter()
+            .map(|lost| (lost.queue.name.to_string(), lost.sequence_number))
+            .collect();
+        for (number, was) in &before {
+            let place = (was.queue.clone(), was.sequence_number);
+            // What is listed has the place where it was last known to be.
+            let is_told = listed.contains(&place) || !losses.gaps.is_empty();
+            assert!(
+                after.contains_key(number) || is_told,
+                "seed {seed}: {number}, {was:?}, is lost and nothing says so: {losses:?}"
+            );
+        }
+        for (number, is) in &after {
+            let was_there = before.contains_key(number) || !losses.may_return.is_empty();
+            assert!(
+                was_there,
+                "seed {seed}: {number}, {is:?}, came back: {losses:?}"
+            );
+        }
+        // It goes on as a partition would.
+        let mut driver = Driver::on(disk);
+        driver.ask(BusCommand::CreateQueue {
+            queue: name("new"),
+            options: BusQueueOptions::default(),
+        });
+        driver.send("new", 900..901);
+        let mut again = Driver::on(driver.storage);
+        assert_eq!(again.everything().len(), after.len() + 1, "seed {seed}");
+    }
+    assert!(repaired > 60, "{repaired} repairs");
+}

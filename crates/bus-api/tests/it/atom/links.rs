@@ -1,0 +1,136 @@
+//! What becomes of links over AMQP when their queue is changed or deleted.
+
+use kew_amqp::performative::{DeliveryState, Outcome};
+use kew_amqp::{Event, LinkId};
+
+use super::{ask, create, update};
+use crate::client::{Client, Server, message};
+
+/// With which condition the server detaches a link, and which link that is.
+async fn detached(client: &mut Client) -> (LinkId, String) {
+    client
+        .until(|event| match event {
+            Event::Detached { link, error, .. } => {
+                let condition = error.as_ref().unwrap().condition.to_string();
+                Some((*link, condition))
+            }
+            _ => None,
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_deleted_queue_detaches_whoever_uses_it() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let idle = client.receiver("jobs").await.unwrap();
+    let waiting = client.receiver("/jobs").await.unwrap();
+    client.connection.grant(waiting, 1);
+    let letters = client.receiver("jobs/$deadletterqueue").await.unwrap();
+    let other = client.sender("steps").await.unwrap();
+    ask("DELETE", "/jobs").of(&server).await.check(200);
+    let mut links = Vec::new();
+    for _ in 0..4 {
+        let (link, condition) = detached(&mut client).await;
+        assert_eq!(condition, "amqp:not-found");
+        links.push(link);
+    }
+    links.sort();
+    let mut expected = vec![sender, idle, waiting, letters];
+    expected.sort();
+    assert_eq!(links, expected);
+    // Another queue of that name is another queue.
+    create(&server, "/jobs", "").await.check(201);
+    let sender = client.sender("jobs").await.unwrap();
+    let sent = client.send(sender, 0, message("new")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert!(client.connection.can_send(other));
+}
+
+#[tokio::test]
+async fn a_disabled_queue_detaches_those_whom_it_does_not_serve() {
+    let server = Server::start().await;
+    for (status, sends, receives) in [
+        ("SendDisabled", false, true),
+        ("ReceiveDisabled", true, false),
+        ("Disabled", false, false),
+    ] {
+        let mut client = server.trusted().await;
+        let sender = client.sender("jobs").await.unwrap();
+        let receiver = client.receiver("jobs").await.unwrap();
+        let status = format!("<Status>{status}</Status>");
+        update(&server, "/jobs", &status).await.check(200);
+        let mut expected = vec![(sender, sends), (receiver, receives)];
+        expected.retain(|(_, is_served)| !is_served);
+        for _ in 0..expected.len() {
+            let (link, condition) = detached(&mut client).await;
+            assert_eq!(condition, "com.microsoft:entity-disabled");
+            expected.retain(|(other, _)| *other != link);
+        }
+        assert_eq!(expected, []);
+        // And nobody else can attach.
+        let again = [client.sender("/jobs").await, client.receiver("/jobs").await];
+        for (again, is_served) in again.into_iter().zip([sends, receives]) {
+            match again {
+                Ok(_) => assert!(is_served),
+                Err(error) => {
+                    assert!(!is_served);
+                    assert_eq!(error.condition.as_str(), "com.microsoft:entity-disabled");
+                }
+            }
+        }
+        update(&server, "/jobs", "").await.check(200);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_forwards_detaches_its_receivers() {
+    let server = Server::start().await;
+    create(&server, "/next", "").await.check(201);
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    let letters = client.receiver("jobs/$deadletterqueue").await.unwrap();
+    let forward = "<ForwardTo>next</ForwardTo>";
+    let update_jobs = ask("PUT", "/jobs").header("If-Match", "*").queue(forward);
+    update_jobs.forwards().of(&server).await.check(200);
+    let (link, condition) = detached(&mut client).await;
+    assert_eq!((link, condition.as_str()), (receiver, "amqp:not-allowed"));
+    let sent = client.send(sender, 0, message("on")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let next = client.receiver("next").await.unwrap();
+    client.connection.grant(next, 1);
+    client.delivery().await;
+    let forward = "<ForwardDeadLetteredMessagesTo>next</ForwardDeadLetteredMessagesTo>";
+    let update_jobs = ask("PUT", "/jobs").header("If-Match", "*").queue(forward);
+    update_jobs.forwards().of(&server).await.check(200);
+    let (link, condition) = detached(&mut client).await;
+    assert_eq!((link, condition.as_str()), (letters, "amqp:not-allowed"));
+}
+
+#[tokio::test]
+async fn other_changes_hold_for_links_that_are_there() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.connection.grant(receiver, 2);
+    let changes = "<MaxDeliveryCount>1</MaxDeliveryCount>\
+        <MaxMessageSizeInKilobytes>1</MaxMessageSizeInKilobytes>";
+    update(&server, "/jobs", changes).await.check(200);
+    let large = client.send(sender, 0, message(&"x".repeat(2000))).await;
+    assert!(matches!(large.outcome(), Some(Outcome::Rejected(_))));
+    client.send(sender, 0, message("one")).await;
+    let delivery = client.delivery().await;
+    let released = Outcome::Modified(kew_amqp::performative::Modified {
+        delivery_failed: Some(true),
+        undeliverable_here: Some(false),
+        message_annotations: None,
+    });
+    client.tell(&delivery, released.into()).await;
+    let read = ask("GET", "/jobs").of(&server).await.check(200);
+    assert_eq!(read.text("d2p1:DeadLetterMessageCount"), "1");
+    assert_eq!(read.text("d2p1:ActiveMessageCount"), "0");
+    assert_eq!(read.text("MessageCount"), "1");
+}

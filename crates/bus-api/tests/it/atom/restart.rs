@@ -1,0 +1,50 @@
+//! What is left of queues after a restart.
+
+use std::sync::Arc;
+
+use kew_log::MemoryStorage;
+
+use super::{ask, create, update};
+use crate::client::Server;
+
+#[tokio::test]
+async fn queues_and_all_that_is_kept_of_them_outlive_a_restart() {
+    let storage = Arc::new(MemoryStorage::new());
+    let before = Server::start_on(Arc::clone(&storage)).await;
+    create(&before, "/Next", "").await.check(201);
+    let elements = "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>\
+        <AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights></Rights>\
+        <KeyName>r</KeyName></AuthorizationRule></AuthorizationRules>\
+        <Status>ReceiveDisabled</Status><ForwardTo>NEXT</ForwardTo><UserMetadata>mine</UserMetadata>\
+        <SupportOrdering>false</SupportOrdering><EnablePartitioning>true</EnablePartitioning>\
+        <ForwardDeadLetteredMessagesTo>Next</ForwardDeadLetteredMessagesTo>\
+        <EnableExpress>true</EnableExpress>";
+    let created = ask("PUT", "/Shop/Orders").queue(elements).forwards();
+    created.of(&before).await.check(201);
+    let window = "<DuplicateDetectionHistoryTimeWindow>PT1H</DuplicateDetectionHistoryTimeWindow>";
+    update(&before, "/Next", window).await.check(200);
+    create(&before, "/gone", "").await.check(201);
+    ask("DELETE", "/gone").of(&before).await.check(200);
+    let mut shown = Vec::new();
+    for path in ["/shop/orders", "/next", "/$Resources/queues"] {
+        shown.push((path, ask("GET", path).of(&before).await.check(200).body));
+    }
+    assert!(
+        shown[0]
+            .1
+            .contains("<ForwardTo>sb://ns.example:5300/NEXT</ForwardTo>")
+    );
+    assert!(
+        shown[1]
+            .1
+            .contains("<DuplicateDetectionHistoryTimeWindow>PT1H<")
+    );
+    drop(before);
+    let after = Server::start_on(storage).await;
+    for (path, before) in shown {
+        let after = ask("GET", path).of(&after).await.check(200);
+        // The head of a list says when it was made.
+        let entries = |body: &str| body.find("<entry").map(|start| body[start..].to_owned());
+        assert_eq!(entries(&after.body), entries(&before), "{path}");
+    }
+}

@@ -1,0 +1,283 @@
+//! HTTP clients that are slow, large, or want to be misunderstood.
+
+use std::time::Duration;
+
+use kew_bus_api::{Limits, WELL_KNOWN_KEY};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::{Instant, timeout};
+
+use crate::client::{Server, token};
+
+/// Long enough for anything that happens at all. It passes at once where time is paused.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the server says until it ends the connection, and after how long that was.
+async fn rest(stream: &mut DuplexStream) -> (String, Duration) {
+    let began = Instant::now();
+    let mut answer = Vec::new();
+    let reading = timeout(PATIENCE, stream.read_to_end(&mut answer));
+    // A cut is an end too.
+    let _ = reading.await.expect("an end");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    (answer, began.elapsed())
+}
+
+/// What comes back for bytes, when nothing more is sent.
+async fn ask(server: &Server, request: &str) -> String {
+    let mut stream = server.stream();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    rest(&mut stream).await.0
+}
+
+fn authorization() -> String {
+    let token = token("sb://localhost/jobs", WELL_KNOWN_KEY, 3600);
+    format!("Authorization: {token}\r\n")
+}
+
+fn check_between(time: Duration, from_s: u64, to_s: u64) {
+    let (from, to) = (Duration::from_secs(from_s), Duration::from_secs(to_s));
+    assert!(time >= from && time <= to, "{time:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_slow_with_a_head_or_asks_nothing_is_cut() {
+    let server = Server::start().await;
+    let health = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (sent, has_answer) in [
+        ("GET /health HT", false),
+        (health, true),
+        (&format!("{health}GET /hea"), true),
+    ] {
+        let mut stream = server.stream();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let (answer, time) = rest(&mut stream).await;
+        assert_eq!(answer.contains("200 OK"), has_answer, "{sent}: {answer}");
+        check_between(time, 19, 25);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_drip_do_not_hold_a_head_open() {
+    let server = Server::start().await;
+    let mut stream = server.stream();
+    let began = Instant::now();
+    for byte in "GET /health HTTP/1.1\r\nx: "
+        .bytes()
+        .chain(std::iter::repeat(b'y'))
+    {
+        if stream.write_all(&[byte]).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < PATIENCE, "it is held open");
+    }
+    check_between(began.elapsed(), 19, 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_told_so() {
+    let server = Server::start().await;
+    let authorization = authorization();
+    let mut stream = server.stream();
+    let head = format!(
+        "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Content-Length: 9\r\n\r\nhalf"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (answer, time) = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    // Time flies also while the broker is asked, whose threads do not know that it is paused.
+    assert!(time >= Duration::from_secs(59), "{time:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_reads_answers_is_cut() {
+    let server = Server::start().await;
+    let mut stream = server.stream();
+    let began = Instant::now();
+    let requests = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1_000);
+    // Until the answers fill what is between, and nothing more is read.
+    while let Ok(Ok(())) = timeout(PATIENCE, stream.write_all(requests.as_bytes())).await {}
+    check_between(began.elapsed(), 59, 85);
+}
+
+#[tokio::test]
+async fn who_has_no_token_sends_no_body() {
+    let server = Server::start().await;
+    let request = "POST /jobs/messages HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\
+                   Content-Length: 1000\r\n\r\n";
+    let answer = ask(&server, request).await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for_once_the_token_is_right() {
+    let server = Server::start().await;
+    let authorization = authorization();
+    let mut stream = server.stream();
+    let head = format!(
+        "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Expect: 100-continue\r\n\
+         Connection: close\r\nContent-Length: 4\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut asked = [0; 25];
+    stream.read_exact(&mut asked).await.unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"body").await.unwrap();
+    let (answer, _) = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused() {
+    let server = Server::start().await;
+    let authorization = authorization();
+    let large = format!(
+        "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Content-Length: 2000000\r\n\r\n"
+    );
+    let answer = ask(&server, &large).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000)).repeat(20);
+    let endless = format!(
+        "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Transfer-Encoding: chunked\r\n\r\n"
+    );
+    let mut stream = server.stream();
+    let (mut reading, mut writing) = tokio::io::split(&mut stream);
+    let sent = [endless, chunk].concat();
+    let mut answer = Vec::new();
+    // What is not read any more need not be taken.
+    let _ = tokio::join!(
+        writing.write_all(sent.as_bytes()),
+        reading.read_to_end(&mut answer)
+    );
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let long = format!(
+        "GET /health HTTP/1.1\r\nHost: h\r\nx: {}\r\n\r\n",
+        "y".repeat(70_000)
+    );
+    let mut stream = server.stream();
+    let (mut reading, mut writing) = tokio::io::split(&mut stream);
+    let mut answer = Vec::new();
+    let _ = tokio::join!(
+        writing.write_all(long.as_bytes()),
+        reading.read_to_end(&mut answer)
+    );
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let many = format!(
+        "GET /health HTTP/1.1\r\nHost: h\r\n{}\r\n",
+        "x: y\r\n".repeat(101)
+    );
+    let answer = ask(&server, &many).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_request_in_chunks_is_the_last_of_its_connection() {
+    let server = Server::start().await;
+    let authorization = authorization();
+    // Whoever goes by the length takes for a body what others take for a second request.
+    let smuggled = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
+    let length = smuggled.len() + 5;
+    for framing in [
+        format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n"),
+        format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n"),
+        "Transfer-Encoding: chunked\r\n".to_owned(),
+    ] {
+        let request = format!(
+            "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}{framing}\r\n0\r\n\r\n{smuggled}"
+        );
+        let answer = ask(&server, &request).await;
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+        assert!(!answer.contains("healthy"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn heads_that_can_be_read_in_two_ways_are_refused() {
+    let server = Server::start().await;
+    for head in [
+        "GET /health HTTP/1.1\r\n",
+        "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
+        "GET /health HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+        "GET /health HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n",
+        "GET /health HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, gzip\r\n",
+        "GET /health HTTP/1.1\r\nHost: h\r\nx : y\r\n",
+        "GET /health HTTP/1.1\r\nHost: h\r\nx: y\r\n z\r\n",
+        "GET /health HTTP/9.1\r\nHost: h\r\n",
+        "GET  /health HTTP/1.1\r\nHost: h\r\n",
+        "GET /hea\0lth HTTP/1.1\r\nHost: h\r\n",
+        "\u{16}\u{3}\u{1}",
+    ] {
+        let answer = ask(&server, &format!("{head}Connection: close\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{head:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn answers_come_in_the_order_of_the_requests() {
+    let server = Server::start().await;
+    let requests = "HEAD /health HTTP/1.1\r\nHost: h\r\n\r\nGET /jobs HTTP/1.1\r\nHost: h\r\n\r\n\
+                    GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n\
+                    GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
+    let answer = ask(&server, requests).await;
+    let statuses: Vec<&str> = answer
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .map(|part| &part[..3])
+        .collect();
+    assert_eq!(statuses, ["200", "401", "200"], "{answer}");
+    assert_eq!(answer.matches("is healthy.").count(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn what_all_requests_hold_has_one_bound() {
+    let limits = Limits {
+        http_size_bytes_max: 40 << 10,
+        ..Limits::default()
+    };
+    let server = Server::start_with(limits).await;
+    let half = format!(
+        "GET /health HTTP/1.1\r\nHost: h\r\nx: {}",
+        "y".repeat(40_000)
+    );
+    let mut stream = server.stream();
+    stream.write_all(half.as_bytes()).await.unwrap();
+    let authorization = authorization();
+    let body = "z".repeat(30_000);
+    let send = format!(
+        "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Connection: close\r\n\
+         Content-Length: 30000\r\n\r\n{body}"
+    );
+    let crowded = async || {
+        let heads = ask(&server, &half).await;
+        let bodies = ask(&server, &send).await;
+        [heads, bodies]
+            .iter()
+            .all(|answer| answer.starts_with("HTTP/1.1 503 "))
+    };
+    // The first one's bytes are read in their own time.
+    let is_crowded = timeout(PATIENCE, async { while !crowded().await {} });
+    is_crowded.await.expect("no room");
+    drop(stream);
+    let served = timeout(PATIENCE, async {
+        while !ask(&server, &send).await.starts_with("HTTP/1.1 201 ") {}
+    });
+    served.await.expect("room again");
+}
+
+#[tokio::test]
+async fn a_stop_ends_what_waits_and_answers_what_was_asked() {
+    let server = Server::start().await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut idle = server.stream_until(async { drop(stopped.await) });
+    let request = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
+    idle.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    idle.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    stop.send(()).unwrap();
+    let (answer, _) = rest(&mut idle).await;
+    assert!(answer.ends_with("is healthy.\"}"), "{answer}");
+}

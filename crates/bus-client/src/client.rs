@@ -1,0 +1,277 @@
+//! One connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use kew_amqp::codec::{Map, Symbol, Text, Value};
+use kew_amqp::performative::{
+    Attach, DeliveryState, ReceiverSettleMode, Role, SenderSettleMode, Source, Tag, Target,
+};
+use kew_amqp::{
+    Config, Connection, Delivery, DeliveryId, Event, Limits, LinkId, Millis, Outgoing, Sasl,
+    SessionId,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::Error;
+
+/// The filter that asks for a session: null is the next one that is free.
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+
+/// The name and key of an authorization rule.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: String,
+    /// One of its keys.
+    pub key: String,
+}
+
+/// A connection with one session.
+pub struct Client {
+    /// The protocol's state.
+    pub connection: Connection,
+    stream: TcpStream,
+    output: Bytes,
+    session: Option<SessionId>,
+    began: Instant,
+    sent: u64,
+    /// What came while something else was waited for.
+    deliveries: VecDeque<Delivery>,
+}
+
+impl Client {
+    /// Connects, shows who it is, and begins a session.
+    pub async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let response = format!("\0{}\0{}", rule.name, rule.key);
+        let config = Config {
+            container_id: "kew-bus-client".into(),
+            sasl: Sasl::Client {
+                mechanism: Symbol::from_static("PLAIN"),
+                initial_response: Some(Bytes::from(response)),
+            },
+            ..Config::default()
+        };
+        let mut client = Self {
+            connection: Connection::client(config, Limits::default(), Millis(0)),
+            stream,
+            output: Bytes::new(),
+            session: None,
+            began: Instant::now(),
+            sent: 0,
+            deliveries: VecDeque::new(),
+        };
+        while !matches!(client.event().await?, Event::Opened(_)) {}
+        client.session = client.connection.begin();
+        while !matches!(client.event().await?, Event::Begun { .. }) {}
+        Ok(client)
+    }
+
+    /// Attaches a link that sends.
+    pub async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
+        let mut attach = Attach::new(format!("to {address}").into(), Role::Sender);
+        attach.source = Some(Source::new("kew-bus-client".into()));
+        attach.target = Some(Target::new(address.into()));
+        attach.snd_settle_mode = SenderSettleMode::Unsettled;
+        Ok(self.attach(attach).await?.0)
+    }
+
+    /// Attaches a link that receives under locks.
+    pub async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
+        Ok(self.attach(receives(address)).await?.0)
+    }
+
+    /// Attaches a link that receives what is of a session: of this one, or of the next that is free.
+    /// Answers the session's id as well.
+    pub async fn session_receiver(
+        &mut self,
+        address: &str,
+        session: Option<&str>,
+    ) -> Result<(LinkId, String), Error> {
+        let mut attach = receives(address);
+        let wanted = session.map_or(Value::Null, |id| Value::String(Text::from(id)));
+        if let Some(source) = &mut attach.source {
+            source.filter = Some(Map::build(|map| {
+                map.entry(&Symbol::from_static(SESSION_FILTER), &wanted);
+            }));
+        }
+        let (link, answer) = self.attach(attach).await?;
+        let filter = answer.source.and_then(|source| source.filter);
+        let id = filter.and_then(|filter| filter.get(SESSION_FILTER).map(|raw| raw.value()));
+        match id {
+            Some(Value::String(id)) => Ok((link, id.as_str().to_owned())),
+            other => Err(Error::Unexpected(format!("the session is {other:?}"))),
+        }
+    }
+
+    /// Attaches a link, and returns the answer.
+    pub async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Box<Attach>), Error> {
+        let link = self
+            .session
+            .and_then(|session| self.connection.attach(session, attach))
+            .ok_or_else(|| Error::Refused("no handle is free".into()))?;
+        loop {
+            match self.answer().await? {
+                Event::Attached { link: id, attach } if id == link => {
+                    let is_refusal = match attach.role {
+                        Role::Sender => attach.source.is_none(),
+                        Role::Receiver => attach.target.is_none(),
+                    };
+                    if !is_refusal {
+                        return Ok((link, attach));
+                    }
+                }
+                Event::Detached {
+                    link: id, error, ..
+                } if id == link => return Err(Error::Refused(format!("{error:?}"))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Detaches a link, and waits until it is.
+    pub async fn detach(&mut self, link: LinkId) -> Result<(), Error> {
+        self.connection.detach(link, true, None);
+        self.deliveries.retain(|delivery| delivery.link != link);
+        while !matches!(self.answer().await?, Event::Detached { link: id, .. } if id == link) {}
+        Ok(())
+    }
+
+    /// Sends a message, and waits until it was taken.
+    pub async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
+        while !self.connection.can_send(link) {
+            self.answer().await?;
+        }
+        self.sent += 1;
+        let tag = Tag::new(&self.sent.to_be_bytes());
+        let outgoing = Outgoing {
+            tag: tag.map_err(|error| Error::Unexpected(error.to_string()))?,
+            message_format: 0,
+            is_settled: false,
+            state: None,
+        };
+        let sent = self
+            .connection
+            .send(link, outgoing, [message, Bytes::new()])
+            .map_err(|error| Error::Refused(error.to_string()))?;
+        loop {
+            if let Event::Disposition {
+                delivery, state, ..
+            } = self.answer().await?
+                && delivery == sent
+            {
+                return match state {
+                    Some(DeliveryState::ACCEPTED) => Ok(()),
+                    state => Err(Error::refused(state.as_ref())),
+                };
+            }
+        }
+    }
+
+    /// Waits for the next message of a link that was granted credit. To drop the future loses nothing.
+    pub async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
+        loop {
+            let place = self.deliveries.iter().position(|it| it.link == link);
+            if let Some(delivery) = place.and_then(|place| self.deliveries.remove(place)) {
+                return Ok(delivery);
+            }
+            match self.event().await? {
+                Event::Delivery(delivery) => self.deliveries.push_back(delivery),
+                Event::Detached {
+                    link: id, error, ..
+                } if id == link => return Err(Error::Refused(format!("{error:?}"))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells what is to become of a message, and waits for the same as the answer.
+    pub async fn settle(
+        &mut self,
+        delivery: DeliveryId,
+        state: DeliveryState,
+    ) -> Result<(), Error> {
+        self.connection.update(delivery, state.clone());
+        loop {
+            if let Event::Disposition {
+                delivery: id,
+                is_settled: true,
+                state: answer,
+                ..
+            } = self.answer().await?
+                && id == delivery
+            {
+                return if answer.as_ref() == Some(&state) {
+                    Ok(())
+                } else {
+                    Err(Error::refused(answer.as_ref()))
+                };
+            }
+        }
+    }
+
+    /// The next event that is no message: those are kept for [`Client::delivery`].
+    pub(crate) async fn answer(&mut self) -> Result<Event, Error> {
+        loop {
+            match self.event().await? {
+                Event::Delivery(delivery) => self.deliveries.push_back(delivery),
+                event => return Ok(event),
+            }
+        }
+    }
+
+    /// The next event, of whatever kind. To drop the future loses nothing.
+    pub async fn event(&mut self) -> Result<Event, Error> {
+        loop {
+            match self.connection.poll_event() {
+                Some(Event::Closed { error, .. }) => {
+                    return Err(Error::Gone(format!("it was closed: {error:?}")));
+                }
+                Some(Event::Ended { error, .. }) => {
+                    return Err(Error::Gone(format!("the session was ended: {error:?}")));
+                }
+                Some(event) => return Ok(event),
+                None => self.exchange().await?,
+            }
+        }
+    }
+
+    /// Writes what there is to be written, and waits until something came in or went out.
+    async fn exchange(&mut self) -> Result<(), Error> {
+        let ms = self.began.elapsed().as_millis();
+        let now = Millis(u64::try_from(ms).unwrap_or(u64::MAX));
+        if self.output.is_empty() {
+            self.output = self.connection.take_output(now);
+        }
+        let (mut reading, mut writing) = self.stream.split();
+        let wants_input = self.connection.wants_input();
+        tokio::select! {
+            biased;
+            written = writing.write_buf(&mut self.output), if !self.output.is_empty() => {
+                written?;
+            }
+            read = reading.read_buf(self.connection.input()), if wants_input => {
+                if read? == 0 {
+                    return Err(Error::Gone("the server hung up".into()));
+                }
+                self.connection.fed(now);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An attach for a link that receives under locks, and wants to know what became of its settlements.
+fn receives(address: &str) -> Attach {
+    let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
+    attach.source = Some(Source::new(address.into()));
+    attach.target = Some(Target::new("kew-bus-client".into()));
+    attach.snd_settle_mode = SenderSettleMode::Unsettled;
+    attach.rcv_settle_mode = ReceiverSettleMode::Second;
+    attach
+}
