@@ -54,8 +54,8 @@ def start_all(options, data, servers):
     for kind in ["classic", "quorum"]:
         declare = ["declare", "--queue", kind, "--queue-type", kind]
         run(options, [*declare, "--address", rabbit.address, *native])
-    # The plugin for AMQP 1.0 has addresses of its own.
-    plugin = ["--auth", "plain", *who, "--queue", "/amq/queue/classic"]
+    # The plugin for AMQP 1.0 has addresses of its own, and never settles after the receiver.
+    plugin = ["--auth", "plain", *who, "--settles", "first", "--queue", "/amq/queue/classic"]
     rivals.append(Rival("rabbit-1.0", rabbit, rabbit.address, plugin))
     for kind in ["classic", "quorum"]:
         name = f"rabbit-0.9.1-{kind}"
@@ -154,10 +154,12 @@ def measure_many(options, data):
         place.mkdir()
         server = start_bus(options, place, entities)
         try:
-            result = measure(options, Rival("kew", server, bus_address(server), []), mode)
+            result = json.dumps(measure(options, Rival("kew", server, bus_address(server), []), mode))
+        except SystemExit as failure:
+            result = f"FAILED: {failure}"
         finally:
             server.stop()
-        print(f"\n{name}: {json.dumps(result)}", flush=True)
+        print(f"\n{name}: {result}", flush=True)
 
 
 def parse_options(arguments):

@@ -31,7 +31,11 @@ class RabbitMq(Server):
         (data / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
         (data / "rabbitmq.conf").touch()
         self.mapper = subprocess.Popen(
-            [root / "usr/lib/erlang/bin/epmd"], stdin=subprocess.DEVNULL, env=environment
+            [root / "usr/lib/erlang/bin/epmd"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
         )
         try:
             self._wait_for_mapper()

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use amqprs::callbacks::{ChannelCallback, DefaultConnectionCallback};
 use amqprs::channel::{
-    BasicAckArguments, BasicConsumeArguments, BasicPublishArguments, BasicQosArguments, Channel,
-    ConfirmSelectArguments, ConsumerMessage, QueueDeclareArguments, QueueDeleteArguments,
+    BasicAckArguments, BasicCancelArguments, BasicConsumeArguments, BasicPublishArguments,
+    BasicQosArguments, Channel, ConfirmSelectArguments, ConsumerMessage, QueueDeclareArguments,
+    QueueDeleteArguments,
 };
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::error::Error;
@@ -223,6 +224,13 @@ impl Receiving for Receiver {
         if count == 0 {
             bail!("the connection broke");
         }
+        Ok(())
+    }
+
+    async fn leave(&mut self) -> Result<()> {
+        // What is answered was read behind all acknowledgements.
+        let cancel = BasicCancelArguments::new("kew-bus-load");
+        self.client.channel.basic_cancel(cancel).await?;
         Ok(())
     }
 }

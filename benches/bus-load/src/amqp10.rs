@@ -9,7 +9,7 @@ use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 
 use crate::client::Client;
 use crate::ends::{Received, Receiving, Sending, stamp_of};
-use crate::options::Target;
+use crate::options::{Settles, Target};
 
 /// A link that sends, on a connection of its own.
 pub(crate) struct Sender {
@@ -122,24 +122,34 @@ pub(crate) struct Receiver {
     client: Client,
     link: LinkId,
     credit: u32,
+    settles: Settles,
 }
 
 impl Receiver {
     pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
         let mut client = Client::connect(target).await?;
-        let link = client.receiver(queue).await?;
+        let link = client.receiver(queue, target.settles).await?;
         client.connection.grant(link, credit);
         Ok(Self {
             client,
             link,
             credit,
+            settles: target.settles,
         })
     }
 
     fn on_delivery(&mut self, delivery: Delivery, received: &mut Received) -> Result<()> {
         received.stamps.push(stamp_of(&body_of(delivery.payload)?)?);
         let connection = &mut self.client.connection;
-        connection.update(delivery.delivery, DeliveryState::ACCEPTED);
+        match self.settles {
+            Settles::First => {
+                connection.settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
+                received.completed += 1;
+            }
+            Settles::Second => {
+                connection.update(delivery.delivery, DeliveryState::ACCEPTED);
+            }
+        }
         if connection.credit(self.link) <= self.credit / 2 {
             connection.grant(self.link, self.credit);
         }
@@ -162,5 +172,9 @@ impl Receiving for Receiver {
             self.client.exchange().await?;
         }
         Ok(())
+    }
+
+    async fn leave(&mut self) -> Result<()> {
+        self.client.close().await
     }
 }

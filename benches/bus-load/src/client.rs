@@ -12,7 +12,7 @@ use kew_amqp::{Config, Connection, Event, Limits, LinkId, Millis, Sasl, SessionI
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::options::{Auth, Target};
+use crate::options::{Auth, Settles, Target};
 use crate::token;
 
 /// How much is read at once at least, in bytes.
@@ -76,8 +76,12 @@ impl Client {
     }
 
     /// Attaches a link that receives under locks.
-    pub(crate) async fn receiver(&mut self, address: &str) -> Result<LinkId> {
-        Ok(self.attach(receiver_attach(address)).await?.0)
+    pub(crate) async fn receiver(&mut self, address: &str, settles: Settles) -> Result<LinkId> {
+        let mut attach = receiver_attach(address);
+        if settles == Settles::First {
+            attach.rcv_settle_mode = ReceiverSettleMode::First;
+        }
+        Ok(self.attach(attach).await?.0)
     }
 
     /// Attaches a link, and returns the answer.
@@ -111,6 +115,18 @@ impl Client {
         self.connection.detach(link, true, None);
         while !matches!(self.event().await?, Event::Detached { link: id, .. } if id == link) {}
         Ok(())
+    }
+
+    /// Closes the connection, and waits until the server has answered.
+    pub(crate) async fn close(&mut self) -> Result<()> {
+        self.connection.close(None);
+        loop {
+            while self.connection.poll_event().is_some() {}
+            if self.connection.is_closed() {
+                return Ok(());
+            }
+            self.exchange().await?;
+        }
     }
 
     /// The next event. To drop the future loses nothing.

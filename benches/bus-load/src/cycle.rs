@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         loop {
             let all = self.counts.sent.get();
             if self.is_all_sent.get() && self.counts.completed.get() >= all {
-                return Ok(());
+                return receiver.leave().await;
             }
             tokio::select! {
                 result = receiver.received(&mut received) => result?,

@@ -20,6 +20,9 @@ pub(crate) trait Sending {
 pub(crate) trait Receiving {
     /// Waits until something came, and notes it. To drop the future loses nothing.
     async fn received(&mut self, received: &mut Received) -> Result<()>;
+
+    /// Leaves, once the broker has heard of every completion.
+    async fn leave(&mut self) -> Result<()>;
 }
 
 /// What came in.

@@ -66,6 +66,7 @@ async fn measure(
         let took = tokio::time::timeout(MESSAGE_TIMEOUT, one).await;
         all.push(took.with_context(|| format!("message {number} took too long"))??);
     }
+    receiver.leave().await?;
     Ok(all)
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
 async fn open(target: &Target, options: &Idle) -> Result<Client> {
     let mut client = Client::connect(target).await?;
     if options.state == Idling::Receiving {
-        let link = client.receiver(&options.queue).await?;
+        let link = client.receiver(&options.queue, target.settles).await?;
         client.connection.grant(link, 1);
         // The grant is written.
         client.exchange().await?;

@@ -129,4 +129,9 @@ impl Receiving for Receiver {
         }
         Ok(())
     }
+
+    async fn leave(&mut self) -> Result<()> {
+        // Every completion was confirmed.
+        Ok(())
+    }
 }

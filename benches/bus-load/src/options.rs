@@ -44,6 +44,10 @@ pub(crate) struct Target {
     )]
     pub(crate) password: String,
 
+    /// When a receiver over AMQP 1.0 settles.
+    #[arg(long, global = true, value_enum, default_value_t = Settles::Second)]
+    pub(crate) settles: Settles,
+
     /// Also report CPU time and memory of this server process.
     #[arg(long, global = true)]
     pub(crate) pid: Option<u32>,
@@ -67,6 +71,15 @@ pub(crate) enum Auth {
     Cbs,
     /// SASL PLAIN.
     Plain,
+}
+
+/// When a receiver settles: its settlement mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Settles {
+    /// Before the broker, which then says nothing of it.
+    First,
+    /// After the broker, which has made the completion durable by then.
+    Second,
 }
 
 /// What is measured.

@@ -13,7 +13,7 @@ use kew_amqp::performative::{DeliveryState, Tag};
 use kew_amqp::{Event, Outgoing};
 
 use crate::client::Client;
-use crate::options::Target;
+use crate::options::{Settles, Target};
 
 const NODE: &str = "$cbs";
 const VALID_SECONDS: u64 = 3600;
@@ -32,7 +32,7 @@ pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
     write_value(&mut request, &Text::from(token.as_str()));
 
     let requests = client.sender(NODE).await?;
-    let answers = client.receiver(NODE).await?;
+    let answers = client.receiver(NODE, Settles::First).await?;
     client.connection.grant(answers, 1);
     while !client.connection.can_send(requests) {
         client.event().await?;

@@ -190,8 +190,8 @@ async fn thousands_are_settled_by_one_disposition() {
     }
 }
 
-/// A receiver that has taken all waits without looking again. It is told of what comes, and who does
-/// not want any more leaves it to others.
+/// A receiver that has taken all is told of what comes, and who does not want any more leaves it to
+/// others.
 #[tokio::test]
 async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others() {
     let server = Server::start().await;
