@@ -295,7 +295,7 @@ impl Caller {
             (0..=2, ..) => self.attach(input),
             (3..=5, Some(link), _) => {
                 let credit = u32::try_from(pick % 40).unwrap_or_default();
-                drop(self.connection.grant(link, credit));
+                self.connection.grant(link, credit);
             }
             (6..=9, Some(link), _) => self.send(link, input),
             (10 | 11, _, Some(delivery)) => {
