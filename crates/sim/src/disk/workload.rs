@@ -27,8 +27,7 @@ pub(super) enum Act {
 
 impl Workload {
     pub(super) fn draw(random: &mut Stream) -> Self {
-        let settings = [&Setting::ALL[..], &Setting::WITH_BUS].concat();
-        let setting = settings[random.index(settings.len())];
+        let setting = Setting::ALL[random.index(Setting::ALL.len())];
         let entropy = random.next();
         let length = 6 + random.index(8);
         let act = |_| match random.below(16) {
@@ -38,9 +37,6 @@ impl Workload {
             1 => Act::Wait,
             2..6 => Act::Play(Step::Send),
             6 => Act::Play(Step::Snapshot),
-            _ if setting.has_bus && random.happens(700) => {
-                Act::Play(Step::OF_BUS[random.index(Step::OF_BUS.len())])
-            }
             _ => Act::Play(Step::ALL[random.index(Step::ALL.len())]),
         };
         Self {
