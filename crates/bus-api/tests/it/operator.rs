@@ -93,11 +93,11 @@ async fn dead_letters_are_shown_grouped_and_filtered() {
         (&json!(3), &json!(0))
     );
     let queues = get(&server, "GET", "queues", &Json::Null).await;
-    assert_eq!(queues["queues"].as_array().unwrap().len(), 3);
-    let queues = get(&server, "GET", "queues?limit=1&skip=2", &Json::Null).await;
+    assert_eq!(queues["queues"].as_array().unwrap().len(), 4);
+    let queues = get(&server, "GET", "queues?limit=1&skip=3", &Json::Null).await;
     assert_eq!(
         (&queues["queues"][0]["name"], &queues["next"]),
-        (&json!("steps"), &json!(3))
+        (&json!("steps"), &json!(4))
     );
 
     let letters = dead_letters(&server).await;
