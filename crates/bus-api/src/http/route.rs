@@ -30,7 +30,7 @@ impl Route {
             return Self::WebSocket;
         }
         // A queue may have that name: who manages it says a version.
-        if method == Method::GET && lower == "health" && !has_api_version {
+        if matches!(*method, Method::GET | Method::HEAD) && lower == "health" && !has_api_version {
             return Self::Health;
         }
         if lower == OPERATOR || lower.starts_with("$kew/") {

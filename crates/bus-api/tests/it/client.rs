@@ -33,7 +33,7 @@ pub(crate) const LOCAL: Origin = Origin {
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S"}},
-    {"Name": "other"},
+    {"Name": "spare"},
     {"Name": "steps", "Properties": {"RequiresSession": true}},
     {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;

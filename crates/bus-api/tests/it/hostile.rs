@@ -24,8 +24,8 @@ const TOO_MUCH: &str = "amqp:resource-limit-exceeded";
 async fn work(server: &Server) {
     let working = async {
         let mut client = server.trusted().await;
-        let sender = client.sender("other").await.unwrap();
-        let receiver = client.receiver("other").await.unwrap();
+        let sender = client.sender("spare").await.unwrap();
+        let receiver = client.receiver("spare").await.unwrap();
         for _ in 0..5 {
             let sent = client.send(sender, 0, message("honest")).await;
             assert_eq!(sent, DeliveryState::ACCEPTED);
