@@ -112,7 +112,7 @@ impl Client {
             }
             Event::Detached {
                 link: id, error, ..
-            } if *id == link => error.clone().map(|error| Err(error)),
+            } if *id == link => error.clone().map(Err),
             _ => None,
         })
     }
