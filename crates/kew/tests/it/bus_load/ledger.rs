@@ -261,15 +261,16 @@ impl Ledger {
         inner.broken.append(&mut broken);
     }
 
-    /// Whether something is left in a queue, as the last look has it.
-    pub(super) fn waits_in(&self, queue: &str) -> bool {
+    /// Whether something is left in a queue, or in one session of it, as the last look has it.
+    pub(super) fn waits_in(&self, queue: &str, session: Option<&str>) -> bool {
         self.inner().records.values().any(|record| {
             let place = match (record.is_dead, record.queue) {
                 (Known::Yes, _) => DEAD_LETTERS,
                 (_, FORWARDS) => PLAIN,
                 (_, queue) => queue,
             };
-            record.completed == Known::No && place == queue
+            let is_meant = session.is_none() || record.session.as_deref() == session;
+            record.completed == Known::No && place == queue && is_meant
         })
     }
 

@@ -178,7 +178,7 @@ impl BusLoad {
         for queue in [ONCE, PLAIN, DEAD_LETTERS] {
             let link = client.receiver(queue).await.expect("attached");
             client.connection.grant(link, u32::MAX);
-            self.drain(&mut client, queue, link).await;
+            self.drain(&mut client, queue, None, link).await;
             client.detach(link).await.expect("detached");
         }
         for session in self.ledger.sessions_left() {
@@ -187,15 +187,22 @@ impl BusLoad {
                 .await
                 .expect("nobody has it");
             client.connection.grant(link, u32::MAX);
-            self.drain(&mut client, SESSIONS, link).await;
+            self.drain(&mut client, SESSIONS, Some(&session), link)
+                .await;
             client.detach(link).await.expect("detached");
         }
         self.look(&mut client).await;
         self.ledger.assert_empty();
     }
 
-    async fn drain(&self, client: &mut Client, queue: &'static str, link: kew_amqp::LinkId) {
-        while self.ledger.waits_in(queue) {
+    async fn drain(
+        &self,
+        client: &mut Client,
+        queue: &'static str,
+        session: Option<&str>,
+        link: kew_amqp::LinkId,
+    ) {
+        while self.ledger.waits_in(queue, session) {
             let next = tokio::time::timeout(PATIENCE, client.delivery(link)).await;
             let delivery = next
                 .unwrap_or_else(|_| panic!("what is left in {queue} does not come"))
