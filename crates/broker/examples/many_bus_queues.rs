@@ -1,5 +1,7 @@
 //! How much memory empty queues of Service Bus take: `many_bus_queues COUNT`.
 
+#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+
 use kew_broker::Broker;
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 use kew_engine::{Command, EntityName, Service};

@@ -2,7 +2,7 @@
 //!
 //! A [`Client`] is one connection with one session, over plain TCP. It waits for what it asked for, never
 //! retries, and tells apart what a crash test must tell apart: what was refused, and what has an
-//! outcome that nobody knows ([`Error`]). Whoever wants more than one thing under way drives
+//! outcome that nobody knows ([`enum@Error`]). Whoever wants more than one thing under way drives
 //! [`Client::connection`] and reads [`Client::event`].
 //!
 //! It is made for known servers and trusted answers.
