@@ -270,11 +270,9 @@ impl Caller {
             },
             ..Config::default()
         };
-        let mut connection = Connection::client(config, WireLimits::default(), Millis(0));
-        let session = connection.begin();
         Self {
-            connection,
-            session,
+            connection: Connection::client(config, WireLimits::default(), Millis(0)),
+            session: None,
             links: Vec::new(),
             deliveries: Vec::new(),
             tokens: Vec::new(),
@@ -415,6 +413,9 @@ impl Caller {
     fn poll(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             self.answers += 1;
+            if let Event::Opened(_) = event {
+                self.session = self.connection.begin();
+            }
             if let Event::Delivery(delivery) = event {
                 if let Ok(token) = <[u8; 16]>::try_from(delivery.tag.as_bytes()) {
                     self.tokens.push(token);
