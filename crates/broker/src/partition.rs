@@ -695,6 +695,9 @@ fn writes_nothing(state: &State, command: &Command) -> bool {
                 },
                 ..
             }
+            | BusCommand::ClearSessionStates {
+                is_dry_run: true, ..
+            }
             | BusCommand::ReadSessionState { .. }
             | BusCommand::ListSessions { .. },
         ) => true,

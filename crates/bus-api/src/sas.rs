@@ -36,6 +36,8 @@ pub(crate) struct SignedToken<'a> {
     rule: Cow<'a, str>,
     /// The path that it is for; empty for the whole namespace.
     pub(crate) path: String,
+    /// Whether its resource has no scheme: what looks like a path may be a host.
+    pub(crate) is_bare: bool,
     /// Until when it holds, in seconds since 1970.
     pub(crate) expires_at_s: u64,
     signed: String,
@@ -68,6 +70,7 @@ impl<'a> SignedToken<'a> {
         Ok(Self {
             rule: percent_decode_str(field("skn")?).decode_utf8_lossy(),
             path: path_of(&decoded),
+            is_bare: !decoded.contains("://"),
             expires_at_s: expiry.parse().map_err(|_| BadToken::Expiry)?,
             // What is signed is the resource as it came: SDKs encode it in different ways.
             signed: format!("{resource}\n{expiry}"),

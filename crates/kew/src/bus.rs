@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
@@ -11,7 +12,7 @@ use kew_bus_api::{
 };
 use kew_listen::{Door, Opened, Tls};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
@@ -159,6 +160,10 @@ pub(crate) fn endpoint(address: SocketAddr) -> String {
     }
 }
 
+/// Connections of a listener that are being told that there is no room: each has a file open, of which
+/// the log needs some. One more is closed without a word.
+const TURNED_AWAY_MAX: usize = 64;
+
 /// Serves what comes to one listener.
 pub(crate) struct BusAcceptor {
     /// Whether the rule whose key is public is served here.
@@ -172,6 +177,7 @@ pub(crate) struct BusAcceptor {
 impl BusAcceptor {
     pub(crate) async fn run(self, listener: TcpListener) {
         let stopping = self.stopping.clone();
+        let turning_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         accept(listener, stopping, |serving, stream, peer| {
             let connection = BusConnection {
                 api: self.api.clone(),
@@ -182,10 +188,14 @@ impl BusAcceptor {
                 stopping: self.stopping.clone(),
             };
             // It counts from now on, whatever it is going to say.
-            match self.api.admit(peer) {
-                Some(permit) => serving.spawn(connection.serve(stream, permit)),
-                None => serving.spawn(connection.turn_away(stream)),
-            };
+            if let Some(permit) = self.api.admit(peer) {
+                serving.spawn(connection.serve(stream, permit));
+            } else if let Ok(place) = Arc::clone(&turning_away).try_acquire_owned() {
+                serving.spawn(async move {
+                    connection.turn_away(stream).await;
+                    drop(place);
+                });
+            }
         })
         .await;
     }

@@ -123,7 +123,12 @@ impl Client {
             let text = "Sending via another entity is not supported.";
             return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
         }
-        let choice = match session_choice(&attach) {
+        let choice = match attach.role {
+            // Who may only send locks no session.
+            Role::Sender => Ok(None),
+            Role::Receiver => session_choice(&attach),
+        };
+        let choice = match choice {
             Ok(choice) => choice,
             Err(error) => return self.refuse(link, &attach, error),
         };

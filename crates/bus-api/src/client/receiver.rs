@@ -365,6 +365,8 @@ impl Client {
         let entity = receiver.attached.entity;
         self.give_back(entity.clone(), unwanted);
         if let Some(session) = receiver.session {
+            // What was settled before the link went is settled before its session is free.
+            self.flush_settlements();
             self.submit_and_forget(BusCommand::ReleaseSession {
                 queue: entity,
                 session: session.lock,
@@ -429,6 +431,10 @@ impl Receive {
         let broker = &self.shared.broker;
         let mut watch = may_wait.then(|| broker.watch(self.entity));
         loop {
+            // Nothing is taken for a link that is known to be gone.
+            if self.cancel.is_given_up() {
+                return Ok(Received::NOTHING);
+            }
             let room = match self.shared.try_room_for(self.size_bytes) {
                 Some(room) => Some(room),
                 None => {
@@ -452,9 +458,6 @@ impl Receive {
                 Err(Rejection::Busy) => {
                     drop(room);
                     tokio::time::sleep(BUSY_PAUSE).await;
-                    if self.cancel.is_given_up() {
-                        return Ok(Received::NOTHING);
-                    }
                     continue;
                 }
                 Err(rejection) => return Err(rejection),
@@ -465,12 +468,7 @@ impl Receive {
             };
             tokio::select! {
                 () = waiting.woken() => {}
-                () = self.cancel.cancelled() => {
-                    if self.cancel.is_given_up() {
-                        return Ok(Received::NOTHING);
-                    }
-                    watch = None;
-                }
+                () = self.cancel.cancelled() => watch = None,
             }
         }
     }

@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kew_amqp::error::{Error, condition};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -28,6 +29,7 @@ use super::call::{Call, Head, Stopped};
 use super::route::Route;
 use super::{atom, body, data, health, operator, websocket};
 use crate::api::Shared;
+use crate::metrics::Offered;
 use crate::origin::Origin;
 use crate::turn_away::TurnedAway;
 
@@ -59,7 +61,7 @@ pub(crate) async fn serve<S>(
         async move {
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let speaker = websocket::origin_of(origin, request.headers());
-            let mut answer = answer(&shared, origin, request, &activity, stopped).await;
+            let mut answer = answer(&shared, speaker, request, &activity, stopped).await;
             if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                 // It is the last answer of the connection.
                 let _ = web_socket.set(speaker);
@@ -188,10 +190,19 @@ async fn dispatch(
     }
     let origin = head.origin;
     // Nothing is read for somebody who has no token.
+    let denied = |offered, error: HttpError| {
+        if error.status == StatusCode::UNAUTHORIZED {
+            let told = Error::new(condition::UNAUTHORIZED_ACCESS, error.detail());
+            shared.note_denied(&origin, offered, &told);
+        }
+        error
+    };
     let authorization = head.authorization().ok_or_else(|| {
-        HttpError::unauthorized("MissingToken: The Authorization header is missing.")
+        let detail = "MissingToken: The Authorization header is missing.";
+        denied(Offered::None, HttpError::unauthorized(detail))
     })?;
-    let grant = shared.grant_of(authorization, &head.path, origin).await?;
+    let grant = shared.grant_of(authorization, &head.path, origin).await;
+    let grant = grant.map_err(|error| denied(Offered::Token, error.into()))?;
     activity.prove();
     let body = body::read(body, shared.room.share(), &shared.limits).await?;
     let call = Call {

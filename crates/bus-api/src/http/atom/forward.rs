@@ -6,15 +6,20 @@
 //! Source: Service Bus, *Chaining entities with autoforwarding*.
 
 use hyper::header::HOST;
+use kew_broker::Rejection;
+use kew_engine::Refusal;
+use kew_engine::bus::{BusCommand, BusRefusal};
 use percent_encoding::percent_decode_str;
 
 use super::asked::AskedQueue;
-use crate::address::is_queue_name;
+use crate::address::{entity_named, is_queue_name};
 use crate::api::Shared;
 use crate::authorize::BadToken;
 use crate::http::answer::HttpError;
 use crate::http::call::{Call, Head};
 use crate::rights::Right;
+use crate::sas::SignedToken;
+use crate::submit::Submitted;
 
 /// The names of the queues that messages go on to, as they were spelled.
 #[derive(Debug, Default)]
@@ -113,15 +118,33 @@ pub(super) async fn check_targets(
 }
 
 /// Whether a token allows to manage a queue. JavaScript signs the host alone, without a scheme: that is
-/// the whole namespace.
+/// the whole namespace. A client chooses what it calls the host, so that the name of a queue is none.
 async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Result<bool, HttpError> {
     let own = host_of(head.header(HOST).unwrap_or_default());
     match shared.grant_of(token, path, head.origin).await {
         Ok(grant) => Ok(grant.allows(Right::Manage, path)),
-        Err(BadToken::Elsewhere { granted, .. }) if host_of(&granted).eq_ignore_ascii_case(own) => {
+        Err(BadToken::Elsewhere { granted, asked }) => {
+            let is_bare = SignedToken::read(token).is_ok_and(|token| token.is_bare);
+            let is_host = is_bare && host_of(&granted).eq_ignore_ascii_case(own);
+            if !is_host || is_queue(shared, &granted).await? {
+                return Err(BadToken::Elsewhere { granted, asked }.into());
+            }
             let grant = shared.grant_of(token, &granted, head.origin).await?;
             Ok(grant.queue.is_none() && grant.rights.has(Right::Manage))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether there is a queue of that name.
+async fn is_queue(shared: &Shared, name: &str) -> Result<bool, HttpError> {
+    let Some(queue) = entity_named(name).filter(|_| is_queue_name(name)) else {
+        return Ok(false);
+    };
+    let read = BusCommand::ReadQueue { queue };
+    match Submitted::new(&shared.broker, read).answer().await {
+        Ok(_) => Ok(true),
+        Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueNotFound { .. }))) => Ok(false),
+        Err(rejection) => Err(rejection.into()),
     }
 }

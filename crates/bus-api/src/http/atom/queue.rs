@@ -65,7 +65,12 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         queue: name,
         options,
     };
-    let view = view(Submitted::new(&shared.broker, create).answer().await)?;
+    let created = Submitted::new(&shared.broker, create).answer().await;
+    if created.is_ok() {
+        // What was signed by a rule of an earlier queue of that name holds no more.
+        shared.rules.note_change();
+    }
+    let view = view(created)?;
     Ok(entry(call, StatusCode::CREATED, &view))
 }
 
@@ -96,7 +101,9 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
     // Its rules are gone with it, which is told also if the client goes away.
     let deleted = tokio::spawn(async move {
         let deleted = deleting.answer().await;
-        shared.rules.note_change();
+        if !matches!(deleted, Err(Rejection::Refused(_))) {
+            shared.rules.note_change();
+        }
         deleted
     });
     deleted.await.map_err(|error| {

@@ -53,6 +53,8 @@ pub(super) async fn receive(
         wait,
     );
     let taken = tokio::select! {
+        // What was taken is not to be lost because the server stops just then.
+        biased;
         taken = taking => taken?,
         () = stopped.stopped() => Batch::new(),
     };

@@ -196,7 +196,9 @@ where
     let answer = json(StatusCode::ACCEPTED, &job.view());
     let work = work(Arc::clone(&job));
     tokio::spawn(async move {
-        let result = work.await;
+        // Also one that panics, which is a bug, has an end.
+        let result = tokio::spawn(work).await;
+        let result = result.unwrap_or_else(|_| Err(HttpError::internal()));
         let told = job.end(&result);
         match result {
             _ if job.is_dry_run => {}

@@ -162,8 +162,8 @@ async fn clear_session_states(
             return Err(HttpError::internal());
         };
         job.note(|progress| progress.session_states += u64::from(count));
-        // What is only counted would be counted again.
-        if count < COUNT_AT_ONCE || request.dry_run {
+        // On a full disk fewer are taken at once. What is only counted would be counted again.
+        if count == 0 || request.dry_run {
             break;
         }
     }

@@ -109,9 +109,9 @@ fn proof(key: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("base64 is made of visible ASCII")
 }
 
-/// What is known of who speaks in a WebSocket. Any page that a browser shows may open one to any
-/// server, so that a key that everybody knows proves nothing there: it is only for pages of this
-/// machine, and for programs that are no browsers.
+/// What is known of who speaks over HTTP, in a WebSocket too. Any page that a browser shows may ask any
+/// server, by a WebSocket or by a name of its own for this machine, so that a key that everybody knows
+/// proves nothing there: it is only for pages of this machine, and for programs that are no browsers.
 pub(super) fn origin_of(origin: Origin, headers: &HeaderMap) -> Origin {
     let is_local = headers.get_all(ORIGIN).iter().all(is_local_page);
     Origin {

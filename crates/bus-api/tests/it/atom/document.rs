@@ -347,6 +347,22 @@ async fn who_forwards_must_manage_the_destination() {
         let host = token("ns.example:5300", WELL_KNOWN_KEY, 100);
         let updated = put().header("If-Match", "*").header(header, &host);
         updated.plain(&server).await.check(200);
+        // A client chooses what it calls the host: what is signed for a queue is none.
+        let named = ask("PUT", "/from")
+            .queue(&elements)
+            .header("Authorization", &own)
+            .header("If-Match", "*")
+            .header("Host", "from")
+            .header(header, &own);
+        named.plain(&server).await.check(401);
+        let bare = token("from", WELL_KNOWN_KEY, 100);
+        let named = ask("PUT", "/from")
+            .queue(&elements)
+            .header("Authorization", &own)
+            .header("If-Match", "*")
+            .header("Host", "from")
+            .header(header, &bare);
+        named.plain(&server).await.check(401);
         let other_host = token("ns.elsewhere", WELL_KNOWN_KEY, 100);
         let refused = put().header("If-Match", "*").header(header, &other_host);
         refused.plain(&server).await.check(401);

@@ -99,10 +99,10 @@ impl<'a> Ask<'a> {
 
     /// Asks as it is.
     async fn plain(self, server: &Server) -> Answer {
-        let mut request = format!(
-            "{} {} HTTP/1.1\r\nHost: {HOST}\r\n",
-            self.method, self.target
-        );
+        let mut request = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        if !self.headers.iter().any(|(name, _)| *name == "Host") {
+            request += &format!("Host: {HOST}\r\n");
+        }
         for (name, value) in &self.headers {
             request += &format!("{name}: {value}\r\n");
         }

@@ -123,7 +123,12 @@ impl Turn<'_> {
                 self.with_bus(&queue, |turn, queue| turn.break_lock(queue, target))
             }
             BusCommand::Resubmit { queue, resubmit } => {
-                self.with_bus(&queue, |turn, queue| turn.resubmit(queue, resubmit))
+                let decision = self.with_bus(&queue, |turn, queue| turn.resubmit(queue, resubmit));
+                // What became of each message rests on the destination, too.
+                Decision {
+                    scope: Scope::Everything,
+                    ..decision
+                }
             }
             command => self.decide_session(command),
         }
