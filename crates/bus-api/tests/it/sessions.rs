@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::{Bytes, BytesMut};
 use kew_amqp::Event;
-use kew_amqp::codec::{Map, Text};
+use kew_amqp::codec::{Encode as _, Map, Symbol, Text};
+use kew_amqp::message::{Message, Properties, write_data};
+use kew_amqp::performative::{Attach, DeliveryState, Role, Source, Target};
 
 use crate::client::Server;
 
@@ -49,4 +52,59 @@ async fn a_session_that_is_lost_is_detached() {
             "{held:?} after the lock"
         );
     }
+}
+
+/// A message of a session.
+fn of_session(id: &str) -> Bytes {
+    let mut out = BytesMut::new();
+    let properties = Properties {
+        group_id: Some(id.into()),
+        ..Properties::default()
+    };
+    properties.encode(&mut out);
+    write_data(&mut out, b"x");
+    out.freeze()
+}
+
+/// What a client says of its messages just before it leaves their session holds.
+#[tokio::test]
+async fn a_session_is_free_after_its_settlements() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("steps").await.unwrap();
+    for _ in 0..2 {
+        let sent = client.send(sender, 0, of_session("s")).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    let link = client.session("steps", "s").await;
+    client.connection.grant(link, 1);
+    let delivery = client.delivery().await.delivery;
+    // Both are in what is written next.
+    client
+        .connection
+        .settle(delivery, Some(DeliveryState::ACCEPTED));
+    client.connection.detach(link, true, None);
+    let again = client.session("steps", "s").await;
+    client.connection.grant(again, 2);
+    let next = client.delivery().await;
+    let annotations = Message::scan(next.payload).unwrap().message_annotations();
+    let number = annotations.get("x-opt-sequence-number").unwrap().value();
+    assert_eq!(number.as_integer(), Some(2));
+}
+
+/// Who sends to a queue cannot take its sessions away from those who receive.
+#[tokio::test]
+async fn a_sender_locks_no_session() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let mut attach = Attach::new("sends".into(), Role::Sender);
+    let mut source = Source::new("here".into());
+    source.filter = Some(Map::build(|map| {
+        let filter = Symbol::from_static("com.microsoft:session-filter");
+        map.entry(&filter, &Text::from("s"));
+    }));
+    attach.source = Some(source);
+    attach.target = Some(Target::new("steps".into()));
+    client.attach(attach).await.unwrap();
+    client.session("steps", "s").await;
 }
