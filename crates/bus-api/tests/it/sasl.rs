@@ -16,7 +16,7 @@ async fn mechanisms() {
         ("PLAIN", Some("\0other\0SAS_KEY_VALUE"), false),
         ("PLAIN", Some(""), false),
         ("PLAIN", None, false),
-        ("EXTERNAL", Some(""), false),
+        ("EXTERNAL", Some(""), true),
     ] {
         let mut client = server.connect(mechanism, response);
         let opened = client.until(|event| match event {
