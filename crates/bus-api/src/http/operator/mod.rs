@@ -153,7 +153,7 @@ async fn start_purge(
     queue: EntityName,
 ) -> Result<Answer, HttpError> {
     let request: purge::Request = body_of(call)?;
-    pages::end_of(&shared.broker, &queue).await?;
+    pages::check(&shared.broker, &queue).await?;
     let job = begin(shared, "purge", &queue, request.dry_run)?;
     let broker = shared.broker.clone();
     run(call, job, |job| async move {

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kew_broker::{Broker, Rejection};
+use kew_broker::{Answer, Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, PeekedBusMessage, Purge};
 use kew_engine::{EntityName, Outcome, SequenceNumber};
 
 use super::super::answer::HttpError;
 use super::super::shown::Shown;
+use super::filter::Filter;
 use super::jobs::Job;
 use crate::outbound::Facts;
 use crate::submit::Submitted;
@@ -32,13 +33,19 @@ pub(super) async fn page(
     queue: &EntityName,
     from: SequenceNumber,
 ) -> Result<Page, HttpError> {
-    let peek = BusCommand::Peek {
+    page_of(Submitted::new(broker, peek(queue, from)).answer().await?)
+}
+
+fn peek(queue: &EntityName, from: SequenceNumber) -> BusCommand {
+    BusCommand::Peek {
         queue: queue.clone(),
         from,
         count: PAGE_COUNT,
         session: None,
-    };
-    let answer = Submitted::new(broker, peek).answer().await?;
+    }
+}
+
+fn page_of(answer: Answer) -> Result<Page, HttpError> {
     let Outcome::Bus(BusOutcome::Peeked(peeked)) = answer.outcome else {
         return Err(HttpError::internal());
     };
@@ -57,13 +64,27 @@ pub(super) async fn page(
     })
 }
 
-/// The number that the next message of an entity is going to have: where work ends that begins now, so
-/// that it does not run after what comes in meanwhile.
+/// Refuses an entity that is not there.
+pub(super) async fn check(broker: &Broker, queue: &EntityName) -> Result<(), HttpError> {
+    let answer = Submitted::new(broker, purge_of_nothing(queue)).answer();
+    answer.await?;
+    Ok(())
+}
+
+/// The number that the next message of an entity is going to have: where a job ends, so that it does not
+/// run after what comes in meanwhile.
 pub(super) async fn end_of(
     broker: &Broker,
+    job: &Job,
     queue: &EntityName,
 ) -> Result<SequenceNumber, HttpError> {
-    // A purge of nothing tells it.
+    match patiently(broker, job, purge_of_nothing(queue)).await? {
+        BusOutcome::Purged(purged) => Ok(purged.until),
+        _ => Err(HttpError::internal()),
+    }
+}
+
+fn purge_of_nothing(queue: &EntityName) -> BusCommand {
     let purge = Purge {
         from: SequenceNumber::default(),
         until: None,
@@ -72,13 +93,45 @@ pub(super) async fn end_of(
         with_locked: false,
         is_dry_run: true,
     };
-    let purge = BusCommand::Purge {
+    BusCommand::Purge {
         queue: queue.clone(),
         purge,
-    };
-    match Submitted::new(broker, purge).answer().await?.outcome {
-        Outcome::Bus(BusOutcome::Purged(purged)) => Ok(purged.until),
-        _ => Err(HttpError::internal()),
+    }
+}
+
+/// The messages that a job is about, of those that are there when it begins.
+pub(super) struct Walk<'a> {
+    pub(super) broker: &'a Broker,
+    pub(super) queue: &'a EntityName,
+    pub(super) filter: &'a Filter,
+    pub(super) job: &'a Job,
+    pub(super) until: SequenceNumber,
+    /// Nothing at the end.
+    pub(super) from: Option<SequenceNumber>,
+}
+
+impl Walk<'_> {
+    /// Those of the next page, which are counted; nothing at the end, or once the job is cancelled.
+    pub(super) async fn next(
+        &mut self,
+    ) -> Result<Option<Vec<(PeekedBusMessage, Shown)>>, HttpError> {
+        let Some(first) = self.from.filter(|_| !self.job.is_cancelled()) else {
+            return Ok(None);
+        };
+        let page = page_of(answer(self.broker, self.job, peek(self.queue, first)).await?)?;
+        let (until, filter) = (self.until, self.filter);
+        let next = page.next;
+        self.from = next.filter(|next| *next < until && !filter.is_beyond(*next));
+        let looked_at = page.messages.len() as u64;
+        let mut meant = page.messages;
+        meant.retain(|(message, shown)| {
+            message.sequence_number < until && filter.matches(message, shown)
+        });
+        self.job.note(|progress| {
+            progress.looked_at += looked_at;
+            progress.matched += meant.len() as u64;
+        });
+        Ok(Some(meant))
     }
 }
 
@@ -88,14 +141,22 @@ pub(super) async fn patiently(
     job: &Job,
     command: BusCommand,
 ) -> Result<BusOutcome, HttpError> {
+    match answer(broker, job, command).await?.outcome {
+        Outcome::Bus(outcome) => Ok(outcome),
+        _ => Err(HttpError::internal()),
+    }
+}
+
+/// The same, with all that is answered.
+pub(super) async fn answer(
+    broker: &Broker,
+    job: &Job,
+    command: BusCommand,
+) -> Result<Answer, Rejection> {
     loop {
         match Submitted::new(broker, command.clone()).answer().await {
-            Ok(answer) => match answer.outcome {
-                Outcome::Bus(outcome) => return Ok(outcome),
-                _ => return Err(HttpError::internal()),
-            },
             Err(Rejection::Busy) if !job.is_cancelled() => tokio::time::sleep(BUSY_PAUSE).await,
-            Err(rejection) => return Err(rejection.into()),
+            answered => return answered,
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::super::answer::HttpError;
 use super::filter::Filter;
 use super::jobs::Job;
-use super::pages::{end_of, page, patiently};
+use super::pages::{Walk, answer, end_of, patiently};
 use crate::submit::Submitted;
 
 /// How many messages go in one command: few enough for others to be served in between.
@@ -32,7 +32,7 @@ pub(super) async fn run(
     request: &Request,
     job: &Job,
 ) -> Result<(), HttpError> {
-    let until = end_of(broker, queue).await?;
+    let until = end_of(broker, job, queue).await?;
     match request.filter.as_range() {
         Some((to, before)) => {
             let last = to.map_or(until, |to| {
@@ -91,38 +91,38 @@ async fn by_filter(
     until: SequenceNumber,
     job: &Job,
 ) -> Result<(), HttpError> {
-    let filter = &request.filter;
-    let mut from = Some(filter.first());
-    while let Some(first) = from.filter(|_| !job.is_cancelled()) {
-        let page = page(broker, queue, first).await?;
-        from = page
-            .next
-            .filter(|next| *next < until && !filter.is_beyond(*next));
+    let mut walk = Walk {
+        broker,
+        queue,
+        filter: &request.filter,
+        job,
+        until,
+        from: Some(request.filter.first()),
+    };
+    while let Some(messages) = walk.next().await? {
         let mut deletions = Vec::new();
-        for (message, shown) in &page.messages {
-            job.note(|progress| progress.looked_at += 1);
-            let number = message.sequence_number;
-            if number >= until || !filter.matches(message, shown) {
-                continue;
-            }
-            job.note(|progress| progress.matched += 1);
+        for (message, _) in &messages {
             let is_locked = matches!(message.state, BusMessageState::Locked { .. });
             if is_locked && !request.with_locked {
                 job.note(|progress| progress.skip("locked", 1));
             } else if request.dry_run {
                 job.note(|progress| progress.done += 1);
             } else {
-                // All of a page are under way at once, and become durable together.
                 let delete = BusCommand::DeleteMessage {
                     queue: queue.clone(),
-                    number,
+                    number: message.sequence_number,
                     with_locked: request.with_locked,
                 };
-                deletions.push(Submitted::new(broker, delete));
+                // All of a page are under way at once, and become durable together.
+                deletions.push((delete.clone(), Submitted::new(broker, delete)));
             }
         }
-        for deletion in deletions {
-            note_deletion(deletion.answer().await, job)?;
+        for (delete, deletion) in deletions {
+            let deleted = match deletion.answer().await {
+                Err(Rejection::Busy) => answer(broker, job, delete).await,
+                deleted => deleted,
+            };
+            note_deletion(deleted, job)?;
         }
     }
     Ok(())
@@ -136,7 +136,8 @@ fn note_deletion(
         Ok(_) => None,
         Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageNotFound { .. }))) => Some("gone"),
         Err(Rejection::Refused(Refusal::Bus(BusRefusal::MessageLocked { .. }))) => Some("locked"),
-        Err(Rejection::Busy) => Some("busy"),
+        // The job was cancelled while the broker was busy.
+        Err(Rejection::Busy) => return Ok(()),
         Err(rejection) => return Err(rejection.into()),
     };
     job.note(|progress| match skipped {

@@ -19,7 +19,7 @@ use super::super::data::property;
 use super::super::shown::Shown;
 use super::filter::Filter;
 use super::jobs::{Job, Progress};
-use super::pages::{end_of, page, patiently};
+use super::pages::{Walk, end_of, patiently};
 use crate::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
 use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use crate::submit::Submitted;
@@ -135,22 +135,18 @@ pub(super) async fn run(
     request: &Request,
     job: &Job,
 ) -> Result<(), HttpError> {
-    let filter = &request.filter;
-    let until = end_of(broker, queue).await?;
-    let mut from = Some(filter.first());
-    while let Some(first) = from.filter(|_| !job.is_cancelled()) {
-        let page = page(broker, queue, first).await?;
-        from = page
-            .next
-            .filter(|next| *next < until && !filter.is_beyond(*next));
+    let mut walk = Walk {
+        broker,
+        queue,
+        filter: &request.filter,
+        job,
+        until: end_of(broker, job, queue).await?,
+        from: Some(request.filter.first()),
+    };
+    while let Some(messages) = walk.next().await? {
         let mut slice = Slice::default();
-        for (message, shown) in &page.messages {
-            job.note(|progress| progress.looked_at += 1);
+        for (message, shown) in &messages {
             let number = message.sequence_number;
-            if number >= until || !filter.matches(message, shown) {
-                continue;
-            }
-            job.note(|progress| progress.matched += 1);
             if matches!(message.state, BusMessageState::Locked { .. }) {
                 job.note(|progress| progress.skip("locked", 1));
                 continue;
