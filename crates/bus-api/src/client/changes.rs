@@ -78,7 +78,7 @@ impl Client {
             // It is looked at again, when the broker has room.
             Err(Rejection::Busy) => {
                 self.tasks.spawn(async move {
-                    tokio::time::sleep(super::receiver::BUSY_PAUSE).await;
+                    tokio::time::sleep(super::BUSY_PAUSE).await;
                     Done::LookAgain(link)
                 });
                 None

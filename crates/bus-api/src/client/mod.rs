@@ -27,12 +27,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::api::Shared;
-use crate::authorize::Grant;
-use crate::cbs::{Credential, Grants};
+use crate::cbs::Grants;
 use crate::client::attach::Opened;
 use crate::client::links::Links;
 use crate::client::node::{Replies, Requests};
-use crate::client::receiver::{Received, Receiver};
+use crate::client::receiver::{BUSY_PAUSE, Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
@@ -67,7 +66,7 @@ pub(crate) enum Done {
     Received(LinkId, EntityName, Result<Received, Rejection>),
     Answered(LinkId, node::Reply),
     Judged(Judged),
-    JudgedAgain(Credential, Option<Grant>),
+    JudgedAgain(tokens::JudgedAgain),
     /// What a link's entity is now, if it is one at all.
     Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
     LookAgain(LinkId),
@@ -81,6 +80,8 @@ pub(crate) struct Client {
     pub(crate) tasks: JoinSet<Done>,
     /// Tells that tokens are to be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
+    /// How often rules had been changed when tokens were judged again last.
+    judged_changes: u64,
     /// Tells that the entity of a link may have changed.
     pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
@@ -123,6 +124,9 @@ pub(crate) struct Client {
     ended: Option<Error>,
 }
 
+/// How often a busy broker is asked again what cannot be left undone: for 5 s.
+const BUSY_TRIES: u32 = 50;
+
 /// When those are looked at again who were held back because there was no room.
 const STARVED_PAUSE_MS: u64 = 100;
 
@@ -142,6 +146,7 @@ impl Client {
             connection: Connection::server(config, WireLimits::before_trust(), now),
             tasks: JoinSet::new(),
             rule_changes: shared.rules.watch(),
+            judged_changes: 0,
             holdings: Holdings::new(Arc::clone(&shared)),
             changes: Arc::default(),
             shared,
@@ -476,7 +481,7 @@ impl Client {
                 self.reply(link, reply);
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
-            Ok(Done::JudgedAgain(credential, grant)) => self.on_judged_again(&credential, grant),
+            Ok(Done::JudgedAgain(judged)) => self.on_judged_again(&judged),
             Ok(Done::Looked(link, view)) => self.on_looked(link, view),
             Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::SessionLookedAt(link, lock, held)) => {
@@ -531,12 +536,20 @@ impl Client {
         }
     }
 
-    /// Has a command carried out whose answer nobody waits for.
+    /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
+    /// the whole time of a lock, so that it is tried again if the broker is busy.
     fn submit_and_forget(&mut self, command: BusCommand) {
-        let submitted = Submitted::new(&self.shared.broker, command);
+        let broker = self.shared.broker.clone();
+        let mut submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
         self.tasks.spawn(async move {
-            let _ = submitted.answer().await;
+            for _ in 0..BUSY_TRIES {
+                if !matches!(submitted.answer().await, Err(Rejection::Busy)) {
+                    break;
+                }
+                tokio::time::sleep(BUSY_PAUSE).await;
+                submitted = Submitted::new(&broker, command.clone());
+            }
             Done::Released
         });
     }

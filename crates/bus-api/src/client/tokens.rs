@@ -7,11 +7,13 @@ use std::task::{Context, Poll, Waker};
 use kew_amqp::LinkId;
 use tokio::time::Instant;
 
-use super::{Client, Done};
+use super::{BUSY_PAUSE, BUSY_TRIES, Client, Done};
+use crate::api::Shared;
 use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::Reply;
 use crate::holdings::{Part, Sum};
+use crate::origin::Origin;
 use crate::request::{Asked, Request};
 
 /// A request to take a token.
@@ -157,7 +159,8 @@ impl Client {
 
     /// A rule was changed: what was taken may no longer hold.
     pub(crate) fn judge_again(&mut self) {
-        self.rule_changes.mark_unchanged();
+        let changes = *self.rule_changes.borrow_and_update();
+        self.judged_changes = changes;
         let all: Vec<Shown> = self.grants.iter().cloned().collect();
         for shown in all {
             let Shown {
@@ -169,7 +172,11 @@ impl Client {
                 Credential::Password(password) => {
                     let Password { name, key } = &**password;
                     let grant = self.shared.grant_of_password(name, key, self.origin);
-                    self.on_judged_again(&credential, grant);
+                    self.on_judged_again(&JudgedAgain {
+                        credential,
+                        grant,
+                        changes,
+                    });
                     continue;
                 }
                 Credential::Signature(token) => Arc::clone(token),
@@ -178,14 +185,46 @@ impl Client {
             let (shared, origin) = (Arc::clone(&self.shared), self.origin);
             self.tasks.spawn(async move {
                 let audience = audience.unwrap_or_default();
-                let grant = shared.grant_for(&token, &audience, origin).await.ok();
-                Done::JudgedAgain(credential, grant)
+                Done::JudgedAgain(JudgedAgain {
+                    credential,
+                    grant: judged_patiently(&shared, &token, &audience, origin).await,
+                    changes,
+                })
             });
         }
     }
 
-    pub(super) fn on_judged_again(&mut self, credential: &Credential, grant: Option<Grant>) {
-        self.grants.judged_again(credential, grant);
-        self.detach_what_is_not_allowed();
+    pub(super) fn on_judged_again(&mut self, judged: &JudgedAgain) {
+        // Rules were changed since: another judgement is under way.
+        if judged.changes == self.judged_changes {
+            let grant = judged.grant.clone();
+            self.grants.judged_again(&judged.credential, grant);
+            self.detach_what_is_not_allowed();
+        }
     }
+}
+
+/// A credential that was judged after rules were changed.
+pub(crate) struct JudgedAgain {
+    credential: Credential,
+    /// Nothing if it holds no more.
+    grant: Option<Grant>,
+    /// How often rules had been changed before.
+    changes: u64,
+}
+
+/// That the broker is busy says nothing about a token.
+async fn judged_patiently(
+    shared: &Shared,
+    token: &str,
+    audience: &str,
+    origin: Origin,
+) -> Option<Grant> {
+    for _ in 0..BUSY_TRIES {
+        match shared.grant_for(token, audience, origin).await {
+            Err(BadToken::Unavailable) => tokio::time::sleep(BUSY_PAUSE).await,
+            judged => return judged.ok(),
+        }
+    }
+    None
 }
