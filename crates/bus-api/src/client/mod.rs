@@ -22,7 +22,7 @@ use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::{Answers, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
-use kew_engine::{EntityName, Timestamp, Token};
+use kew_engine::{Command, EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 
@@ -100,6 +100,8 @@ pub(crate) struct Client {
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
     /// Answers to what is under way come here.
     pub(crate) answers: Arc<Answers>,
+    /// What this turn has for the broker.
+    outbox: Vec<(u64, Command)>,
     under_way: HashMap<u64, UnderWay>,
     next_key: u64,
     /// Kept for its room.
@@ -159,6 +161,7 @@ impl Client {
             starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
             answers: Arc::default(),
+            outbox: Vec::new(),
             under_way: HashMap::new(),
             next_key: 0,
             came: Vec::new(),
@@ -192,6 +195,7 @@ impl Client {
                 _ => {}
             }
         }
+        self.flush_outbox();
     }
 
     /// Whether more may be under way.
@@ -366,7 +370,11 @@ impl Client {
                 ..
             } => self.on_sasl(mechanism.as_str(), response.as_deref()),
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
-            Event::Attach { link, attach } => self.on_attach(link, attach),
+            Event::Attach { link, attach } => {
+                // Its session may be that of a message which was sent before.
+                self.flush_outbox();
+                self.on_attach(link, attach);
+            }
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
@@ -539,6 +547,7 @@ impl Client {
     /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
     /// the whole time of a lock, so that it is tried again if the broker is busy.
     fn submit_and_forget(&mut self, command: BusCommand) {
+        self.flush_outbox();
         let broker = self.shared.broker.clone();
         let mut submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
@@ -560,12 +569,20 @@ impl Client {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }
-        while let Some(done) = self.tasks.join_next().await {
-            self.on_done(done);
+        self.flush_outbox();
+        // What is given back is a task, and may follow from an answer.
+        while !(self.tasks.is_empty() && self.under_way.is_empty()) {
+            tokio::select! {
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_done(done),
+                () = self.answers.ready() => self.on_answers(),
+            }
         }
-        while !self.under_way.is_empty() {
-            self.answers.ready().await;
-            self.on_answers();
-        }
+    }
+
+    /// Gives back memory that only a busy connection needs.
+    pub(crate) fn shrink(&mut self) {
+        self.connection.shrink();
+        self.outbox.shrink_to_fit();
+        self.came.shrink_to_fit();
     }
 }

@@ -131,6 +131,8 @@ impl Client {
             renewed_until: OnceLock::new(),
         };
         self.requests += 1;
+        // The request may be about what was sent before it.
+        self.flush_outbox();
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
             let (answer, room) = management::answer(&context, request).await;
