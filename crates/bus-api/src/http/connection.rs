@@ -81,7 +81,7 @@ pub(crate) async fn serve<S>(
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_buf_size(limits.http_head_size_bytes_max);
-    let stream = Watched::new(stream, Arc::clone(&activity), &shared.room);
+    let stream = Watched::new(stream, Arc::clone(&activity), &shared.heads);
     let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut shutdown = pin!(shutdown);
     let mut is_stopping = false;
@@ -204,7 +204,7 @@ async fn dispatch(
     let grant = shared.grant_of(authorization, &head.path, origin).await;
     let grant = grant.map_err(|error| denied(Offered::Token, error.into()))?;
     activity.prove();
-    let body = body::read(body, shared.room.share(), &shared.limits).await?;
+    let body = body::read(body, shared.bodies.share(), &shared.limits).await?;
     let call = Call {
         head,
         grant,

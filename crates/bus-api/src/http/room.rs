@@ -1,8 +1,9 @@
-//! One bound on what the requests of all connections hold together.
+//! Bounds on what the requests of all connections hold together: one for heads, and one for bodies.
 //!
 //! Each connection has bounds of its own, but thousands of times those is more than a machine has. So
-//! heads that are not short and bodies take their size from one room as they grow, and give it back
-//! when they are dropped.
+//! heads that are not short and bodies take their size from a room as they grow, and give it back
+//! when they are dropped. The two rooms are apart because anybody can send a head, and only clients
+//! with a token send bodies: strangers leave no less room for these.
 
 use std::sync::Arc;
 

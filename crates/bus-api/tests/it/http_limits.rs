@@ -232,39 +232,45 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn what_all_requests_hold_has_one_bound() {
+async fn what_all_requests_hold_has_bounds() {
     let limits = Limits {
+        http_heads_size_bytes_max: 40 << 10,
         http_size_bytes_max: 40 << 10,
         ..Limits::default()
     };
     let server = Server::start_with(limits).await;
-    let half = format!(
-        "GET /health HTTP/1.1\r\nHost: h\r\nx: {}",
+    let head = format!(
+        "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\nx: {}",
         "y".repeat(40_000)
     );
-    let mut stream = server.stream();
-    stream.write_all(half.as_bytes()).await.unwrap();
     let authorization = authorization();
-    let body = "z".repeat(30_000);
+    let (body, rest) = ("z".repeat(30_000), "z".repeat(10));
     let send = format!(
         "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Connection: close\r\n\
-         Content-Length: 30000\r\n\r\n{body}"
+         Content-Length: 30010\r\n\r\n{body}"
     );
-    let crowded = async || {
-        let heads = ask(&server, &half).await;
-        let bodies = ask(&server, &send).await;
-        [heads, bodies]
-            .iter()
-            .all(|answer| answer.starts_with("HTTP/1.1 503 "))
+    let (whole_head, whole_send) = (format!("{head}\r\n\r\n"), format!("{send}{rest}"));
+    let is = async |request: &str, status: &str| {
+        // What another one has sent before is read in its own time.
+        let answered = timeout(PATIENCE, async {
+            while !ask(&server, request).await.starts_with(status) {}
+        });
+        answered.await.expect(status);
     };
-    // The first one's bytes are read in their own time.
-    let is_crowded = timeout(PATIENCE, async { while !crowded().await {} });
-    is_crowded.await.expect("no room");
-    drop(stream);
-    let served = timeout(PATIENCE, async {
-        while !ask(&server, &send).await.starts_with("HTTP/1.1 201 ") {}
-    });
-    served.await.expect("room again");
+    let [no_room, ok, created] = ["HTTP/1.1 503 ", "HTTP/1.1 200 ", "HTTP/1.1 201 "];
+    // A stranger's head leaves no room for another's, and all of it for bodies of others.
+    let mut stranger = server.stream();
+    stranger.write_all(head.as_bytes()).await.unwrap();
+    is(&whole_head, no_room).await;
+    assert!(ask(&server, &whole_send).await.starts_with(created));
+    let mut sender = server.stream();
+    sender.write_all(send.as_bytes()).await.unwrap();
+    is(&whole_send, no_room).await;
+    drop(stranger);
+    is(&whole_head, ok).await;
+    assert!(ask(&server, &whole_send).await.starts_with(no_room));
+    drop(sender);
+    is(&whole_send, created).await;
 }
 
 #[tokio::test]
