@@ -78,6 +78,8 @@ pub(crate) async fn serve<S>(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
+        // Nothing is copied that waits to be written: what its room is for stays as it is counted.
+        .writev(true)
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_buf_size(limits.http_head_size_bytes_max);
@@ -218,7 +220,7 @@ async fn dispatch(
             Actor::of(&call).managed(&head.method, &head.path, &answered);
             answered
         }
-        Route::Data => data::answer(shared, &call).await,
+        Route::Data => data::answer(shared, call).await,
         Route::Operator => operator::answer(shared, &call).await,
         Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
     }
