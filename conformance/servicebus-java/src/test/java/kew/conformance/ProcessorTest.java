@@ -59,10 +59,10 @@ class ProcessorTest {
         }
     }
 
-    /** In order, and once. */
+    /** In order, and once. This SDK closes a link that has brought it 512 messages more than it has handled. */
     @ParameterizedTest
     @EnumSource(Door.class)
-    void aThousandArePrefetched(Door door) throws InterruptedException {
+    void hundredsArePrefetched(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus processing = door.connect()) {
             String queue = fresh("plain");
             var sender = bus.sender(queue);
@@ -76,16 +76,17 @@ class ProcessorTest {
                 sender.sendMessages(messages);
             }
             List<String> seen = Collections.synchronizedList(new ArrayList<>());
+            AtomicReference<Throwable> failed = new AtomicReference<>();
             CountDownLatch done = new CountDownLatch(sent.size());
-            var processor = bus.closing(processing.builder.processor().queueName(queue).prefetchCount(1_000)
+            var processor = bus.closing(processing.builder.processor().queueName(queue).prefetchCount(400)
                 .processMessage(context -> {
                     seen.add(context.getMessage().getBody().toString());
                     done.countDown();
                 })
-                .processError(context -> { })
+                .processError(context -> failed.compareAndSet(null, context.getException()))
                 .buildProcessorClient());
             processor.start();
-            assertTrue(done.await(45, TimeUnit.SECONDS), () -> seen.size() + " messages");
+            assertTrue(done.await(45, TimeUnit.SECONDS), () -> seen.size() + " messages, " + failed.get());
             processor.close();
             assertEquals(sent, seen);
             assertEmpty(bus.receiver(queue));
