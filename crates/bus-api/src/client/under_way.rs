@@ -9,6 +9,7 @@ use kew_engine::bus::BusCommand;
 use tokio::time::Instant;
 
 use super::Client;
+use super::coordinator::Commit;
 use super::settle::Settlement;
 use crate::metrics::Sent;
 
@@ -16,6 +17,7 @@ use crate::metrics::Sent;
 pub(super) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
     Settle(Vec<Settlement>),
+    Commit(Box<Commit>),
 }
 
 /// A command whose answer is still to come.
@@ -64,6 +66,7 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
+            Purpose::Commit(commit) => self.on_committed(*commit, reply, took),
         }
     }
 }
