@@ -8,8 +8,8 @@ import uuid
 
 import wire
 from client import (
-    ACCEPTED, BATCH_FORMAT, DETACH, END, MODIFIED, REJECTED, RELEASED, SOURCE, TRANSFER, Bus, Connection, Door,
-    Management, Refused, accepted, modified, rejected, released,
+    ACCEPTED, BATCH_FORMAT, DETACH, END, MODIFIED, REJECTED, RELEASED, SOURCE, TRANSACTIONAL, TRANSFER, Bus,
+    Connection, Controller, Door, Management, Refused, accepted, modified, rejected, released, transactional,
 )
 from wire import NULL, Value, boolean, fields, int_, long, string, uint
 
@@ -271,6 +271,75 @@ def many_requests_at_once(bus):
         assert peeked.body == ids.pop(message.correlation_id.value)
 
 
+def a_transaction_of_one_queue(bus):
+    """As .NET does without transactions over several queues: a session for each link, and one for the
+    coordinator."""
+    queue = fresh("plain")
+    put(bus, queue, b"x", b"y")
+    sender, receiver = bus.sender(queue), bus.receiver(queue)
+    controller = Controller(bus.connection.begin())
+    x, y = take(receiver, 2)
+    first = controller.declare()
+    sent = sender.send(wire.message(b"z", "z"), state=transactional(first))
+    assert sent == (TRANSACTIONAL, first, (ACCEPTED, None)), sent
+    settled = receiver.settle(x.delivery, transactional(first, accepted))
+    assert settled == (TRANSACTIONAL, first, (ACCEPTED, None)), settled
+    is_empty(receiver)
+    assert controller.discharge(first, True) == (ACCEPTED, None)
+    assert controller.discharge(first, False) == (REJECTED, "amqp:transaction:unknown-id")
+    # The delivery is settled, so that what comes next goes over the management link.
+    management = bus.management(queue)
+    second = controller.declare()
+    for received, status in ((x, "completed"), (y, "suspended")):
+        more = {"lock_tokens": wire.uuids([received.lock]), "disposition_status": string(status)}
+        assert management.within(second, "update-disposition", receiver, **more) == (200, {})
+    status, body = management("peek-message", from_sequence_number=long(0), message_count=int_(5))
+    assert status == 200 and len(body["messages"].value) == 2, body
+    assert controller.discharge(second, False) == (ACCEPTED, None)
+    assert management("peek-message", from_sequence_number=long(0), message_count=int_(5))[0] == 204
+    assert take(bus.receiver(f"{queue}/$DeadLetterQueue"))[0].message.body == b"y"
+
+
+def a_transaction_over_two_queues(bus):
+    bus = Bus(bus.door, crosses_entities=True)
+    one, other = fresh("plain"), fresh("plain")
+    # It may be declared before there is any token.
+    transaction = bus.controller.declare()
+    put(bus, one, b"x")
+    receiver, sender = bus.receiver(one), bus.sender(other)
+    (received,) = take(receiver)
+    for state, outcome in ((modified(), MODIFIED), (accepted, ACCEPTED)):
+        sent = sender.send(wire.message(b"y", uuid.uuid4().hex), state=transactional(transaction))
+        assert sent == (TRANSACTIONAL, transaction, (ACCEPTED, None)), sent
+        settled = receiver.settle(received.delivery, transactional(transaction, state))
+        assert settled == (TRANSACTIONAL, transaction, (outcome, None)), settled
+        assert bus.controller.discharge(transaction, False) == (ACCEPTED, None)
+        transaction = bus.controller.declare()
+        if outcome == MODIFIED:
+            (received,) = take(receiver)
+            assert received.delivery_count == 1
+    target = bus.receiver(other)
+    assert [it.message.body for it in take(target, 2)] == [b"y", b"y"]
+    is_empty(receiver)
+    bus.close()
+
+
+def a_transaction_whose_lock_was_lost(bus):
+    queue = fresh("brief")
+    put(bus, queue, b"x")
+    sender, receiver, other = bus.sender(queue), bus.receiver(queue), bus.receiver(queue)
+    controller = Controller(bus.connection.begin())
+    transaction = controller.declare()
+    (received,) = take(receiver)
+    assert sender.send(wire.message(b"y", "y"), state=transactional(transaction))[0] == TRANSACTIONAL
+    assert receiver.settle(received.delivery, transactional(transaction, accepted))[0] == TRANSACTIONAL
+    (again,) = take(other)
+    assert again.delivery_count == 1
+    assert controller.discharge(transaction, False) == (REJECTED, "amqp:transaction:rollback")
+    assert other.settle(again.delivery, accepted) == (ACCEPTED, None)
+    is_empty(other)
+
+
 def sessions(bus):
     queue = fresh("session")
     put(bus, queue, b"1", b"2", session="a")
@@ -403,6 +472,7 @@ SCENARIOS = [
     tokens, a_message_is_sent_and_received, outcomes_are_answered_with_the_same, a_range_is_settled_at_once,
     a_lock_that_is_lost, a_lock_outlives_its_link, received_and_deleted, drains_of_a_link_that_is_used_again,
     a_large_message_in_many_frames, a_batch, requests_about_messages, requests_to_schedule, many_requests_at_once,
+    a_transaction_of_one_queue, a_transaction_over_two_queues, a_transaction_whose_lock_was_lost,
     sessions, no_session_in_time, a_wait_for_a_session_that_is_given_up, a_session_lock_that_runs_out,
     what_is_not_there_or_does_not_fit, everything_is_closed_at_once, hundreds_of_sessions, heart_beats,
     every_mechanism,

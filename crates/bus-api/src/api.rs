@@ -11,6 +11,7 @@ use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
+use crate::claims::Claims;
 use crate::driver::Driver;
 use crate::export::export;
 use crate::first::{Begun, First, first_of};
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) instruments: Instruments,
     /// Room for answers with messages in them.
     pub(crate) answers: Arc<Semaphore>,
+    /// Locks that open transactions are to end.
+    pub(crate) claims: Arc<Claims>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
 }
@@ -125,6 +128,7 @@ impl BusApi {
             started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
             instruments: Instruments::new(),
+            claims: Arc::default(),
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
         });

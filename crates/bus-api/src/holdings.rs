@@ -136,6 +136,7 @@ struct Sums {
     ready_bytes: AtomicUsize,
     request_bytes: AtomicUsize,
     reply_bytes: AtomicUsize,
+    transaction_bytes: AtomicUsize,
     deliveries: AtomicUsize,
     credit: AtomicUsize,
 }
@@ -149,6 +150,8 @@ pub(crate) enum Sum {
     RequestBytes,
     /// Bytes of answers that wait to go out.
     ReplyBytes,
+    /// Bytes of open transactions.
+    TransactionBytes,
     /// Deliveries that the client has not settled.
     Deliveries,
     /// Deliveries that it has asked for.
@@ -161,6 +164,7 @@ impl Sums {
             Sum::ReadyBytes => &self.ready_bytes,
             Sum::RequestBytes => &self.request_bytes,
             Sum::ReplyBytes => &self.reply_bytes,
+            Sum::TransactionBytes => &self.transaction_bytes,
             Sum::Deliveries => &self.deliveries,
             Sum::Credit => &self.credit,
         }
@@ -194,7 +198,12 @@ impl Account {
 
     /// Bytes, of deliveries that are not settled too.
     pub(crate) fn size_bytes(&self) -> usize {
-        let sums = [Sum::ReadyBytes, Sum::RequestBytes, Sum::ReplyBytes];
+        let sums = [
+            Sum::ReadyBytes,
+            Sum::RequestBytes,
+            Sum::ReplyBytes,
+            Sum::TransactionBytes,
+        ];
         let bytes: usize = sums.iter().map(|sum| self.value(*sum)).sum();
         bytes + self.value(Sum::Deliveries) * DELIVERY_SIZE_BYTES
     }

@@ -24,6 +24,15 @@ pub struct Limits {
     pub requests_max: usize,
     /// Tokens of a connection, each for another audience. One more is refused. Default 1,024.
     pub tokens_max: usize,
+    /// Transactions of a connection that are open. One more is refused. Default 100.
+    pub transactions_max: usize,
+    /// What the open transactions of a connection hold, in bytes: messages that are sent and changes to
+    /// properties, 256 for each of them and for each settlement. An operation that would bring more is
+    /// refused, and its transaction rolled back. Default 8 MiB.
+    pub transactions_size_bytes_max: usize,
+    /// From the first operation of a transaction to its end; then it is rolled back. Default 2 min, the
+    /// service's.
+    pub transaction_timeout: Duration,
     /// Answers of one link that wait for credit. One more detaches the link. Default 64.
     pub replies_max: usize,
     /// Size of the answers of a connection that wait for credit, in bytes. One more detaches its link.
@@ -74,6 +83,9 @@ impl Default for Limits {
             sending_size_bytes_max: 8 << 20,
             requests_max: 1_024,
             tokens_max: 1_024,
+            transactions_max: 100,
+            transactions_size_bytes_max: 8 << 20,
+            transaction_timeout: Duration::from_mins(2),
             replies_max: 64,
             replies_size_bytes_max: 16 << 20,
             held_size_bytes_max: 256 << 20,

@@ -9,3 +9,4 @@ mod metrics;
 mod partition;
 mod repair;
 mod support;
+mod transactions;

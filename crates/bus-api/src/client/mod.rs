@@ -2,6 +2,7 @@
 
 mod attach;
 mod changes;
+mod coordinator;
 mod links;
 mod node;
 mod receiver;
@@ -9,6 +10,7 @@ mod sender;
 mod session_end;
 mod settle;
 mod tokens;
+mod transaction;
 mod under_way;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -25,6 +27,7 @@ use kew_engine::bus::{BusCommand, BusQueueView};
 use kew_engine::{Command, EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::cbs::Grants;
@@ -35,6 +38,7 @@ use crate::client::receiver::{BUSY_PAUSE, Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
+use crate::client::transaction::Transactions;
 use crate::client::under_way::UnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
@@ -58,6 +62,8 @@ enum Link {
     Requests(Requests),
     /// The client receives a node's answers.
     Replies(Replies),
+    /// The client declares and discharges transactions.
+    Coordinator,
 }
 
 /// What a task of the client comes to.
@@ -98,6 +104,7 @@ pub(crate) struct Client {
     starved: BTreeSet<LinkId>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
+    transactions: Transactions,
     /// Answers to what is under way come here.
     pub(crate) answers: Arc<Answers>,
     /// What this turn has for the broker.
@@ -160,6 +167,7 @@ impl Client {
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
+            transactions: Transactions::default(),
             answers: Arc::default(),
             outbox: Vec::new(),
             under_way: HashMap::new(),
@@ -328,7 +336,20 @@ impl Client {
         let starved = is_starved.then_some(Millis(now.0.saturating_add(STARVED_PAUSE_MS)));
         let own = self.connection.next_timeout();
         let session_end = self.next_session_end(now);
-        let timeouts = [own, expiry, self.token_due, session_end, starved];
+        let transaction = self.transactions.next_due().map(|due| {
+            let left = due.saturating_duration_since(Instant::now()).as_millis();
+            // What is left of a millisecond is waited for, too.
+            let left_ms = u64::try_from(left).unwrap_or(u64::MAX).saturating_add(1);
+            Millis(now.0.saturating_add(left_ms))
+        });
+        let timeouts = [
+            own,
+            expiry,
+            self.token_due,
+            session_end,
+            starved,
+            transaction,
+        ];
         timeouts.into_iter().flatten().min()
     }
 
@@ -353,6 +374,8 @@ impl Client {
             self.detach_what_is_not_allowed();
         }
         self.look_at_session_ends();
+        let timeout = self.shared.limits.transaction_timeout;
+        self.transactions.fail_those_due(timeout);
     }
 
     /// Tells the client to come back later.
@@ -378,6 +401,7 @@ impl Client {
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
+                Some(Link::Coordinator) => self.on_control(&delivery),
                 _ => {}
             },
             Event::Disposition {
@@ -390,7 +414,18 @@ impl Client {
                 self.stirred.insert(link);
                 self.on_disposition(link, delivery, is_settled, state);
             }
-            Event::Credit { link, is_drain, .. } => self.on_credit(link, is_drain),
+            Event::Credit {
+                link,
+                is_drain,
+                properties,
+                ..
+            } => match properties.is_some_and(|it| it.get("txn-id").is_some()) {
+                true => {
+                    let text = "Messages are not received in a transaction.";
+                    self.detach(link, Error::new(condition::NOT_IMPLEMENTED, text));
+                }
+                false => self.on_credit(link, is_drain),
+            },
             Event::Writable { session } => {
                 let links = self.links.range(session.links());
                 self.stirred.extend(links.map(|(link, _)| *link));
@@ -523,6 +558,7 @@ impl Client {
                 self.forgotten += 1;
                 opening.give_up();
             }
+            Some(Link::Coordinator) => self.transactions.forget(link),
             _ => {}
         }
     }

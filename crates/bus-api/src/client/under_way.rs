@@ -11,6 +11,7 @@ use kew_engine::bus::BusCommand;
 use tokio::time::Instant;
 
 use super::Client;
+use super::coordinator::Commit;
 use super::receiver::FirstLook;
 use super::settle::Settlement;
 use crate::metrics::Sent;
@@ -20,6 +21,7 @@ pub(super) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
     Settle(Vec<Settlement>),
     Receive(Box<FirstLook>),
+    Commit(Box<Commit>),
 }
 
 /// A command whose answer is still to come.
@@ -78,6 +80,7 @@ impl Client {
             }
             Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
             Purpose::Receive(look) => self.on_first_look(*look, reply),
+            Purpose::Commit(commit) => self.on_committed(*commit, reply, took),
         }
     }
 }

@@ -235,6 +235,7 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::InvalidOption(_)
         | BusRefusal::UnchangeableOption { .. }
         | BusRefusal::TooMany { .. }
+        | BusRefusal::Transaction { .. }
         | BusRefusal::SessionIdTooLong { .. } => (StatusCode::BAD_REQUEST, 40_000),
         BusRefusal::SessionCannotBeLocked { .. }
         | BusRefusal::NoSessionAvailable

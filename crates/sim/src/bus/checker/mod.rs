@@ -338,7 +338,9 @@ impl Checker {
 /// The queue that a command is about, if it is about one that must be there.
 pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
     match command {
-        BusCommand::CreateQueue { .. } | BusCommand::ListQueues { .. } => None,
+        BusCommand::CreateQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }
         | BusCommand::ReadQueue { queue }
