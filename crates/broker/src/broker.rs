@@ -38,13 +38,13 @@ pub struct Answer {
 
 impl Answer {
     /// The answer, if all its bodies are in memory.
-    pub fn in_memory(answered: Answered) -> Result<Self, Answered> {
+    pub fn in_memory(answered: Answered) -> Result<Self, Box<Answered>> {
         match answered.bodies.iter().map(Body::in_memory).collect() {
             Some(bodies) => Ok(Self {
                 outcome: answered.outcome,
                 bodies,
             }),
-            None => Err(answered),
+            None => Err(Box::new(answered)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Answer {
     pub async fn read(answered: Answered) -> Result<Self, Rejection> {
         match Self::in_memory(answered) {
             Ok(answer) => Ok(answer),
-            Err(answered) => tokio::task::spawn_blocking(|| read_bodies(answered))
+            Err(answered) => tokio::task::spawn_blocking(|| read_bodies(*answered))
                 .await
                 .map_err(|_| Rejection::Stopped),
         }

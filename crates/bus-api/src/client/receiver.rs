@@ -329,7 +329,7 @@ impl Client {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answered)) => {
                 self.tasks.spawn(async move {
-                    let answer = Answer::read(answered).await;
+                    let answer = Answer::read(*answered).await;
                     let room = Some(room);
                     let received = answer.map(|answer| Received {
                         batch: batch_of(answer),
