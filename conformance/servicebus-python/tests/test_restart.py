@@ -67,10 +67,10 @@ def test_clients_go_on_when_the_server_comes_back(killable, name):
             while not (done.is_set() and set(sent) <= set(seen)) and time.monotonic() < deadline:
                 try:
                     for message in receiver.receive_messages(5, max_wait_time=1):
-                        receiver.complete_message(message)
                         seen.append(str(message))
+                        receiver.complete_message(message)
                 except ServiceBusError:
-                    # The time was over while the server was gone, or a lock was lost: it comes again.
+                    # The time was over while the server was gone, or a lock is lost: the message comes again.
                     continue
 
     threads = [threading.Thread(target=send), threading.Thread(target=receive)]
