@@ -96,3 +96,25 @@ def test_clients_go_on_when_the_server_comes_back(killable, name):
             thread.join(70)
     # Some may have come twice.
     assert set(sent) <= set(seen)
+
+
+def test_a_copy_of_the_data_brings_back_what_was_there(killable):
+    def seen():
+        with killable.connect() as client, client.get_queue_receiver("plain") as receiver:
+            return texts(receiver.peek_messages(10))
+
+    with killable.connect() as client:
+        put(client, "plain", "one", "two")
+        with client.get_queue_receiver("plain") as receiver:
+            assert str(drop(receiver)) == "one"
+    killable.restart("BACKUP")
+    with killable.connect() as client:
+        put(client, "plain", "three")
+        with client.get_queue_receiver("plain") as receiver:
+            assert str(drop(receiver)) == "two"
+    assert seen() == ["three"]
+    killable.restart("RESTORE")
+    assert seen() == ["two"]
+    with killable.connect() as client:
+        put(client, "plain", "four")
+    assert seen() == ["two", "four"]
