@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use kew_amqp::LinkId;
 use queue_load::Usage;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -15,6 +16,9 @@ use crate::report::round;
 
 /// How many connections are opened at a time.
 const OPENING_MAX: usize = 64;
+
+/// Files that the generator itself may have open, besides connections.
+const OWN_FILES_MAX: u64 = 64;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -49,6 +53,13 @@ impl Outcome {
 
 /// Opens connections, holds them, and sees to it that all are still there.
 pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
+    let (files_max, needed) = (raise_open_files(), u64::from(options.count) + OWN_FILES_MAX);
+    if files_max < needed {
+        bail!(
+            "{} connections need {needed} open files, and this process may have {files_max} (ulimit -Hn)",
+            options.count
+        );
+    }
     let usage = || target.pid.and_then(Usage::of);
     let (before, began) = (usage(), Instant::now());
     let mut opening = JoinSet::new();
@@ -87,6 +98,20 @@ pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
             .with_context(|| format!("connection {number} was lost"))?;
     }
     Ok(outcome)
+}
+
+/// Raises the limit of open files as far as the process may, and answers it.
+fn raise_open_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    current.unwrap_or(u64::MAX)
 }
 
 async fn open(target: &Target, options: &Idle) -> Result<Client> {

@@ -150,8 +150,14 @@ impl BusApi {
             self.shared.instruments.accepted.increment();
             return Some(permit);
         }
-        self.shared.note_turned_away(peer);
+        self.note_turned_away(peer);
         None
+    }
+
+    /// Counts and logs a connection that is closed because there is no room for it elsewhere.
+    pub fn note_turned_away(&self, peer: SocketAddr) {
+        let open = self.shared.connections.load(Ordering::Relaxed);
+        self.shared.note_turned_away(peer, open);
     }
 
     /// What it has counted, for a page of metrics. Does not block.

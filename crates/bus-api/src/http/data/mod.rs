@@ -68,9 +68,9 @@ const NOT_CUSTOM: [&str; 37] = [
     "user-agent",
 ];
 
-/// Whether a header is a property of the message: not if HTTP, the service, a proxy or a browser gives it
-/// a meaning of its own.
-fn is_custom(header: &str) -> bool {
+/// Whether a header, in lower case, is a property of the message that comes with it: not if HTTP, the
+/// service, a proxy or a browser gives it a meaning of its own.
+pub fn is_custom(header: &str) -> bool {
     let is_prefixed = [
         "if-",
         "sec-",
