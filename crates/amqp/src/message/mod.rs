@@ -135,7 +135,7 @@ impl Message {
     /// The header, with the specification's defaults if there is none.
     pub fn header(&self) -> Result<Header, DecodeError> {
         match &self.header {
-            Some(at) => Header::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            Some(at) => Header::read_list(&mut Reader::within(&self.bytes, at.clone())),
             None => Ok(Header::default()),
         }
     }
@@ -153,7 +153,7 @@ impl Message {
     /// The properties, all null if there are none.
     pub fn properties(&self) -> Result<Properties, DecodeError> {
         match &self.properties {
-            Some(at) => Properties::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            Some(at) => Properties::read_list(&mut Reader::within(&self.bytes, at.clone())),
             None => Ok(Properties::default()),
         }
     }
@@ -167,7 +167,7 @@ impl Message {
         let Some(at) = at else {
             return Map::default();
         };
-        let map = Map::decode(&mut Reader::new(&self.bytes.slice(at.clone())));
+        let map = Map::decode(&mut Reader::within(&self.bytes, at.clone()));
         map.expect("it was checked when the message was scanned")
     }
 

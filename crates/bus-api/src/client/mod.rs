@@ -13,7 +13,7 @@ mod tokens;
 mod transaction;
 mod under_way;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
 use crate::client::transaction::Transactions;
-use crate::client::under_way::UnderWay;
+use crate::client::under_way::AllUnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
@@ -109,8 +109,7 @@ pub(crate) struct Client {
     pub(crate) answers: Arc<Answers>,
     /// What this turn has for the broker.
     outbox: Vec<(u64, Command)>,
-    under_way: HashMap<u64, UnderWay>,
-    next_key: u64,
+    under_way: AllUnderWay,
     /// Kept for its room.
     came: Vec<(u64, Reply)>,
     /// Messages whose send is under way and changes that settlements bring, in bytes.
@@ -132,6 +131,10 @@ pub(crate) struct Client {
     /// How the connection ended: nothing if it did not, or as it should.
     ended: Option<Error>,
 }
+
+/// How much is written at once, about, before more messages are encoded: the client works on what came
+/// first meanwhile.
+const OUTPUT_SIZE_BYTES_WANTED: usize = 32 * 1024;
 
 /// How often a busy broker is asked again what cannot be left undone: for 5 s.
 const BUSY_TRIES: u32 = 50;
@@ -170,8 +173,7 @@ impl Client {
             transactions: Transactions::default(),
             answers: Arc::default(),
             outbox: Vec::new(),
-            under_way: HashMap::new(),
-            next_key: 0,
+            under_way: AllUnderWay::default(),
             came: Vec::new(),
             sending_size_bytes: 0,
             sends: 0,
@@ -255,6 +257,7 @@ impl Client {
             None => WireLimits {
                 links_max: limits.links_max,
                 unsettled_max: limits.unsettled_max,
+                output_size_max: OUTPUT_SIZE_BYTES_WANTED,
                 ..WireLimits::default()
             },
         };
@@ -620,5 +623,6 @@ impl Client {
         self.connection.shrink();
         self.outbox.shrink_to_fit();
         self.came.shrink_to_fit();
+        self.under_way.shrink_to_fit();
     }
 }

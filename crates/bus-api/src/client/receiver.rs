@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::Tag;
 use kew_amqp::{DeliveryId, LinkId, Outgoing, SendRefusal};
 use kew_broker::{Answer, Answered, Rejection, Watch};
 use kew_engine::bus::{
@@ -112,16 +113,29 @@ impl HeldLocks {
     }
 }
 
-/// A message that can go out.
+/// A message that can go out. It is encoded when it does: while some of a batch are on their way,
+/// others are encoded.
 struct Ready {
-    lock: Option<Token>,
-    number: u64,
-    parts: [Bytes; 2],
+    message: DeliveredMessage,
+    /// What is stored, then the changes to its properties.
+    bytes: Vec<Bytes>,
 }
 
 impl Ready {
     fn size_bytes(&self) -> usize {
-        size_of(&self.parts)
+        size_of(&self.bytes)
+    }
+
+    fn tag(&self) -> Tag {
+        match self.message.lock {
+            Some(lock) => tag(lock),
+            None => number_tag(self.message.sequence_number.as_u64()),
+        }
+    }
+
+    fn encode(&self) -> Option<[Bytes; 2]> {
+        let (stored, overlays) = self.bytes.split_first()?;
+        encode(&Facts::from(&self.message), stored.clone(), overlays)
     }
 }
 
@@ -243,28 +257,35 @@ impl Client {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return Ok(());
         };
-        while let Some(ready) = receiver.ready.messages.front() {
+        while let Some(ready) = receiver.ready.messages.front()
+            && self.connection.credit(link) > 0
+        {
+            let Some(parts) = ready.encode() else {
+                receiver.ready.pop();
+                continue;
+            };
             let outgoing = Outgoing {
-                tag: ready.lock.map_or_else(|| number_tag(ready.number), tag),
+                tag: ready.tag(),
                 message_format: 0,
                 is_settled: receiver.mode == ReceiveMode::ReceiveAndDelete,
                 state: None,
             };
-            let sent = self.connection.send(link, outgoing, ready.parts.clone());
-            match (sent, ready.lock) {
-                (Ok(delivery), lock) => {
+            let size_bytes = size_of(&parts);
+            match self.connection.send(link, outgoing, parts) {
+                Ok(delivery) => {
+                    let lock = ready.message.lock;
                     let instruments = &self.shared.instruments;
-                    instruments.note_delivery(lock.is_some(), ready.size_bytes());
+                    instruments.note_delivery(lock.is_some(), size_bytes);
                     if let Some(lock) = lock {
                         receiver.held.insert(delivery, lock);
                     }
                 }
-                (Err(error @ SendRefusal::TooLarge { .. }), _) => {
+                Err(error @ SendRefusal::TooLarge { .. }) => {
                     let condition = condition::MESSAGE_SIZE_EXCEEDED;
                     return Err(Error::new(condition, error.to_string()));
                 }
                 // Credit, room or settlements will bring it here again.
-                (Err(_), _) => return Ok(()),
+                Err(_) => return Ok(()),
             }
             receiver.ready.pop();
         }
@@ -365,7 +386,7 @@ impl Client {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             // The link went away in the meantime.
             let batch = received.map(|received| received.batch).unwrap_or_default();
-            let unwanted = batch.into_iter().filter_map(ready);
+            let unwanted = batch.into_iter().map(ready);
             return self.give_back(entity, unwanted.collect());
         };
         let cancel = receiver.receiving.take();
@@ -381,7 +402,7 @@ impl Client {
                 .clamp(1, COUNT_MAX);
             receiver.largest_size_bytes = largest;
         }
-        let batch = batch.into_iter().filter_map(ready);
+        let batch = batch.into_iter().map(ready);
         if is_full && receiver.mode == ReceiveMode::PeekLock {
             // Others of the connection were faster. There is no harm in it: nobody has seen these.
             let unwanted = batch.collect();
@@ -403,7 +424,7 @@ impl Client {
 
     /// Unlocks messages that nobody has seen.
     fn give_back(&mut self, queue: EntityName, unwanted: VecDeque<Ready>) {
-        let locks = unwanted.into_iter().filter_map(|ready| ready.lock);
+        let locks = unwanted.into_iter().filter_map(|it| it.message.lock);
         let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Release)).collect();
         if !settlements.is_empty() {
             self.submit_and_forget(BusCommand::Settle { queue, settlements });
@@ -433,22 +454,12 @@ fn size_of(bytes: &[Bytes]) -> usize {
     bytes.iter().map(Bytes::len).sum()
 }
 
-/// A message as it goes out, from what is stored.
-fn ready((message, mut bytes): (DeliveredMessage, Vec<Bytes>)) -> Option<Ready> {
-    if bytes.is_empty() {
-        return None;
-    }
-    let overlays = bytes.split_off(1);
-    let parts = encode(&Facts::from(&message), bytes.pop()?, &overlays)?;
-    Some(Ready {
-        lock: message.lock,
-        number: message.sequence_number.as_u64(),
-        parts,
-    })
+fn ready((message, bytes): (DeliveredMessage, Vec<Bytes>)) -> Ready {
+    Ready { message, bytes }
 }
 
 /// The tag of a message that has no lock: unique, which is all that is asked of it.
-fn number_tag(number: u64) -> kew_amqp::performative::Tag {
+fn number_tag(number: u64) -> Tag {
     let mut bytes = [0; 16];
     for (place, byte) in bytes.iter_mut().zip(number.to_be_bytes()) {
         *place = byte;
