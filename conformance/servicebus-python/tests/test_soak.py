@@ -18,7 +18,7 @@ SLACK_SECONDS = 45
 
 
 def test_locks_are_renewed_by_the_sdk(client):
-    queue, sessions = fresh("brief"), fresh("brief-session")
+    queue, sessions = fresh("renewed"), fresh("renewed-session")
     put(client, queue, "a", "b", "c")
     put(client, sessions, Message("d", session_id="s"))
     end = time.monotonic() + SECONDS
@@ -31,7 +31,7 @@ def test_locks_are_renewed_by_the_sdk(client):
                 renewer.register(receiver, message, **renewed_for)
             renewer.register(session, session.session, **renewed_for)
             while time.monotonic() < end:
-                # Its lock lasts 5 s.
+                # The locks last 10 s.
                 assert is_empty(other)
                 assert [message.auto_renew_error for message in messages] == [None] * 3
                 assert session.session.auto_renew_error is None
@@ -45,11 +45,11 @@ def test_locks_are_renewed_by_the_sdk(client):
 @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
 def test_an_idle_queue_deletes_itself():
     with connect() as admin:
-        admin.create_queue("idle", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
+        admin.create_queue("x-idle", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
         began = time.monotonic()
         with pytest.raises(ResourceNotFoundError):
             while time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
                 time.sleep(1)
-                admin.get_queue("idle")
+                admin.get_queue("x-idle")
         # Looking at a queue is no use of it.
         assert time.monotonic() - began > IDLE_SECONDS - 5
