@@ -534,7 +534,7 @@ def failed(status, ask):
 
 def queues_are_administered(bus):
     admin = Administration(bus.door)
-    name = f"Made.By/DotNet-{bus.door.name}"
+    name = f"X.Made.By/DotNet-{bus.door.name}"
     # What lasts for ever is left out.
     asked = (
         "<LockDuration>PT30S</LockDuration><MaxSizeInMegabytes>1024</MaxSizeInMegabytes>"
@@ -559,7 +559,7 @@ def queues_are_administered(bus):
     put(bus, name, b"x")
     assert admin.get(name)[1]["MessageCount"] == "1"
     failed(400, lambda: admin.put(f"{name}-2", "<LockDuration>PT1S</LockDuration>"))
-    names = admin.names()
+    names = [name for name in admin.names() if not name.lower().startswith("x")]
     assert len(names) > 1_000 and len(set(names)) == len(names) and {"plain-1", "session-100"} <= set(names)
     assert any("sbemulatorns" in text for text in admin.namespace().itertext())
     admin.delete(name)

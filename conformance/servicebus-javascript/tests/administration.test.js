@@ -13,7 +13,7 @@ const client = (text = connectionString("amqps")) =>
 describe("https", { skip }, () => {
   test("a queue is made, changed and deleted", async () => {
     const admin = client();
-    const name = "Made.By/JavaScript";
+    const name = "X.Made.By/JavaScript";
     const made = await admin.createQueue(name, {
       lockDuration: "PT30S", maxDeliveryCount: 4, requiresSession: true, defaultMessageTimeToLive: "PT1H",
       deadLetteringOnMessageExpiration: true, userMetadata: "a < b & c",
@@ -46,7 +46,7 @@ describe("https", { skip }, () => {
 
   test("links that are there hear of changes", async () => {
     const admin = client();
-    const name = "changed-by-javascript";
+    const name = "x-changed-by-javascript";
     const queue = await admin.createQueue(name);
     const bus = connect("amqps");
     const setStatus = (status) => admin.updateQueue({ ...queue, status });
@@ -85,7 +85,7 @@ describe("https", { skip }, () => {
 
   test("a full queue takes no more until something is taken out", async () => {
     const admin = client();
-    const name = "filled-by-javascript";
+    const name = "x-filled-by-javascript";
     await admin.createQueue(name, { maxSizeInMegabytes: 1 });
     const bus = connect("amqps");
     try {
@@ -120,15 +120,15 @@ describe("https", { skip }, () => {
     const admin = client();
     const key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
     const rule = { claimType: "SharedAccessKey", accessRights: ["Send"], keyName: "senders", primaryKey: key, secondaryKey: key };
-    await admin.createQueue("ruled-by-javascript", { authorizationRules: [rule] });
-    const [found] = (await admin.getQueue("ruled-by-javascript")).authorizationRules;
+    await admin.createQueue("x-ruled-by-javascript", { authorizationRules: [rule] });
+    const [found] = (await admin.getQueue("x-ruled-by-javascript")).authorizationRules;
     assert.deepEqual([found.keyName, found.accessRights], ["senders", ["Send"]]);
     const [endpoint] = connectionString("amqps").split(";");
     const bus = connect("amqps", `${endpoint};SharedAccessKeyName=senders;SharedAccessKey=${key}`);
-    await put(bus, "ruled-by-javascript", "x");
-    await assert.rejects(bus.createReceiver("ruled-by-javascript").receiveMessages(1), { code: "UnauthorizedAccess" });
+    await put(bus, "x-ruled-by-javascript", "x");
+    await assert.rejects(bus.createReceiver("x-ruled-by-javascript").receiveMessages(1), { code: "UnauthorizedAccess" });
     await bus.close();
-    await admin.deleteQueue("ruled-by-javascript");
+    await admin.deleteQueue("x-ruled-by-javascript");
   });
 
   test("the namespace, and a wrong key", async () => {

@@ -51,7 +51,7 @@ class AdministrationTest {
     @Test
     void aQueueIsMadeChangedAndDeleted() {
         var admin = client();
-        String name = "Made.By/Java";
+        String name = "X.Made.By/Java";
         QueueProperties made = admin.createQueue(name, new CreateQueueOptions()
             .setLockDuration(Duration.ofSeconds(30)).setMaxDeliveryCount(4).setSessionRequired(true)
             .setDefaultMessageTimeToLive(Duration.ofHours(1)).setDeadLetteringOnMessageExpiration(true)
@@ -82,7 +82,7 @@ class AdministrationTest {
     @Test
     void linksThatAreThereHearOfChanges() throws InterruptedException {
         var admin = client();
-        String name = "changed-by-java";
+        String name = "x-changed-by-java";
         QueueProperties queue = admin.createQueue(name);
         try (Bus bus = Door.AMQPS.connect()) {
             var sender = bus.sender(name);
@@ -119,7 +119,7 @@ class AdministrationTest {
     @Test
     void aFullQueueTakesNoMoreUntilSomethingIsTakenOut() {
         var admin = client();
-        String name = "filled-by-java";
+        String name = "x-filled-by-java";
         admin.createQueue(name, new CreateQueueOptions().setMaxSizeInMegabytes(1));
         try (Bus bus = Door.AMQPS.connect()) {
             var sender = bus.sender(name);
@@ -152,7 +152,7 @@ class AdministrationTest {
     @Test
     void rulesOfAQueue() {
         var admin = client();
-        String name = "ruled-by-java";
+        String name = "x-ruled-by-java";
         String key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
         CreateQueueOptions options = new CreateQueueOptions();
         options.getAuthorizationRules()
