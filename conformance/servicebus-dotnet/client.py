@@ -17,6 +17,7 @@ from wire import NULL, Message, Reader, Value, boolean, fields, string, symbol, 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 RECEIVED, ACCEPTED, REJECTED, RELEASED, MODIFIED = range(0x23, 0x28)
 SOURCE, TARGET, ERROR = 0x28, 0x29, 0x1D
+COORDINATOR, DECLARE, DISCHARGE, DECLARED, TRANSACTIONAL = range(0x30, 0x35)
 PATIENCE_SECONDS = 20
 FRAME_SIZE_MAX = 65_536
 BATCH_FORMAT = 0x80013700
@@ -35,6 +36,10 @@ def rejected(info=None):
         condition = symbol("com.microsoft:dead-letter")
         error = wire.described(ERROR, wire.list_(condition, NULL, fields(info)))
     return wire.described(REJECTED, wire.list_(error))
+
+
+def transactional(transaction, outcome=NULL):
+    return wire.described(TRANSACTIONAL, wire.list_(wire.binary(transaction), outcome))
 
 
 class Refused(Exception):
@@ -237,7 +242,7 @@ class Link:
             assert detach[1] == Value("boolean", True), detach
             self.session.write(DETACH, uint(self.handle), boolean(True), NULL)
             raise Refused(condition_of(detach, 2))
-        assert values[5].code == SOURCE and values[6].code == TARGET, values
+        assert values[5].code == SOURCE and values[6].code in (TARGET, COORDINATOR), values
         assert values[10].type == "ulong" and values[10].value > 0, "no max-message-size"
         if self.is_receiver:
             assert values[9].type == "uint", "no initial-delivery-count"
@@ -260,7 +265,7 @@ class Link:
     def handle_of_peer(self):
         return self.theirs
 
-    def send(self, payload, message_format=0, is_settled=False, tag=None):
+    def send(self, payload, message_format=0, is_settled=False, tag=None, state=NULL):
         self.wait_for_credit()
         self.credit -= 1
         session = self.session
@@ -272,7 +277,7 @@ class Link:
             is_last = at + room >= len(payload)
             session.write(
                 TRANSFER, uint(self.handle), uint(delivery), wire.binary(tag), uint(message_format),
-                boolean(is_settled), boolean(not is_last), NULL, NULL, NULL, NULL, boolean(True),
+                boolean(is_settled), boolean(not is_last), NULL, state, NULL, NULL, boolean(True),
                 payload=payload[at : at + room],
             )
         if is_settled:
@@ -301,9 +306,7 @@ class Link:
             # The rest of the range is for those that ask later.
             inbox.insert(0, (code, [values[0], Value("uint", delivery + 1), Value("uint", last), *values[3:]], payload))
         assert values[3] == Value("boolean", True), "it is not settled"
-        state = values[4]
-        error = condition_of(state.value.value, 0) if state.code == REJECTED else None
-        return state.code, error
+        return outcome_of(values[4])
 
     def receive(self):
         """The next message, and its delivery-id. Several frames may make up one."""
@@ -344,6 +347,17 @@ class Link:
         self.session.next(lambda code, it: code == DETACH and it[0].value == self.theirs)
 
 
+def outcome_of(state):
+    """Its code, and its condition if it is rejected; of one in a transaction its id and its outcome."""
+    if state.code == TRANSACTIONAL:
+        transaction, outcome = state.value.value[:2]
+        assert transaction.type == "binary" and len(transaction.value) <= 32, transaction
+        return TRANSACTIONAL, transaction.value, outcome_of(outcome)
+    if state.code == DECLARED:
+        return DECLARED, state.value.value[0].value
+    return state.code, condition_of(state.value.value, 0) if state.code == REJECTED and state.value.value else None
+
+
 class Received:
     def __init__(self, values, payload):
         self.delivery, self.tag = values[1].value, values[2].value
@@ -371,8 +385,8 @@ class Received:
 class Requests:
     """A pair of links for requests and their answers."""
 
-    def __init__(self, connection, address, kind):
-        self.session = connection.begin()
+    def __init__(self, connection, address, kind, session=None):
+        self.session = session or connection.begin()
         self.reply_to = uuid.uuid4().hex
         self.ids = 0
         self.name = f"duplex1:{self.session.channel}:{kind}"
@@ -387,15 +401,15 @@ class Requests:
         self.receiver.opened()
         self.receiver.flow(50)
 
-    def ask(self, operation, body, more=None):
-        return self.answer(self.post(operation, body, more))
+    def ask(self, operation, body, more=None, state=NULL):
+        return self.answer(self.post(operation, body, more, state))
 
-    def post(self, operation, body, more=None):
+    def post(self, operation, body, more=None, state=NULL):
         self.ids += 1
         message_id = f"{self.name}:{self.ids}"
         # The tag of a request is empty.
         payload = wire.request(operation, body, message_id, self.reply_to, more or {})
-        self.sender.send(payload, is_settled=True, tag=b"")
+        self.sender.send(payload, is_settled=True, tag=b"", state=state)
         return message_id
 
     def answer(self, message_id):
@@ -413,11 +427,14 @@ class Requests:
 
 
 class Management(Requests):
-    def __init__(self, connection, queue):
-        super().__init__(connection, f"{queue}/$management", "entity-mgmt")
+    def __init__(self, connection, queue, session=None):
+        super().__init__(connection, f"{queue}/$management", "entity-mgmt", session)
 
     def __call__(self, operation, link=None, **body):
         return self.read(self.ask(*self.asked(operation, link, body)))
+
+    def within(self, transaction, operation, link=None, **body):
+        return self.read(self.ask(*self.asked(operation, link, body), transactional(transaction)))
 
     def asked(self, operation, link, body):
         more = {
@@ -443,12 +460,37 @@ class Management(Requests):
         return status.value, body.value
 
 
-class Bus:
-    """A client: a connection with its token link, and links, each in a session of its own."""
+class Controller:
+    """The link over which transactions are declared and discharged."""
 
-    def __init__(self, door, **options):
+    def __init__(self, session):
+        coordinator = wire.described(COORDINATOR, wire.list_(NULL))
+        name = f"{session.id}:{uuid.uuid4().hex}:controller"
+        self.link = session.attach(name, False, source(), coordinator, None).opened()
+        assert self.link.answer[6].code == COORDINATOR, self.link.answer
+
+    def declare(self):
+        code, transaction = self.link.send(wire.control(wire.described(DECLARE, wire.list_(NULL))))
+        assert code == DECLARED and 0 < len(transaction) <= 32, (code, transaction)
+        return transaction
+
+    def discharge(self, transaction, fail):
+        body = wire.described(DISCHARGE, wire.list_(wire.binary(transaction), boolean(fail)))
+        return self.link.send(wire.control(body))
+
+
+class Bus:
+    """A client: a connection with its token link, and links, each in a session of its own. With
+    transactions over several queues all links are in one session, and the coordinator's comes first, before
+    any token."""
+
+    def __init__(self, door, crosses_entities=False, **options):
         self.door = door
         self.connection = Connection(door, **options)
+        self.only_session = None
+        if crosses_entities:
+            self.only_session = self.connection.begin(incoming_window=2**32 - 1)
+            self.controller = Controller(self.only_session)
         self.tokens = Requests(self.connection, "$cbs", "cbs")
         self.links = 0
 
@@ -479,7 +521,7 @@ class Bus:
 
     def sender(self, queue):
         self.authorize(f"/{queue}")
-        session = self.connection.begin(incoming_window=2**32 - 1)
+        session = self.only_session or self.connection.begin(incoming_window=2**32 - 1)
         link = session.attach(
             self.link_name(session), False, source(str(uuid.uuid4())), target(f"/{queue}"), None,
             {"com.microsoft:timeout": uint(60_000)}, count=uint(0),
@@ -493,7 +535,7 @@ class Bus:
     def begin_receiver(self, queue, is_deleting=False, session=False, timeout_ms=None):
         """The session is an id, or None for the next one."""
         self.authorize(f"/{queue}")
-        own = self.connection.begin(incoming_window=2**32 - 1)
+        own = self.only_session or self.connection.begin(incoming_window=2**32 - 1)
         filters = {}
         if session is not False:
             filters["com.microsoft:session-filter"] = NULL if session is None else string(session)
@@ -507,7 +549,7 @@ class Bus:
 
     def management(self, queue):
         self.authorize(f"/{queue}/$management")
-        return Management(self.connection, queue)
+        return Management(self.connection, queue, self.only_session)
 
 
 def sas(audience, rule, key, ttl_seconds):

@@ -239,6 +239,11 @@ def message(body, message_id=None, session=None, annotations=None):
     return out + described(DATA, binary(body))
 
 
+def control(body):
+    """A message to the coordinator."""
+    return described(VALUE, body)
+
+
 def request(operation, body, message_id, reply_to, more):
     application = {"operation": string(operation), **more}
     return (

@@ -6,10 +6,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 	"github.com/Azure/go-amqp"
 )
@@ -93,6 +95,85 @@ func TestQueuesAreAdministered(t *testing.T) {
 		_, err = client.DeleteQueue(ctx, name, nil)
 		refusedWith(t, http.StatusNotFound, err)
 		refusedAs(t, amqp.ErrCondNotFound, newSender(t, door.client(t), name).SendMessage(ctx, text("x"), nil))
+	})
+}
+
+func TestLinksThatAreThereHearOfChanges(t *testing.T) {
+	client, door := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		const name = "changed-by-go"
+		_, err := client.CreateQueue(ctx, name, nil)
+		must(t, err)
+		setStatus := func(status admin.EntityStatus) {
+			_, err := client.UpdateQueue(ctx, name, admin.QueueProperties{Status: &status}, nil)
+			must(t, err)
+		}
+		bus := door.client(t)
+		sender := newSender(t, bus, name)
+		must(t, sender.SendMessage(ctx, text("before"), nil))
+		setStatus(admin.EntityStatusSendDisabled)
+		refusedAs(t, "com.microsoft:entity-disabled", sender.SendMessage(ctx, text("meanwhile"), nil))
+		equal(t, "body", string(drop(t, newReceiver(t, bus, name)).Body), "before")
+		setStatus(admin.EntityStatusActive)
+		// Which this SDK takes for the end of the sender.
+		send(t, bus, name, text("after"))
+		equal(t, "body", string(drop(t, newReceiver(t, bus, name)).Body), "after")
+
+		// What a receiver that waits is told when the queue is changed.
+		waitingHears := func(condition amqp.ErrCond, change func()) {
+			t.Helper()
+			receiver := newReceiver(t, door.client(t), name)
+			isEmpty(t, receiver)
+			told := make(chan error)
+			go func() {
+				limited, cancel := contextFor(patience)
+				defer cancel()
+				_, err := receiver.ReceiveMessages(limited, 1, nil)
+				told <- err
+			}()
+			time.Sleep(100 * time.Millisecond)
+			change()
+			refusedAs(t, condition, <-told)
+		}
+		waitingHears("com.microsoft:entity-disabled", func() { setStatus(admin.EntityStatusReceiveDisabled) })
+		setStatus(admin.EntityStatusActive)
+		waitingHears(amqp.ErrCondNotFound, func() {
+			_, err := client.DeleteQueue(ctx, name, nil)
+			must(t, err)
+		})
+	})
+}
+
+func TestAFullQueueTakesNoMoreUntilSomethingIsTakenOut(t *testing.T) {
+	client, door := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		const name = "filled-by-go"
+		_, err := client.CreateQueue(ctx, name, &admin.CreateQueueOptions{
+			Properties: &admin.QueueProperties{MaxSizeInMegabytes: to.Ptr(int32(1))},
+		})
+		must(t, err)
+		bus := door.client(t)
+		sender := newSender(t, bus, name)
+		send := func() error {
+			batch, err := sender.NewMessageBatch(ctx, nil)
+			must(t, err)
+			for range 5 {
+				must(t, batch.AddMessage(&azservicebus.Message{Body: make([]byte, 100_000)}, nil))
+			}
+			return sender.SendMessageBatch(ctx, batch, nil)
+		}
+		for range 10 {
+			if err = send(); err != nil {
+				break
+			}
+		}
+		refusedAs(t, "amqp:resource-limit-exceeded", err)
+		take(t, newReceiverWith(t, bus, name, azservicebus.ReceiverOptions{
+			ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete,
+		}), 5)
+		must(t, sender.SendMessage(ctx, text("fits"), nil))
+		_, err = client.DeleteQueue(ctx, name, nil)
+		must(t, err)
 	})
 }
 

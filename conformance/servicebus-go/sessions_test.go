@@ -228,7 +228,7 @@ func TestWhatDoesNotFitSessionsIsRefused(t *testing.T) {
 func TestManyReceiversOfFewSessions(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
-		const sessions, each, pumps = 3, 40, 8
+		const sessions, each, pumps = 3, 40, 16
 		sender := newSender(t, client, queue)
 		for number := range each {
 			for session := range sessions {

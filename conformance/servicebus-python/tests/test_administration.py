@@ -2,14 +2,16 @@
 
 import datetime
 import os
+import threading
+import time
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage as Message
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError, ServiceBusQuotaExceededError
 from azure.servicebus.management import AccessRights, AuthorizationRule, EntityStatus
 from azure.servicebus.management import ServiceBusAdministrationClient as Client
-from conftest import TLS, Door, put
+from conftest import TLS, Door, drop, is_empty, put, take
 
 pytestmark = pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
 DOOR = Door("amqps", os.environ["KEW_BUS_CONNECTION_STRING"])
@@ -61,6 +63,61 @@ def test_a_queue_is_made_changed_and_deleted(admin):
         admin.get_queue(name)
     with pytest.raises(ResourceNotFoundError):
         admin.delete_queue(name)
+
+
+def test_links_that_are_there_hear_of_changes(admin):
+    name = "changed-by-python"
+    queue = admin.create_queue(name)
+
+    def waiting_hears(change):
+        """What a receiver that waits is told when the queue is changed."""
+        with DOOR.connect() as client, client.get_queue_receiver(name) as receiver:
+            assert is_empty(receiver)
+            late = threading.Timer(0.3, change)
+            late.start()
+            began = time.monotonic()
+            with pytest.raises(ServiceBusError) as told:
+                receiver.receive_messages(1, max_wait_time=30)
+            late.join()
+            assert time.monotonic() - began < 20
+            return told.value
+
+    def set_status(status):
+        queue.status = status
+        admin.update_queue(queue)
+
+    # The SDK does not say why a link has gone, and tries again.
+    with DOOR.connect(retry_total=1) as client, client.get_queue_sender(name) as sender:
+        sender.send_messages(Message("before"))
+        set_status(EntityStatus.SEND_DISABLED)
+        with pytest.raises(ServiceBusError, match="(?i)disabled"):
+            sender.send_messages(Message("meanwhile"))
+        with client.get_queue_receiver(name) as receiver:
+            assert str(drop(receiver)) == "before"
+        set_status(EntityStatus.ACTIVE)
+        sender.send_messages(Message("after"))
+        with client.get_queue_receiver(name) as receiver:
+            assert str(drop(receiver)) == "after"
+        assert "isabled" in str(waiting_hears(lambda: set_status(EntityStatus.RECEIVE_DISABLED)))
+        sender.send_messages(Message("kept"))
+        set_status(EntityStatus.ACTIVE)
+        with client.get_queue_receiver(name) as receiver:
+            assert str(drop(receiver)) == "kept"
+        assert isinstance(waiting_hears(lambda: admin.delete_queue(name)), MessagingEntityNotFoundError)
+
+
+def test_a_full_queue_takes_no_more_until_something_is_taken_out(admin):
+    name = "filled-by-python"
+    admin.create_queue(name, max_size_in_megabytes=1)
+    with DOOR.connect() as client, client.get_queue_sender(name) as sender:
+        with pytest.raises(ServiceBusQuotaExceededError):
+            for _ in range(10):
+                sender.send_messages([Message(b"x" * 100_000)] * 5)
+        with client.get_queue_receiver(name) as receiver:
+            for message in take(receiver, 5):
+                receiver.complete_message(message)
+        sender.send_messages(Message("fits"))
+    admin.delete_queue(name)
 
 
 def test_queues_are_listed_in_pages(admin):

@@ -79,6 +79,12 @@ impl Class {
             | BusCommand::TakeMessage { .. }
             | BusCommand::DeleteMessage { .. }
             | BusCommand::BreakLock { .. } => Self::Consume,
+            BusCommand::Transact { parts } => {
+                match parts.iter().any(|part| part.work.sent_count() > 0) {
+                    true => Self::Other,
+                    false => Self::Consume,
+                }
+            }
             BusCommand::CreateQueue { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::ReadQueue { .. }
@@ -133,6 +139,10 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
                 Disposition::Complete | Disposition::Release => 0,
             })
             .sum(),
+        BusCommand::Transact { parts } => {
+            let sizes = parts.iter().map(|part| part.work.body_size_bytes());
+            usize::try_from(sizes.sum::<u64>()).unwrap_or(usize::MAX)
+        }
         BusCommand::Resubmit { resubmit, .. } => {
             let messages = resubmit.messages.iter();
             messages.map(|message| message.body.len()).sum()

@@ -11,6 +11,7 @@ use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
+use crate::claims::Claims;
 use crate::driver::Driver;
 use crate::export::export;
 use crate::first::{Begun, First, first_of};
@@ -37,8 +38,10 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
-    /// For what HTTP requests hold.
-    pub(crate) room: http::Room,
+    /// For long heads of HTTP requests, whoever sends them.
+    pub(crate) heads: http::Room,
+    /// For bodies of HTTP requests, of clients with a token: strangers have no part in it.
+    pub(crate) bodies: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuer: Option<Arc<Issuer>>,
@@ -49,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) instruments: Instruments,
     /// Room for answers with messages in them.
     pub(crate) answers: Arc<Semaphore>,
+    /// Locks that open transactions are to end.
+    pub(crate) claims: Arc<Claims>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
 }
@@ -113,7 +118,8 @@ impl BusApi {
         let shared = Arc::new(Shared {
             broker,
             rules: Rules::default(),
-            room: http::Room::new(options.limits.http_size_bytes_max),
+            heads: http::Room::new(options.limits.http_heads_size_bytes_max),
+            bodies: http::Room::new(options.limits.http_size_bytes_max),
             answers: room_for_answers(options.limits.held_size_bytes_max),
             limits: options.limits,
             jobs: http::Jobs::default(),
@@ -122,6 +128,7 @@ impl BusApi {
             started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
             instruments: Instruments::new(),
+            claims: Arc::default(),
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
         });

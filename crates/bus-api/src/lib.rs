@@ -10,12 +10,13 @@
 //! - `address`: which entity an address means, in all the forms that SDKs use;
 //! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
 //! - `client`: the links of one connection: sends, receives, settlements;
+//! - `claims`: locks that open transactions are to end;
 //! - `management`: the requests to an entity's node `$management`;
 //! - `config`, `import`, `export`: queues from the emulator's configuration file, and back;
 //! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found),
-//! transactions (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
+//! sends through another entity (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
 //! the service does).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -28,6 +29,7 @@ mod address;
 mod api;
 mod authorize;
 mod cbs;
+mod claims;
 mod client;
 mod config;
 mod description;

@@ -24,6 +24,15 @@ pub struct Limits {
     pub requests_max: usize,
     /// Tokens of a connection, each for another audience. One more is refused. Default 1,024.
     pub tokens_max: usize,
+    /// Transactions of a connection that are open. One more is refused. Default 100.
+    pub transactions_max: usize,
+    /// What the open transactions of a connection hold, in bytes: messages that are sent and changes to
+    /// properties, 256 for each of them and for each settlement. An operation that would bring more is
+    /// refused, and its transaction rolled back. Default 8 MiB.
+    pub transactions_size_bytes_max: usize,
+    /// From the first operation of a transaction to its end; then it is rolled back. Default 2 min, the
+    /// service's.
+    pub transaction_timeout: Duration,
     /// Answers of one link that wait for credit. One more detaches the link. Default 64.
     pub replies_max: usize,
     /// Size of the answers of a connection that wait for credit, in bytes. One more detaches its link.
@@ -57,8 +66,11 @@ pub struct Limits {
     pub http_head_size_bytes_max: usize,
     /// The body of an HTTP request: a message of 1 MiB, with what describes it. Default 1,088 KiB.
     pub http_body_size_bytes_max: usize,
-    /// Bodies and long heads of all HTTP requests that are being read or answered. One more is
-    /// refused with 503. Default 64 MiB.
+    /// What heads of all HTTP requests that are being read or answered have above 8 KiB each, also of
+    /// clients without a token. One more is refused with 503. Default 16 MiB.
+    pub http_heads_size_bytes_max: usize,
+    /// Bodies of all HTTP requests that are being read or answered, which only clients with a token
+    /// send. One more is refused with 503. Default 64 MiB.
     pub http_size_bytes_max: usize,
 }
 
@@ -71,6 +83,9 @@ impl Default for Limits {
             sending_size_bytes_max: 8 << 20,
             requests_max: 1_024,
             tokens_max: 1_024,
+            transactions_max: 100,
+            transactions_size_bytes_max: 8 << 20,
+            transaction_timeout: Duration::from_mins(2),
             replies_max: 64,
             replies_size_bytes_max: 16 << 20,
             held_size_bytes_max: 256 << 20,
@@ -83,6 +98,7 @@ impl Default for Limits {
             http_keep_alive: Duration::from_secs(120),
             http_head_size_bytes_max: 64 << 10,
             http_body_size_bytes_max: (1 << 20) + (64 << 10),
+            http_heads_size_bytes_max: 16 << 20,
             http_size_bytes_max: 64 << 20,
         }
     }

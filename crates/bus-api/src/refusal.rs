@@ -2,7 +2,7 @@
 
 use kew_amqp::error::{Error, condition};
 use kew_broker::Rejection;
-use kew_engine::bus::{BusRefusal, Verdict};
+use kew_engine::bus::{BusRefusal, PartRefusal, Verdict};
 use kew_engine::{EntityName, Refusal};
 
 use crate::rights::Right;
@@ -87,8 +87,28 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::LockLost => bus::LOCK_LOST,
         BusRefusal::SessionLockLost => bus::SESSION_LOCK_LOST,
         BusRefusal::MessageNotFound { .. } => bus::MESSAGE_NOT_FOUND,
+        BusRefusal::Transaction { part, queue, why } => {
+            let why = match &**why {
+                PartRefusal::Refused(refusal) => Some(error_of_refusal(refusal)),
+                PartRefusal::Unsettled(verdict) => error_of_verdict(*verdict),
+            };
+            let why = why.map_or_else(String::new, |error| error.to_string());
+            return rolled_back(&format!("operation {part}, on '{queue}': {why}"));
+        }
     };
     Error::new(condition, refusal.to_string())
+}
+
+/// A transaction could not be committed, and nothing of it was done.
+pub(crate) fn rolled_back(why: &str) -> Error {
+    let text = format!("The transaction was rolled back: {why}");
+    Error::new(condition::TRANSACTION_ROLLBACK, text)
+}
+
+/// The lock is to end with a transaction that is open.
+pub(crate) fn claimed() -> Error {
+    let text = "The message is being settled in a transaction that is open.";
+    Error::new(condition::NOT_ALLOWED, text)
 }
 
 /// Why a settlement had no effect, if it had none.

@@ -32,6 +32,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use mimalloc::MiMalloc;
+
+/// Commands, bodies and answers are made on the threads of connections and dropped on the
+/// partition's, and the reverse: memory that one thread takes and another gives back is what
+/// glibc's allocator does worst.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The exit code for a command line or a configuration that cannot be meant.
 const EXIT_USAGE: u8 = 2;

@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 pub use choice::{ReceiverSettleMode, Role, SenderSettleMode};
 pub use frames::{Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Tag, Transfer};
 pub use state::{
-    Accepted, Declare, Declared, DeliveryState, Discharge, Modified, Outcome, Received, Rejected,
-    Released, TransactionalState,
+    Accepted, Control, Declare, Declared, DeliveryState, Discharge, Modified, Outcome, Received,
+    Rejected, Released, TransactionalState,
 };
 pub use terminus::{Coordinator, Source, Target, TargetNode};
 

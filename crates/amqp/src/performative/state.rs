@@ -83,6 +83,37 @@ composite! {
     }
 }
 
+/// What a coordinator is asked: the body of a message to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Control {
+    /// For a transaction.
+    Declare(Declare),
+    /// To end one.
+    Discharge(Discharge),
+}
+
+impl Decode for Control {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let names = [
+            (Declare::CODE, Declare::NAME),
+            (Discharge::CODE, Discharge::NAME),
+        ];
+        match descriptor_code(&reader.descriptor()?, &names)? {
+            Declare::CODE => Declare::read_list(reader).map(Self::Declare),
+            _ => Discharge::read_list(reader).map(Self::Discharge),
+        }
+    }
+}
+
+impl Encode for Control {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Declare(declare) => declare.encode(out),
+            Self::Discharge(discharge) => discharge.encode(out),
+        }
+    }
+}
+
 /// A state in which a delivery can end.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {

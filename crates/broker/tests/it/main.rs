@@ -5,7 +5,9 @@
 mod broker;
 mod bus;
 mod bus_repair;
+mod damaged;
 mod metrics;
 mod partition;
 mod repair;
 mod support;
+mod transactions;

@@ -55,6 +55,9 @@ pub(crate) struct Opened {
 
 impl Client {
     pub(super) fn on_attach(&mut self, link: LinkId, attach: Box<Attach>) {
+        if let (Role::Sender, Some(Target::Coordinator(asked))) = (attach.role, &attach.target) {
+            return self.attach_coordinator(link, &attach, asked);
+        }
         match self.node_of(&attach) {
             Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
             Ok(Node::Management(entity)) => {
@@ -86,13 +89,7 @@ impl Client {
 
     fn node_of(&self, attach: &Attach) -> Result<Node, Error> {
         let address = match attach.role {
-            Role::Sender => match &attach.target {
-                Some(Target::Coordinator(_)) => {
-                    let text = "Transactions are not supported.";
-                    return Err(Error::new(condition::NOT_IMPLEMENTED, text));
-                }
-                target => target.as_ref().and_then(Target::address),
-            },
+            Role::Sender => attach.target.as_ref().and_then(Target::address),
             Role::Receiver => attach.source.as_ref().and_then(|it| it.address.as_ref()),
         };
         let address = address.map_or("", Text::as_str);

@@ -97,7 +97,7 @@ impl Link {
         match self {
             Self::Sender(sender) => Some(&sender.attached),
             Self::Receiver(receiver) => Some(&receiver.attached),
-            Self::Opening(_) | Self::Requests(_) | Self::Replies(_) => None,
+            Self::Opening(_) | Self::Requests(_) | Self::Replies(_) | Self::Coordinator => None,
         }
     }
 
@@ -106,7 +106,7 @@ impl Link {
         match self {
             Self::Sender(_) => Some(Role::Sender),
             Self::Receiver(_) => Some(Role::Receiver),
-            Self::Opening(_) | Self::Requests(_) | Self::Replies(_) => None,
+            Self::Opening(_) | Self::Requests(_) | Self::Replies(_) | Self::Coordinator => None,
         }
     }
 }

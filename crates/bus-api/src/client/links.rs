@@ -44,7 +44,7 @@ impl Links {
             Link::Opening(_) => opening,
             Link::Sender(_) => senders,
             Link::Receiver(_) => receivers,
-            Link::Requests(_) => requests,
+            Link::Requests(_) | Link::Coordinator => requests,
             Link::Replies(_) => replies,
         }
     }

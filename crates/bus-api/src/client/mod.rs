@@ -2,6 +2,7 @@
 
 mod attach;
 mod changes;
+mod coordinator;
 mod links;
 mod node;
 mod receiver;
@@ -9,6 +10,7 @@ mod sender;
 mod session_end;
 mod settle;
 mod tokens;
+mod transaction;
 mod under_way;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -22,9 +24,10 @@ use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::{Answers, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
-use kew_engine::{EntityName, Timestamp, Token};
+use kew_engine::{Command, EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::cbs::Grants;
@@ -35,6 +38,7 @@ use crate::client::receiver::{BUSY_PAUSE, Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
+use crate::client::transaction::Transactions;
 use crate::client::under_way::UnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
@@ -58,6 +62,8 @@ enum Link {
     Requests(Requests),
     /// The client receives a node's answers.
     Replies(Replies),
+    /// The client declares and discharges transactions.
+    Coordinator,
 }
 
 /// What a task of the client comes to.
@@ -98,8 +104,11 @@ pub(crate) struct Client {
     starved: BTreeSet<LinkId>,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
+    transactions: Transactions,
     /// Answers to what is under way come here.
     pub(crate) answers: Arc<Answers>,
+    /// What this turn has for the broker.
+    outbox: Vec<(u64, Command)>,
     under_way: HashMap<u64, UnderWay>,
     next_key: u64,
     /// Kept for its room.
@@ -158,7 +167,9 @@ impl Client {
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
             settlements: BTreeMap::new(),
+            transactions: Transactions::default(),
             answers: Arc::default(),
+            outbox: Vec::new(),
             under_way: HashMap::new(),
             next_key: 0,
             came: Vec::new(),
@@ -192,6 +203,7 @@ impl Client {
                 _ => {}
             }
         }
+        self.flush_outbox();
     }
 
     /// Whether more may be under way.
@@ -324,7 +336,20 @@ impl Client {
         let starved = is_starved.then_some(Millis(now.0.saturating_add(STARVED_PAUSE_MS)));
         let own = self.connection.next_timeout();
         let session_end = self.next_session_end(now);
-        let timeouts = [own, expiry, self.token_due, session_end, starved];
+        let transaction = self.transactions.next_due().map(|due| {
+            let left = due.saturating_duration_since(Instant::now()).as_millis();
+            // What is left of a millisecond is waited for, too.
+            let left_ms = u64::try_from(left).unwrap_or(u64::MAX).saturating_add(1);
+            Millis(now.0.saturating_add(left_ms))
+        });
+        let timeouts = [
+            own,
+            expiry,
+            self.token_due,
+            session_end,
+            starved,
+            transaction,
+        ];
         timeouts.into_iter().flatten().min()
     }
 
@@ -349,6 +374,8 @@ impl Client {
             self.detach_what_is_not_allowed();
         }
         self.look_at_session_ends();
+        let timeout = self.shared.limits.transaction_timeout;
+        self.transactions.fail_those_due(timeout);
     }
 
     /// Tells the client to come back later.
@@ -366,10 +393,15 @@ impl Client {
                 ..
             } => self.on_sasl(mechanism.as_str(), response.as_deref()),
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
-            Event::Attach { link, attach } => self.on_attach(link, attach),
+            Event::Attach { link, attach } => {
+                // Its session may be that of a message which was sent before.
+                self.flush_outbox();
+                self.on_attach(link, attach);
+            }
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
+                Some(Link::Coordinator) => self.on_control(&delivery),
                 _ => {}
             },
             Event::Disposition {
@@ -382,7 +414,18 @@ impl Client {
                 self.stirred.insert(link);
                 self.on_disposition(link, delivery, is_settled, state);
             }
-            Event::Credit { link, is_drain, .. } => self.on_credit(link, is_drain),
+            Event::Credit {
+                link,
+                is_drain,
+                properties,
+                ..
+            } => match properties.is_some_and(|it| it.get("txn-id").is_some()) {
+                true => {
+                    let text = "Messages are not received in a transaction.";
+                    self.detach(link, Error::new(condition::NOT_IMPLEMENTED, text));
+                }
+                false => self.on_credit(link, is_drain),
+            },
             Event::Writable { session } => {
                 let links = self.links.range(session.links());
                 self.stirred.extend(links.map(|(link, _)| *link));
@@ -515,6 +558,7 @@ impl Client {
                 self.forgotten += 1;
                 opening.give_up();
             }
+            Some(Link::Coordinator) => self.transactions.forget(link),
             _ => {}
         }
     }
@@ -539,6 +583,7 @@ impl Client {
     /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
     /// the whole time of a lock, so that it is tried again if the broker is busy.
     fn submit_and_forget(&mut self, command: BusCommand) {
+        self.flush_outbox();
         let broker = self.shared.broker.clone();
         let mut submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
@@ -560,12 +605,20 @@ impl Client {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }
-        while let Some(done) = self.tasks.join_next().await {
-            self.on_done(done);
+        self.flush_outbox();
+        // What is given back is a task, and may follow from an answer.
+        while !(self.tasks.is_empty() && self.under_way.is_empty()) {
+            tokio::select! {
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_done(done),
+                () = self.answers.ready() => self.on_answers(),
+            }
         }
-        while !self.under_way.is_empty() {
-            self.answers.ready().await;
-            self.on_answers();
-        }
+    }
+
+    /// Gives back memory that only a busy connection needs.
+    pub(crate) fn shrink(&mut self) {
+        self.connection.shrink();
+        self.outbox.shrink_to_fit();
+        self.came.shrink_to_fit();
     }
 }

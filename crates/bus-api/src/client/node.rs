@@ -7,15 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{Attach, DeliveryState, SenderSettleMode, Tag, Target};
+use kew_amqp::performative::{Attach, DeliveryState, Outcome, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
 use kew_engine::{EntityName, Timestamp, Token};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
+use super::transaction::{Noted, state_in};
 use super::{Client, Done, Link};
 use crate::address::Node;
 use crate::holdings::{Part, Sum};
-use crate::management;
+use crate::management::{self, InTransaction};
 use crate::metrics::{Answered, Offered};
 use crate::refusal::bus_condition;
 use crate::request::{Request, text_of};
@@ -80,18 +82,15 @@ impl Client {
                 return;
             }
         };
-        if let Some(DeliveryState::Transactional(_)) = delivery.state {
-            let text = "Transactions are not supported.";
-            let error = Error::new(condition::NOT_IMPLEMENTED, text);
-            let state = DeliveryState::rejected(error);
-            self.connection.settle(delivery.delivery, Some(state));
-            return;
+        if let Some(DeliveryState::Transactional(state)) = &delivery.state {
+            return self.request_in_transaction(delivery, node, request, &state.txn_id);
         }
         self.connection
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
         match node {
             Node::Management(entity) => {
-                self.manage(delivery.link, entity, request, delivery.payload.len());
+                let context = self.context_of(entity, &request);
+                self.manage(delivery.link, context, request, delivery.payload.len());
             }
             _ => self.put_token(delivery.link, &request, delivery.payload.len()),
         }
@@ -119,18 +118,74 @@ impl Client {
         }
     }
 
-    fn manage(&mut self, link: LinkId, entity: EntityName, request: Request, size_bytes: usize) {
-        let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
-        let context = management::Context {
+    /// A request in a transaction is done with it, or at once if nothing of it can be taken back. It is
+    /// answered at once in any case.
+    fn request_in_transaction(
+        &mut self,
+        delivery: &Delivery,
+        node: Node,
+        request: Request,
+        transaction: &[u8],
+    ) {
+        let Node::Management(entity) = node else {
+            let text = "A token is put in no transaction.";
+            let error = Error::new(condition::NOT_ALLOWED, text);
+            self.fail_transaction(transaction, error.clone());
+            let state = DeliveryState::rejected(error);
+            self.connection.settle(delivery.delivery, Some(state));
+            return;
+        };
+        let state = state_in(transaction, Outcome::Accepted);
+        self.connection.settle(delivery.delivery, Some(state));
+        let began = Instant::now();
+        let context = self.context_of(entity, &request);
+        let checked = self.check_transaction(transaction);
+        let result = match checked.and_then(|()| management::in_transaction(&context, &request)) {
+            Ok(InTransaction::Now) => {
+                let size_bytes = delivery.payload.len();
+                return self.manage(delivery.link, context, request, size_bytes);
+            }
+            Ok(InTransaction::Later(works)) => works.into_iter().try_for_each(|(work, settled)| {
+                let noted = settled.map_or(Noted::Cancelled, Noted::Settled);
+                self.enlist(transaction, &context.entity, work, noted)
+            }),
+            Err(error) => Err(error),
+        };
+        if let Err(why) = &result {
+            self.fail_transaction(transaction, why.clone());
+        }
+        let reply = Reply {
+            answer: management::answer_in_transaction(&context, &request, result, began),
+            reply_to: request.asked.reply_to,
+            renewed: None,
+            room: None,
+        };
+        self.reply(delivery.link, reply);
+    }
+
+    fn context_of(&self, entity: EntityName, request: &Request) -> management::Context {
+        management::Context {
             shared: Arc::clone(&self.shared),
             origin: self.origin,
             is_busy: !self.has_room_beside_others(),
             rights: self.grants.rights_of_requests(&entity),
-            session: self.session_named(&entity, &request),
+            session: self.session_named(&entity, request),
             entity,
             renewed_until: OnceLock::new(),
-        };
+        }
+    }
+
+    fn manage(
+        &mut self,
+        link: LinkId,
+        context: management::Context,
+        request: Request,
+        size_bytes: usize,
+    ) {
+        let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
         self.requests += 1;
+        // The request may be about what was sent before it.
+        self.flush_outbox();
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
             let (answer, room) = management::answer(&context, request).await;

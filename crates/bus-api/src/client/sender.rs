@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::DeliveryState;
+use kew_amqp::error::Error;
+use kew_amqp::performative::{DeliveryState, Outcome};
 use kew_amqp::{Delivery, DeliveryId};
 use kew_broker::Rejection;
-use kew_engine::bus::BusCommand;
+use kew_engine::EntityName;
+use kew_engine::bus::{BusCommand, BusMessage, TransactionWork};
 
 use super::changes::Attached;
+use super::transaction::{Noted, state_in};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::inbound::messages_of;
@@ -34,24 +36,42 @@ impl Client {
         if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
             self.connection.grant(delivery.link, Sender::CREDIT);
         }
-        if let Some(DeliveryState::Transactional(_)) = delivery.state {
-            let text = "Transactions are not supported.";
-            let error = Error::new(condition::NOT_IMPLEMENTED, text);
-            return self.reject(delivery.delivery, error);
+        if let Some(DeliveryState::Transactional(state)) = &delivery.state {
+            return self.send_in_transaction(delivery, &queue, &state.txn_id);
         }
         let messages = match messages_of(&delivery.payload, delivery.message_format) {
             Ok(messages) => messages,
             Err(error) => return self.reject(delivery.delivery, error),
         };
-        let sent = Sent {
-            messages: messages.len(),
-            size_bytes: messages.iter().map(|message| message.body.len()).sum(),
-        };
+        let sent = sent_of(&messages);
         let send = BusCommand::Send { queue, messages };
         let delivery = delivery.delivery;
         self.sending_size_bytes += sent.size_bytes;
         self.sends += 1;
         self.submit(send, Purpose::Send { delivery, sent });
+    }
+
+    /// The messages are sent when the transaction is committed. Accepted means that it has them.
+    fn send_in_transaction(&mut self, delivery: &Delivery, queue: &EntityName, transaction: &[u8]) {
+        let messages = messages_of(&delivery.payload, delivery.message_format);
+        let enlisted = match messages {
+            Ok(messages) => {
+                let noted = Noted::Sent(sent_of(&messages));
+                let work = TransactionWork::Send(messages);
+                self.enlist(transaction, queue, work, noted)
+            }
+            Err(error) => {
+                self.fail_transaction(transaction, error.clone());
+                Err(error)
+            }
+        };
+        match enlisted {
+            Ok(()) => {
+                let state = state_in(transaction, Outcome::Accepted);
+                self.connection.settle(delivery.delivery, Some(state));
+            }
+            Err(error) => self.reject(delivery.delivery, error),
+        }
     }
 
     /// A transfer that does not get to the broker.
@@ -93,5 +113,12 @@ impl Client {
             }
             Some(error) => self.reject_sent(delivery, error),
         }
+    }
+}
+
+fn sent_of(messages: &[BusMessage]) -> Sent {
+    Sent {
+        messages: messages.len(),
+        size_bytes: messages.iter().map(|message| message.body.len()).sum(),
     }
 }

@@ -12,15 +12,16 @@ use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
-    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, Verdict,
+    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionWork, Verdict,
 };
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
+use super::transaction::{Noted, state_in};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::metrics::Settled;
 use crate::outbound::overlaid;
-use crate::refusal::{error_of, error_of_verdict};
+use crate::refusal::{claimed, error_of, error_of_verdict};
 
 /// A settlement that is under way.
 pub(crate) struct Settlement {
@@ -55,15 +56,37 @@ impl Client {
             return;
         };
         let entity = receiver.attached.entity.clone();
-        let (disposition, reply, settled) = match &state {
-            Some(DeliveryState::Outcome(outcome)) => match disposition_of(outcome) {
-                Some(meant) => meant,
-                None => return self.refuse_settlement(delivery, is_settled),
-            },
-            Some(_) => return self.refuse_settlement(delivery, is_settled),
-            // Settled without an outcome: the lock runs out.
-            None => return,
+        // Settled without an outcome: the lock runs out.
+        let Some(state) = state else {
+            return;
         };
+        let transaction = match &state {
+            DeliveryState::Transactional(state) => Some(state.txn_id.clone()),
+            _ => None,
+        };
+        let Some((disposition, reply, settled)) = state.outcome().and_then(disposition_of) else {
+            let text = "No message is settled with this state.";
+            let error = Error::new(condition::NOT_ALLOWED, text);
+            if let Some(transaction) = &transaction {
+                self.fail_transaction(transaction, error.clone());
+            }
+            return self.refuse_settlement(delivery, is_settled, error);
+        };
+        if let Some(transaction) = transaction {
+            let work = TransactionWork::Settle(lock, disposition);
+            let noted = Noted::Settled(settled);
+            match self.enlist(&transaction, &entity, work, noted) {
+                Ok(()) => {
+                    let state = state_in(&transaction, reply);
+                    self.connection.settle(delivery, Some(state));
+                }
+                Err(error) => self.refuse_settlement(delivery, is_settled, error),
+            }
+            return;
+        }
+        if self.shared.claims.has(lock) {
+            return self.refuse_settlement(delivery, is_settled, claimed());
+        }
         // Each of a range has its own copy of what is to be changed.
         self.sending_size_bytes += overlay_size_bytes(&disposition);
         self.settlements
@@ -74,19 +97,16 @@ impl Client {
                 lock,
                 disposition,
                 settled,
-                reply: (!is_settled).then_some(reply),
+                reply: (!is_settled).then_some(reply.into()),
             });
     }
 
     /// The lock stays as it is.
-    fn refuse_settlement(&mut self, delivery: DeliveryId, is_settled: bool) {
-        if is_settled {
-            return;
+    fn refuse_settlement(&mut self, delivery: DeliveryId, is_settled: bool, error: Error) {
+        if !is_settled {
+            let state = DeliveryState::rejected(error);
+            self.connection.settle(delivery, Some(state));
         }
-        let text = "Transactions are not supported.";
-        let error = Error::new(condition::NOT_IMPLEMENTED, text);
-        let state = DeliveryState::rejected(error);
-        self.connection.settle(delivery, Some(state));
     }
 
     /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
@@ -166,7 +186,7 @@ fn overlay_size_bytes(disposition: &Disposition) -> usize {
 }
 
 /// What an outcome means for a message, and what is answered to it.
-fn disposition_of(outcome: &Outcome) -> Option<(Disposition, DeliveryState, Settled)> {
+fn disposition_of(outcome: &Outcome) -> Option<(Disposition, Outcome, Settled)> {
     let (disposition, settled) = match outcome {
         Outcome::Accepted => (Disposition::Complete, Settled::Complete),
         Outcome::Released => (Disposition::Release, Settled::Release),
@@ -186,11 +206,11 @@ fn disposition_of(outcome: &Outcome) -> Option<(Disposition, DeliveryState, Sett
             let overlay = info.and_then(overlay_of);
             let reply = Outcome::Rejected(Rejected { error: None });
             let letter = Disposition::DeadLetter { overlay };
-            return Some((letter, reply.into(), Settled::DeadLetter));
+            return Some((letter, reply, Settled::DeadLetter));
         }
         Outcome::Declared(_) => return None,
     };
-    Some((disposition, outcome.clone().into(), settled))
+    Some((disposition, outcome.clone(), settled))
 }
 
 /// A change to a message's application properties: a map, encoded. Keys of any other type than text

@@ -1,6 +1,8 @@
-//! What the broker has of a client's, without a task for each: sends and settlements.
+//! What the broker has of a client's, without a task for each: sends, settlements, and receives of
+//! what is there.
 //!
-//! Answers of one commit come together, so that their dispositions leave in one write.
+//! What one turn has for the broker is handed over at its end, all at once. Answers of one commit
+//! come together, so that dispositions and messages leave in one write.
 
 use kew_amqp::DeliveryId;
 use kew_broker::{Answered, Rejection};
@@ -9,6 +11,8 @@ use kew_engine::bus::BusCommand;
 use tokio::time::Instant;
 
 use super::Client;
+use super::coordinator::Commit;
+use super::receiver::FirstLook;
 use super::settle::Settlement;
 use crate::metrics::Sent;
 
@@ -16,6 +20,8 @@ use crate::metrics::Sent;
 pub(super) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
     Settle(Vec<Settlement>),
+    Receive(Box<FirstLook>),
+    Commit(Box<Commit>),
 }
 
 /// A command whose answer is still to come.
@@ -25,22 +31,31 @@ pub(super) struct UnderWay {
 }
 
 impl Client {
-    /// Hands a command over, behind those before it.
+    /// Hands a command over at the end of the turn, behind those before it.
     pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
         let key = self.next_key;
         self.next_key += 1;
         self.requests += 1;
-        let under_way = UnderWay {
-            purpose,
-            began: Instant::now(),
-        };
-        let command = Command::Bus(command);
+        let began = Instant::now();
+        self.under_way.insert(key, UnderWay { purpose, began });
+        self.outbox.push((key, Command::Bus(command)));
+    }
+
+    /// Hands over what there is: at the end of a turn, and before anything else is submitted that
+    /// came after it.
+    pub(super) fn flush_outbox(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut refused = Vec::new();
         let broker = &self.shared.broker;
-        match broker.submit_among(command, &self.answers, key) {
-            Ok(()) => {
-                self.under_way.insert(key, under_way);
+        broker.submit_among(self.outbox.drain(..), &self.answers, |key, rejection| {
+            refused.push((key, rejection));
+        });
+        for (key, rejection) in refused {
+            if let Some(under_way) = self.under_way.remove(&key) {
+                self.on_answer(under_way, Err(rejection));
             }
-            Err(rejection) => self.on_answer(under_way, Err(rejection)),
         }
     }
 
@@ -64,6 +79,8 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
+            Purpose::Receive(look) => self.on_first_look(*look, reply),
+            Purpose::Commit(commit) => self.on_committed(*commit, reply, took),
         }
     }
 }

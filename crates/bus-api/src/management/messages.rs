@@ -7,7 +7,7 @@ use kew_amqp::message::Message;
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeferredRead, Disposition, PeekedBusMessage, ReceiveMode,
 };
-use kew_engine::{Outcome, SequenceNumber};
+use kew_engine::{Outcome, SequenceNumber, Token};
 
 use super::fields::{self, wrong};
 use super::{Answered, Context, unexpected};
@@ -17,7 +17,7 @@ use crate::metrics::Lock;
 use crate::outbound::{
     DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, overlaid, uuid, wire_timestamp,
 };
-use crate::refusal::error_of_verdict;
+use crate::refusal::{claimed, error_of_verdict};
 
 pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answered, Error> {
     let renew = BusCommand::RenewLocks {
@@ -130,10 +130,14 @@ pub(super) async fn schedule(context: &Context, body: &Map) -> Result<Answered, 
 pub(super) async fn cancel(context: &Context, body: &Map) -> Result<Answered, Error> {
     let cancel = BusCommand::CancelScheduled {
         queue: context.entity.clone(),
-        numbers: fields::sequence_numbers(body, "sequence-numbers")?,
+        numbers: numbers_to_cancel(body)?,
     };
     context.submit(cancel).await?;
     Answered::map(|_| {})
+}
+
+pub(super) fn numbers_to_cancel(body: &Map) -> Result<Vec<SequenceNumber>, Error> {
+    fields::sequence_numbers(body, "sequence-numbers")
 }
 
 pub(super) async fn receive_deferred(context: &Context, body: &Map) -> Result<Answered, Error> {
@@ -165,6 +169,28 @@ pub(super) async fn receive_deferred(context: &Context, body: &Map) -> Result<An
 }
 
 pub(super) async fn update(context: &Context, body: &Map) -> Result<Answered, Error> {
+    let settlements = settlements_of(body)?;
+    if settlements
+        .iter()
+        .any(|(lock, _)| context.shared.claims.has(*lock))
+    {
+        return Err(claimed());
+    }
+    let settle = BusCommand::Settle {
+        queue: context.entity.clone(),
+        settlements,
+    };
+    match context.submit(settle).await?.outcome {
+        Outcome::Bus(BusOutcome::Settled(verdicts)) => {
+            let mut errors = verdicts.into_iter().filter_map(error_of_verdict);
+            errors.next().map_or_else(|| Answered::map(|_| {}), Err)
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// The locks of a request to end some, and what is to become of their messages.
+pub(super) fn settlements_of(body: &Map) -> Result<Vec<(Token, Disposition)>, Error> {
     let changes = match fields::value(body, "properties-to-modify") {
         None => Map::default(),
         Some(Value::Map(changes)) => changes,
@@ -200,17 +226,7 @@ pub(super) async fn update(context: &Context, body: &Map) -> Result<Answered, Er
         }
     };
     let locks = fields::tokens(body, "lock-tokens")?.into_iter();
-    let settle = BusCommand::Settle {
-        queue: context.entity.clone(),
-        settlements: locks.map(|lock| (lock, disposition.clone())).collect(),
-    };
-    match context.submit(settle).await?.outcome {
-        Outcome::Bus(BusOutcome::Settled(verdicts)) => {
-            let mut errors = verdicts.into_iter().filter_map(error_of_verdict);
-            errors.next().map_or_else(|| Answered::map(|_| {}), Err)
-        }
-        _ => Err(unexpected()),
-    }
+    Ok(locks.map(|lock| (lock, disposition.clone())).collect())
 }
 
 pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Error> {

@@ -3,6 +3,9 @@
 mod fields;
 mod messages;
 mod sessions;
+mod transact;
+
+pub(crate) use transact::{InTransaction, answer_in_transaction, in_transaction};
 
 use std::sync::{Arc, OnceLock};
 
@@ -81,9 +84,7 @@ pub(crate) async fn answer(
     request: Request,
 ) -> (Bytes, Option<OwnedSemaphorePermit>) {
     let began = Instant::now();
-    let operation = request.operation.strip_prefix("com.microsoft:");
-    let operation = operation.unwrap_or_default();
-    let is_large = LARGE_ANSWERS.contains(&operation);
+    let is_large = LARGE_ANSWERS.contains(&operation_of(&request));
     let room = match is_large {
         true => context.shared.room_for(LARGE_ANSWER_SIZE_BYTES).await,
         false => None,
@@ -93,6 +94,16 @@ pub(crate) async fn answer(
     } else {
         carry_out(context, &request).await
     };
+    (encode(context, &request, carried_out, began), room)
+}
+
+/// Encodes an answer, and notes it.
+fn encode(
+    context: &Context,
+    request: &Request,
+    carried_out: Result<Answered, Error>,
+    began: Instant,
+) -> Bytes {
     let empty = || Raw::of(&Map::default());
     let (code, text, error_condition, body) = match carried_out {
         Ok(Answered::Body(body)) => (200, "OK".to_owned(), None, body),
@@ -111,7 +122,7 @@ pub(crate) async fn answer(
         }
     });
     let answered = metrics::Answered {
-        operation,
+        operation: operation_of(request),
         status: code,
         code: error_condition.as_ref().map(Symbol::as_str),
         took: began.elapsed(),
@@ -120,7 +131,13 @@ pub(crate) async fn answer(
     context
         .shared
         .note_request(&context.origin, entity, &answered);
-    (encode_answer(&request.asked, &properties, &body), room)
+    encode_answer(&request.asked, &properties, &body)
+}
+
+/// The name of an operation without the service's.
+fn operation_of(request: &Request) -> &str {
+    let operation = request.operation.strip_prefix("com.microsoft:");
+    operation.unwrap_or_default()
 }
 
 /// The status that goes with a condition.
@@ -150,10 +167,9 @@ fn right_for(operation: &str) -> Right {
     }
 }
 
-async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
-    let operation = request.operation.strip_prefix("com.microsoft:");
-    let operation = operation.unwrap_or_default();
-    let right = right_for(operation);
+/// The body of a request that its client may make.
+fn allowed_body<'a>(context: &Context, request: &'a Request) -> Result<&'a Map, Error> {
+    let right = right_for(operation_of(request));
     if !context.rights.has(right) {
         return Err(unauthorized(&context.entity, right));
     }
@@ -161,7 +177,12 @@ async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Err
         let text = "the body of the request is not a map";
         return Err(Error::new(bus_condition::ARGUMENT_ERROR, text));
     };
-    match operation {
+    Ok(body)
+}
+
+async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
+    let body = allowed_body(context, request)?;
+    match operation_of(request) {
         "renew-lock" => messages::renew_locks(context, body).await,
         "peek-message" => messages::peek(context, body).await,
         "schedule-message" => messages::schedule(context, body).await,

@@ -7,7 +7,7 @@ use super::{Lock, OPERATIONS};
 use crate::refusal::bus_condition as bus;
 
 /// The conditions that are answered. What is none of them is counted as `other`.
-pub(super) const CODES: [&str; 28] = [
+pub(super) const CODES: [&str; 31] = [
     amqp::INTERNAL_ERROR,
     amqp::NOT_FOUND,
     amqp::UNAUTHORIZED_ACCESS,
@@ -27,6 +27,9 @@ pub(super) const CODES: [&str; 28] = [
     amqp::TRANSFER_LIMIT_EXCEEDED,
     amqp::MESSAGE_SIZE_EXCEEDED,
     amqp::STOLEN,
+    amqp::TRANSACTION_UNKNOWN_ID,
+    amqp::TRANSACTION_ROLLBACK,
+    amqp::TRANSACTION_TIMEOUT,
     bus::SERVER_BUSY,
     bus::TIMEOUT,
     bus::LOCK_LOST,

@@ -20,8 +20,11 @@ use kew_amqp::{
 };
 use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{
-    BusApi, BusApiOptions, Limits, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import, read_config,
+    BusApi, BusApiOptions, Limits, NAMESPACE, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import,
+    read_config,
 };
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
+use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -111,6 +114,23 @@ impl Server {
         };
         let watched = tokio::time::timeout(Duration::from_secs(60), watched).await;
         watched.expect("receivers come and go");
+    }
+
+    /// Has the broker do something by itself.
+    pub(crate) async fn order(&self, command: BusCommand) -> BusOutcome {
+        let answer = self.broker.submit(Command::Bus(command)).await;
+        match answer.unwrap().outcome {
+            Outcome::Bus(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn view(&self, queue: &str) -> BusQueueView {
+        let queue = queue_named(queue);
+        match self.order(BusCommand::ReadQueue { queue }).await {
+            BusOutcome::Queue(view) => view,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// A client that says this first.
@@ -381,6 +401,17 @@ impl Client {
         properties: &Map,
         body: &impl Encode,
     ) -> Message {
+        self.ask_in(node, properties, body, None).await
+    }
+
+    /// The same, in a transaction or none.
+    pub(crate) async fn ask_in(
+        &mut self,
+        node: &str,
+        properties: &Map,
+        body: &impl Encode,
+        state: Option<DeliveryState>,
+    ) -> Message {
         let mut payload = BytesMut::new();
         write_application_properties(&mut payload, properties);
         write_value(&mut payload, body);
@@ -395,7 +426,7 @@ impl Client {
             tag: Tag::from([8; 16]),
             message_format: 0,
             is_settled: true,
-            state: None,
+            state,
         };
         let parts = [payload.freeze(), Bytes::new()];
         self.connection.send(requests, outgoing, parts).unwrap();
@@ -422,6 +453,14 @@ impl Client {
             .value()
             .as_integer()
             .unwrap()
+    }
+}
+
+pub(crate) fn queue_named(name: &str) -> EntityName {
+    EntityName {
+        service: Service::ServiceBus,
+        account: NAMESPACE.into(),
+        name: name.into(),
     }
 }
 

@@ -18,5 +18,6 @@ mod rules;
 mod sasl;
 mod sessions;
 mod tokens;
+mod transactions;
 mod turned_away;
 mod websocket;

@@ -99,7 +99,7 @@ async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
     let refused = client
         .send_in(sender, 0, payload, Some(in_transaction))
         .await;
-    assert_eq!(condition_of(&refused), "amqp:not-implemented");
+    assert_eq!(condition_of(&refused), "amqp:transaction:unknown-id");
     let garbage = client.send(sender, 0, Bytes::from_static(b"\x00")).await;
     assert_eq!(condition_of(&garbage), "amqp:decode-error");
     let steps = client.sender("steps").await.unwrap();

@@ -203,6 +203,11 @@ pub enum BusCommand {
         /// Which, and where to.
         resubmit: Resubmit,
     },
+    /// Does work in several queues, all of it or none.
+    Transact {
+        /// The work, in order.
+        parts: Vec<TransactionPart>,
+    },
     /// Deletes ready messages from the head.
     DeleteBatch {
         /// The queue or sub-queue.
@@ -214,6 +219,54 @@ pub enum BusCommand {
         /// Only those of this session.
         session: Option<Box<str>>,
     },
+}
+
+/// A part of a transaction: what by itself would be a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionPart {
+    /// The queue or sub-queue.
+    pub queue: EntityName,
+    /// What is done there.
+    pub work: TransactionWork,
+}
+
+/// What a part of a transaction does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransactionWork {
+    /// Sends messages.
+    Send(Vec<BusMessage>),
+    /// Ends a lock.
+    Settle(Token, Disposition),
+    /// Takes scheduled messages back.
+    CancelScheduled(Vec<SequenceNumber>),
+}
+
+impl TransactionWork {
+    /// How many messages it sends.
+    pub fn sent_count(&self) -> usize {
+        match self {
+            Self::Send(messages) => messages.len(),
+            Self::Settle(..) | Self::CancelScheduled(_) => 0,
+        }
+    }
+
+    /// How many messages it settles or takes back.
+    pub fn ended_count(&self) -> usize {
+        match self {
+            Self::Send(_) => 0,
+            Self::Settle(..) => 1,
+            Self::CancelScheduled(numbers) => numbers.len(),
+        }
+    }
+
+    /// Bytes of messages, and of changes to their properties.
+    pub fn body_size_bytes(&self) -> u64 {
+        match self {
+            Self::Send(messages) => messages.iter().map(|it| it.body.len() as u64).sum(),
+            Self::Settle(_, disposition) => disposition.overlay_size_bytes(),
+            Self::CancelScheduled(_) => 0,
+        }
+    }
 }
 
 /// A message to send.

@@ -23,20 +23,21 @@ pub(crate) mod snapshot;
 
 pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
-    Resubmission, Resubmit, SessionChoice,
+    Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
 };
 pub use event::{BusFact, Release};
 pub use message::{BusMessageState, DeadLetterCause};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
-    BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, DeliveredMessage, PeekedBusMessage,
-    Purged, ResubmitVerdict, SessionLock, Verdict,
+    BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, DeliveredMessage, PartRefusal,
+    PeekedBusMessage, Purged, ResubmitVerdict, SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;
 pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
-    SESSION_ID_SIZE_BYTES_MAX,
+    SESSION_ID_SIZE_BYTES_MAX, TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX,
+    TRANSACTION_SIZE_BYTES_MAX,
 };
 
 #[cfg(test)]

@@ -57,6 +57,8 @@ pub enum BusOutcome {
     LockBroken,
     /// What became of each message that was to be sent again, in order.
     Resubmitted(Vec<ResubmitVerdict>),
+    /// Every part of the transaction is done.
+    Transacted,
 }
 
 impl BusOutcome {
@@ -247,6 +249,17 @@ pub enum Verdict {
     TooManyChanges,
 }
 
+/// Why a part of a transaction cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PartRefusal {
+    /// What would have refused it by itself.
+    #[error(transparent)]
+    Refused(BusRefusal),
+    /// A lock that was to end; never [`Verdict::Settled`].
+    #[error("the lock could not be ended: {0:?}")]
+    Unsettled(Verdict),
+}
+
 /// Why a request was not carried out. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BusRefusal {
@@ -377,6 +390,16 @@ pub enum BusRefusal {
         size_bytes: u64,
         /// The longest allowed.
         limit_bytes: u64,
+    },
+    /// A part of a transaction cannot be done, and so none of it was.
+    #[error("part {part} of the transaction, on '{queue}': {why}")]
+    Transaction {
+        /// Which part, from 1 on.
+        part: u64,
+        /// Its queue.
+        queue: Box<str>,
+        /// Why it cannot be done.
+        why: Box<PartRefusal>,
     },
     /// A session's state is larger than a message may be.
     #[error("session state of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]

@@ -3,12 +3,14 @@
 //! Both belong together: a partition makes room for a whole command before it decides it, so what a
 //! command can write is bounded by what it says, and what it says is bounded here.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::message::Message;
 use super::{
     BreakTarget, BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, Purge,
-    Resubmission, SessionChoice,
+    Resubmission, SessionChoice, TransactionPart, TransactionWork,
 };
 use crate::EntityName;
 
@@ -22,6 +24,17 @@ pub const BODIES_SIZE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The most bytes of messages in one answer.
 pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// The most messages that one transaction sends.
+///
+/// Source: Service Bus, *Quotas*: 100 messages per transaction.
+pub const TRANSACTION_MESSAGES_MAX: usize = 100;
+
+/// The most messages that one transaction settles or takes back.
+pub const TRANSACTION_ENDED_MAX: usize = 1000;
+
+/// The most bytes of messages, and of changes to their properties, in one transaction.
+pub const TRANSACTION_SIZE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
@@ -74,6 +87,9 @@ impl AnswerRoom {
 impl BusCommand {
     /// Why the command is refused whatever the state is: it asks for too much at once.
     pub(crate) fn check_size(&self) -> Result<(), BusRefusal> {
+        if let Self::Transact { parts } = self {
+            return check_transaction(parts);
+        }
         let count = match self {
             Self::Send { messages, .. } => messages.len(),
             Self::Settle { settlements, .. } => settlements.len(),
@@ -90,10 +106,7 @@ impl BusCommand {
             });
         }
         let longest_session = match self {
-            Self::Send { messages, .. } => {
-                let sessions = messages.iter().filter_map(|it| it.session.as_deref());
-                sessions.map(str::len).max().unwrap_or(0)
-            }
+            Self::Send { messages, .. } => longest_session(messages),
             Self::AcceptSession {
                 session: SessionChoice::Named(id),
                 ..
@@ -111,12 +124,7 @@ impl BusCommand {
             }
             _ => 0,
         };
-        if longest_session > SESSION_ID_SIZE_BYTES_MAX {
-            return Err(BusRefusal::SessionIdTooLong {
-                size_bytes: longest_session as u64,
-                limit_bytes: SESSION_ID_SIZE_BYTES_MAX as u64,
-            });
-        }
+        check_session_id(longest_session)?;
         let size_bytes = match self {
             Self::Send { messages, .. } => messages.iter().map(|it| it.body.len() as u64).sum(),
             Self::Settle { settlements, .. } => settlements
@@ -182,6 +190,15 @@ impl BusCommand {
                 DUE_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + size_bytes as u64
             }
             Self::DeleteQueue { .. } => EVENT_SIZE_BYTES,
+            Self::Transact { parts } => {
+                // That each queue was used; and one thing at least that is due in each.
+                let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
+                let used = queues.len() as u64 * (SMALL_EVENT_SIZE_BYTES + DUE_SIZE_BYTES_MAX);
+                used + parts
+                    .iter()
+                    .map(|part| work_size_bytes(&part.work))
+                    .sum::<u64>()
+            }
             Self::ReadQueue { .. }
             | Self::ListQueues { .. }
             | Self::Peek { .. }
@@ -218,13 +235,73 @@ impl Disposition {
         }
     }
 
-    fn overlay_size_bytes(&self) -> u64 {
+    /// Bytes of the change to its message's properties.
+    pub fn overlay_size_bytes(&self) -> u64 {
         match self {
             Self::Abandon { overlay } | Self::Defer { overlay } | Self::DeadLetter { overlay } => {
                 overlay.as_ref().map_or(0, Bytes::len) as u64
             }
             Self::Complete | Self::Release => 0,
         }
+    }
+}
+
+fn longest_session(messages: &[BusMessage]) -> usize {
+    let sessions = messages.iter().filter_map(|it| it.session.as_deref());
+    sessions.map(str::len).max().unwrap_or(0)
+}
+
+fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
+    if size_bytes > SESSION_ID_SIZE_BYTES_MAX {
+        return Err(BusRefusal::SessionIdTooLong {
+            size_bytes: size_bytes as u64,
+            limit_bytes: SESSION_ID_SIZE_BYTES_MAX as u64,
+        });
+    }
+    Ok(())
+}
+
+fn check_transaction(parts: &[TransactionPart]) -> Result<(), BusRefusal> {
+    let sum = |count: fn(&TransactionWork) -> usize| {
+        let counts = parts.iter().map(|part| count(&part.work));
+        counts.fold(0, usize::saturating_add)
+    };
+    for (count, limit) in [
+        (sum(TransactionWork::sent_count), TRANSACTION_MESSAGES_MAX),
+        (sum(TransactionWork::ended_count), TRANSACTION_ENDED_MAX),
+        // One that does nothing takes room, too.
+        (
+            parts.len(),
+            TRANSACTION_MESSAGES_MAX + TRANSACTION_ENDED_MAX,
+        ),
+    ] {
+        if count > limit {
+            return Err(BusRefusal::TooMany {
+                count: count as u64,
+                limit: limit as u64,
+            });
+        }
+    }
+    for part in parts {
+        if let TransactionWork::Send(messages) = &part.work {
+            check_session_id(longest_session(messages))?;
+        }
+    }
+    let size_bytes = parts.iter().map(|part| part.work.body_size_bytes()).sum();
+    if size_bytes > TRANSACTION_SIZE_BYTES_MAX {
+        return Err(BusRefusal::MessageTooLarge {
+            size_bytes,
+            limit_bytes: TRANSACTION_SIZE_BYTES_MAX,
+        });
+    }
+    Ok(())
+}
+
+fn work_size_bytes(work: &TransactionWork) -> u64 {
+    match work {
+        TransactionWork::Send(messages) => messages.iter().map(message_size_bytes).sum(),
+        TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
+        TransactionWork::CancelScheduled(numbers) => numbers.len() as u64 * SMALL_EVENT_SIZE_BYTES,
     }
 }
 

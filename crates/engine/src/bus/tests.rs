@@ -4,6 +4,7 @@
 mod operate;
 mod overview;
 mod rules;
+mod transact;
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -11,7 +11,7 @@ use super::broker_properties::id_text;
 use super::values::parse_uuid;
 use crate::api::Shared;
 use crate::outbound::Facts;
-use crate::refusal::error_of_verdict;
+use crate::refusal::{claimed, error_of_verdict};
 use crate::submit::Submitted;
 
 /// Source: Service Bus, REST, *Delete Message*, *Unlock Message*, *Renew-Lock for a Message*.
@@ -31,6 +31,9 @@ pub(super) async fn settle(
         Method::PUT => Disposition::Abandon { overlay: None },
         _ => return renew(shared, queue, lock).await,
     };
+    if shared.claims.has(lock) {
+        return Err(HttpError::new(StatusCode::CONFLICT, claimed_text()).with_sub_code(40_901));
+    }
     let settle = BusCommand::Settle {
         queue,
         settlements: vec![(lock, disposition)],
@@ -85,6 +88,11 @@ async fn check_is_of(
     }
     let detail = format!("The lock is not one of the message '{message}'.");
     Err(HttpError::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400))
+}
+
+fn claimed_text() -> String {
+    let text = claimed().description;
+    text.map_or_else(String::new, |text| text.to_string())
 }
 
 fn of_verdict(verdict: Verdict) -> HttpError {

@@ -15,7 +15,17 @@ impl Turn<'_> {
     ///
     /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
-        self.check_sendable(queue, &messages)?;
+        let size_bytes = self.size_bytes(self.first_of(queue));
+        self.check_sendable(queue, &messages, size_bytes)?;
+        Ok(BusOutcome::Sent(self.send_checked(queue, messages)))
+    }
+
+    /// Sends what [`Turn::check_sendable`] has let through.
+    pub(super) fn send_checked(
+        &mut self,
+        queue: Incarnation,
+        messages: Vec<BusMessage>,
+    ) -> Vec<Option<SequenceNumber>> {
         let now = self.now();
         let mut numbers = Vec::with_capacity(messages.len());
         for message in messages {
@@ -50,14 +60,17 @@ impl Turn<'_> {
             });
             numbers.push(Some(sequence_number));
         }
-        Ok(BusOutcome::Sent(numbers))
+        numbers
     }
 
-    fn check_sendable(
+    /// Says how much a queue holds with the messages that holds so much without them, or why it does not
+    /// take them.
+    pub(super) fn check_sendable(
         &self,
         queue: Incarnation,
         messages: &[BusMessage],
-    ) -> Result<(), BusRefusal> {
+        mut size_bytes: u64,
+    ) -> Result<u64, BusRefusal> {
         let entity = self.bus(queue);
         let name = || entity.name.name.clone();
         if entity.role != Role::Queue {
@@ -67,7 +80,6 @@ impl Turn<'_> {
             return Err(BusRefusal::Disabled { queue: name() });
         }
         let limit_bytes = entity.options.message_size_bytes_max;
-        let mut size_bytes = self.size_bytes(queue);
         for message in messages {
             let own_bytes = message.body.len() as u64;
             if own_bytes > limit_bytes {
@@ -88,7 +100,7 @@ impl Turn<'_> {
                 limit_bytes,
             });
         }
-        Ok(())
+        Ok(size_bytes)
     }
 
     /// Source: Service Bus, *Message browsing*.

@@ -10,6 +10,7 @@ mod queues;
 mod receive;
 mod sessions;
 mod settle;
+mod transact;
 
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX};
@@ -130,6 +131,7 @@ impl Turn<'_> {
                     ..decision
                 }
             }
+            BusCommand::Transact { parts } => self.transact(parts),
             command => self.decide_session(command),
         }
     }

@@ -31,7 +31,7 @@ impl Turn<'_> {
         Ok(BusOutcome::Settled(verdicts))
     }
 
-    fn settle_one(
+    pub(super) fn settle_one(
         &mut self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
@@ -72,7 +72,7 @@ impl Turn<'_> {
         Verdict::Settled
     }
 
-    fn refuse_settlement(
+    pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
@@ -153,7 +153,11 @@ impl Turn<'_> {
     }
 
     /// The message of a lock that still holds.
-    fn held_message(&self, queue: Incarnation, lock: Token) -> Result<SequenceNumber, Verdict> {
+    pub(super) fn held_message(
+        &self,
+        queue: Incarnation,
+        lock: Token,
+    ) -> Result<SequenceNumber, Verdict> {
         let place = self
             .cipher()
             .open(TokenKind::BusLock, lock)
@@ -165,6 +169,7 @@ impl Turn<'_> {
             .filter(|message| {
                 matches!(message.state, BusMessageState::Locked { .. })
                     || is_planted(Bug::BusEndedLockSettles)
+                    || is_planted(Bug::BusFreedLockSettles)
             })
             .filter(|message| {
                 message.generation == place.generation || is_planted(Bug::BusLostLockRenewed)

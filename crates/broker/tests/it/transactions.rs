@@ -1,0 +1,176 @@
+//! Transactions and the disk: all of one or nothing, wherever the power goes off.
+
+use kew_broker::{Rejection, Reply};
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusOutcome, BusQueueOptions, Disposition, ReceiveMode, TransactionPart,
+    TransactionWork,
+};
+use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Token};
+use kew_log::FaultyStorage;
+
+use crate::partition::Driver;
+
+const LARGE: usize = 20 * 1024;
+
+fn named(name: &str) -> EntityName {
+    EntityName {
+        service: Service::ServiceBus,
+        account: "ns".into(),
+        name: name.into(),
+    }
+}
+
+fn message(size: usize) -> BusMessage {
+    BusMessage {
+        body: vec![b'm'; size].into(),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    }
+}
+
+fn part(queue: &str, work: TransactionWork) -> TransactionPart {
+    TransactionPart {
+        queue: named(queue),
+        work,
+    }
+}
+
+fn settled(lock: Token, disposition: Disposition) -> TransactionPart {
+    part("orders", TransactionWork::Settle(lock, disposition))
+}
+
+fn sent(size: usize) -> TransactionPart {
+    part("other", TransactionWork::Send(vec![message(size)]))
+}
+
+impl Driver {
+    fn bus(&mut self, command: BusCommand) -> Reply {
+        self.ask(Command::Bus(command))
+    }
+
+    fn transact(&mut self, parts: Vec<TransactionPart>) -> Reply {
+        self.bus(BusCommand::Transact { parts })
+    }
+
+    fn send_orders(&mut self, size: usize) -> Reply {
+        let messages = vec![message(size)];
+        let queue = named("orders");
+        self.bus(BusCommand::Send { queue, messages })
+    }
+
+    fn locks(&mut self, count: u32) -> Vec<Token> {
+        let receive = BusCommand::Receive {
+            queue: named("orders"),
+            count,
+            mode: ReceiveMode::PeekLock,
+            session: None,
+        };
+        match self.bus(receive).unwrap().outcome {
+            Outcome::Bus(BusOutcome::Received(messages)) => {
+                messages.iter().filter_map(|it| it.lock).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How many messages each has whose bodies are whole.
+    fn counts(&mut self) -> [usize; 3] {
+        ["orders", "orders/$deadletterqueue", "other"].map(|queue| {
+            let peek = BusCommand::Peek {
+                queue: named(queue),
+                from: SequenceNumber::default(),
+                count: 100,
+                session: None,
+            };
+            let answered = self.bus(peek).unwrap();
+            for body in &answered.bodies {
+                assert!(body.read().unwrap().iter().all(|byte| *byte == b'm'));
+            }
+            answered.bodies.len()
+        })
+    }
+}
+
+/// Two queues; the first has three messages, and they are locked.
+fn prepared() -> (FaultyStorage, Vec<Token>) {
+    let mut driver = Driver::new();
+    for name in ["orders", "other"] {
+        let (queue, options) = (named(name), BusQueueOptions::default());
+        driver
+            .bus(BusCommand::CreateQueue { queue, options })
+            .unwrap();
+    }
+    for _ in 0..3 {
+        driver.send_orders(100).unwrap();
+    }
+    let locks = driver.locks(3);
+    assert_eq!(locks.len(), 3);
+    (driver.storage.kill(), locks)
+}
+
+#[test]
+fn wherever_the_power_goes_off_all_of_a_transaction_is_there_or_nothing() {
+    let (storage, locks) = prepared();
+    let [first, second, third] = locks[..] else {
+        panic!("there are three")
+    };
+    // Some of it is larger than a segment, so that another one has to be made for it.
+    let parts = vec![
+        settled(first, Disposition::Complete),
+        sent(10),
+        settled(second, Disposition::DeadLetter { overlay: None }),
+        sent(LARGE),
+        sent(LARGE),
+        sent(LARGE),
+        settled(third, Disposition::Complete),
+    ];
+    let (mut alls, mut nothings) = (0, 0);
+    for calls in 0.. {
+        let mut driver = Driver::on(storage.kill());
+        driver.storage.crash_after(calls);
+        let is_acknowledged = driver.transact(parts.clone()).is_ok();
+        for seed in 0..8u64 {
+            let mut random = seed * 7919 + calls;
+            let disk = driver.storage.crash(&mut |bound| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                u32::try_from((random >> 33) % u64::from(bound)).unwrap()
+            });
+            let found = Driver::on(disk).counts();
+            let story = format!("cut off after {calls} calls, seed {seed}");
+            match found {
+                [0, 1, 4] => alls += 1,
+                [3, 0, 0] => nothings += 1,
+                other => panic!("{story}: {other:?}"),
+            }
+            assert!(!is_acknowledged || found == [0, 1, 4], "{story}");
+        }
+        if is_acknowledged {
+            break;
+        }
+    }
+    assert!(alls > 8 && nothings > 8, "{alls} and {nothings}");
+}
+
+#[test]
+fn on_a_full_disk_a_transaction_that_frees_messages_is_let_through() {
+    let (storage, _) = prepared();
+    let mut driver = Driver::on(storage);
+    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    while driver.send_orders(2000).is_ok() {}
+    let locks = driver.locks(16);
+    let held = driver.counts();
+    let with_send = vec![settled(locks[0], Disposition::Complete), sent(10)];
+    assert_eq!(driver.transact(with_send).unwrap_err(), Rejection::Busy);
+    assert_eq!(driver.counts(), held);
+    let parts = locks[..4]
+        .iter()
+        .map(|lock| settled(*lock, Disposition::Complete));
+    driver.transact(parts.collect()).unwrap();
+    assert_eq!(driver.counts()[2], held[2]);
+    let left = driver.locks(1000);
+    assert!(!left.is_empty());
+}

@@ -1,0 +1,185 @@
+//! The coordinator: a client declares transactions and discharges them over a link to it.
+//!
+//! Source: AMQP 1.0, 4.2 and 4.3.
+
+use std::time::Duration;
+
+use kew_amqp::codec::{Decode, Reader, Symbol, Symbols};
+use kew_amqp::error::{Error, condition};
+use kew_amqp::message::{BodyKind, Message};
+use kew_amqp::performative::{
+    Attach, Control, Coordinator, Declare, Declared, DeliveryState, Discharge, Outcome, Target,
+};
+use kew_amqp::{Delivery, DeliveryId, LinkId};
+use kew_broker::{Answered, Rejection};
+use kew_engine::Refusal;
+use kew_engine::bus::{BusCommand, BusRefusal};
+
+use super::transaction::{Noted, Transaction};
+use super::under_way::Purpose;
+use super::{Client, Link};
+use crate::refusal::{error_of, rolled_back};
+
+/// How many messages to the coordinator may come before more are granted.
+const CREDIT: u32 = 100;
+
+/// What the coordinator can do, of what clients ask it to say.
+const CAPABILITIES: [&str; 3] = [
+    "amqp:local-transactions",
+    "amqp:multi-txns-per-ssn",
+    "amqp:multi-ssns-per-txn",
+];
+
+/// A transaction whose commit is under way. Its locks stay claimed until it is answered.
+pub(super) struct Commit {
+    delivery: DeliveryId,
+    transaction: Transaction,
+}
+
+impl Client {
+    /// Anybody may attach it: to do something in a transaction takes the rights that it takes without.
+    /// .NET does so before its first token.
+    pub(super) fn attach_coordinator(
+        &mut self,
+        link: LinkId,
+        attach: &Attach,
+        asked: &Coordinator,
+    ) {
+        let known = asked.capabilities.iter();
+        let known = known.filter(|asked| CAPABILITIES.contains(&asked.as_str()));
+        let known: Vec<Symbol> = known.collect();
+        let mut answer = attach.answer();
+        answer.target = Some(Target::Coordinator(Coordinator {
+            capabilities: match known.is_empty() {
+                true => Symbols::default(),
+                false => Symbols::new(&known),
+            },
+        }));
+        if self.connection.accept(link, answer) {
+            self.links.insert(link, Link::Coordinator);
+            self.connection.grant(link, CREDIT);
+        }
+    }
+
+    pub(super) fn on_control(&mut self, delivery: &Delivery) {
+        let (link, id) = (delivery.link, delivery.delivery);
+        if self.connection.credit(link) <= CREDIT / 2 {
+            self.connection.grant(link, CREDIT);
+        }
+        if delivery.is_settled {
+            let text =
+                "A message to the coordinator was settled by its sender: it could not be answered.";
+            return self.detach(link, Error::new(condition::NOT_ALLOWED, text));
+        }
+        if let Some(DeliveryState::Transactional(_)) = delivery.state {
+            let text = "A message to the coordinator is in no transaction.";
+            return self.reject_control(id, Error::new(condition::NOT_ALLOWED, text));
+        }
+        match control_of(delivery) {
+            Ok(Control::Declare(Declare { global_id: None })) => match self.declare(link) {
+                Ok(txn_id) => {
+                    let declared = Declared {
+                        txn_id: txn_id.to_vec().into(),
+                    };
+                    let state = DeliveryState::from(Outcome::Declared(declared));
+                    self.connection.settle(id, Some(state));
+                }
+                Err(error) => self.reject_control(id, error),
+            },
+            Ok(Control::Declare(_)) => {
+                let text = "Distributed transactions are not supported.";
+                self.reject_control(id, Error::new(condition::NOT_IMPLEMENTED, text));
+            }
+            Ok(Control::Discharge(discharge)) => self.discharge(id, &discharge),
+            Err(error) => self.reject_control(id, error),
+        }
+    }
+
+    fn reject_control(&mut self, delivery: DeliveryId, error: Error) {
+        let state = DeliveryState::rejected(error);
+        self.connection.settle(delivery, Some(state));
+    }
+
+    fn discharge(&mut self, delivery: DeliveryId, discharge: &Discharge) {
+        let ended = self.end_transaction(&discharge.txn_id);
+        let is_known =
+            !matches!(&ended, Err(it) if it.condition == condition::TRANSACTION_UNKNOWN_ID);
+        if is_known && discharge.fail == Some(true) {
+            // It has its way also where it has failed before.
+            self.connection
+                .settle(delivery, Some(DeliveryState::ACCEPTED));
+            return;
+        }
+        match ended {
+            Ok(mut transaction) => {
+                let parts = std::mem::take(&mut transaction.parts);
+                let commit = Commit {
+                    delivery,
+                    transaction,
+                };
+                self.submit(
+                    BusCommand::Transact { parts },
+                    Purpose::Commit(Box::new(commit)),
+                );
+            }
+            Err(error) => self.reject_control(delivery, error_of_failed(error)),
+        }
+    }
+
+    /// The transaction is safe, or nothing of it was done.
+    pub(super) fn on_committed(
+        &mut self,
+        commit: Commit,
+        reply: Result<Answered, Rejection>,
+        took: Duration,
+    ) {
+        let error = reply.err().map(|rejection| error_of_commit(&rejection));
+        let code = error.as_ref().map(|error| error.condition.as_str());
+        self.shared.note_busy(code.unwrap_or_default());
+        let instruments = &self.shared.instruments;
+        for noted in &commit.transaction.noted {
+            match noted {
+                Noted::Sent(sent) => instruments.note_send(*sent, code, took),
+                Noted::Settled(settled) => instruments.note_settlement(*settled, code),
+                Noted::Cancelled => {}
+            }
+        }
+        let state = error.map_or(DeliveryState::ACCEPTED, DeliveryState::rejected);
+        self.connection.settle(commit.delivery, Some(state));
+    }
+}
+
+fn control_of(delivery: &Delivery) -> Result<Control, Error> {
+    let message = Message::scan(delivery.payload.clone())?;
+    let body = match message.body_kind() {
+        BodyKind::Value => message.body_values().next(),
+        _ => None,
+    };
+    let body = body.ok_or_else(|| {
+        let text = "The body of a message to the coordinator is declare or discharge.";
+        Error::new(condition::DECODE_ERROR, text)
+    })?;
+    Ok(Control::decode(&mut Reader::new(body.as_bytes()))?)
+}
+
+/// That of a transaction in which an operation was refused says so, and which error that was.
+fn error_of_failed(error: Error) -> Error {
+    match error.condition.as_str() {
+        condition::TRANSACTION_UNKNOWN_ID | condition::TRANSACTION_TIMEOUT => error,
+        _ => rolled_back(&format!("an operation was refused: {error}")),
+    }
+}
+
+fn error_of_commit(rejection: &Rejection) -> Error {
+    match rejection {
+        // It says which operation it was.
+        Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => error_of(rejection),
+        // It may have been done, so that this must not say that it was not.
+        Rejection::Stopped => {
+            let text =
+                "The server is stopping: whether the transaction was committed is not known.";
+            Error::new(condition::INTERNAL_ERROR, text)
+        }
+        rejection => rolled_back(&error_of(rejection).to_string()),
+    }
+}

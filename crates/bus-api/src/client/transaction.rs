@@ -1,0 +1,261 @@
+//! Open transactions: what a client does in one is kept until it is committed, and is nowhere else.
+//!
+//! Nothing is checked with the broker before the commit, which does all of it or nothing. An operation
+//! that is refused here fails its transaction, for a client may ask for the commit before it hears of
+//! that: a transaction that has failed keeps the reason for whoever discharges it, and nothing else.
+//!
+//! Source: AMQP 1.0, 4.4; Service Bus, *Overview of transaction processing*.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kew_amqp::LinkId;
+use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::{DeliveryState, Outcome, TransactionalState};
+use kew_engine::EntityName;
+use kew_engine::bus::{
+    TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX, TransactionPart,
+    TransactionWork,
+};
+use tokio::time::Instant;
+
+use super::Client;
+use crate::claims::Claim;
+use crate::holdings::{Part, Sum};
+use crate::metrics::{Sent, Settled};
+use crate::refusal::{busy, claimed};
+
+/// The name of a transaction: random, so that no other connection's is taken for it.
+pub(super) type TransactionId = [u8; 16];
+
+/// What a transaction, a message in it or a settlement takes beside its bytes, about.
+const OVERHEAD_SIZE_BYTES: usize = 256;
+
+/// One transaction that was declared.
+pub(super) struct Transaction {
+    /// The link over which it was declared: it ends with that.
+    coordinator: LinkId,
+    pub(super) parts: Vec<TransactionPart>,
+    claims: Vec<Claim>,
+    /// What is counted when all of it is done.
+    pub(super) noted: Vec<Noted>,
+    held_size_bytes: usize,
+    held: Part,
+    /// When it ends by itself, once there was an operation.
+    due: Option<Instant>,
+    /// Why it cannot be committed any more.
+    failed: Option<Error>,
+}
+
+/// What a part is for metrics.
+pub(super) enum Noted {
+    Sent(Sent),
+    Settled(Settled),
+    Cancelled,
+}
+
+impl Transaction {
+    fn fail(&mut self, why: Error) {
+        self.failed.get_or_insert(why);
+        self.parts.clear();
+        self.claims.clear();
+        self.noted.clear();
+        self.hold(OVERHEAD_SIZE_BYTES);
+    }
+
+    fn hold(&mut self, size_bytes: usize) {
+        self.held_size_bytes = size_bytes;
+        self.held.set(size_bytes);
+    }
+
+    fn fail_if_due(&mut self, now: Instant, timeout: Duration) {
+        if self.failed.is_none() && self.due.is_some_and(|due| due <= now) {
+            self.fail(timed_out(timeout));
+        }
+    }
+
+    /// Why it cannot take so much more, if it cannot.
+    fn check_room(&self, work: &TransactionWork) -> Result<(), Error> {
+        let sum = |count: fn(&TransactionWork) -> usize| {
+            let counts = self.parts.iter().map(|part| count(&part.work));
+            counts.sum::<usize>().saturating_add(count(work))
+        };
+        let over = |limit: u64, what: &str| {
+            let text = format!("A transaction can have at most {limit} {what}.");
+            Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text))
+        };
+        if sum(TransactionWork::sent_count) > TRANSACTION_MESSAGES_MAX {
+            return over(TRANSACTION_MESSAGES_MAX as u64, "messages that are sent");
+        }
+        if sum(TransactionWork::ended_count) > TRANSACTION_ENDED_MAX {
+            return over(TRANSACTION_ENDED_MAX as u64, "messages that are settled");
+        }
+        let sizes = self.parts.iter().map(|part| part.work.body_size_bytes());
+        if sizes.sum::<u64>().saturating_add(work.body_size_bytes()) > TRANSACTION_SIZE_BYTES_MAX {
+            return over(TRANSACTION_SIZE_BYTES_MAX, "bytes of messages");
+        }
+        Ok(())
+    }
+}
+
+/// The transactions of a connection that were declared and not discharged.
+#[derive(Default)]
+pub(super) struct Transactions {
+    open: BTreeMap<TransactionId, Transaction>,
+}
+
+impl Transactions {
+    /// The link over which they were declared is gone.
+    pub(super) fn forget(&mut self, coordinator: LinkId) {
+        self.open.retain(|_, it| it.coordinator != coordinator);
+    }
+
+    fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Error> {
+        let found = TransactionId::try_from(id).ok();
+        let found = found.and_then(|id| self.open.get_mut(&id));
+        found.ok_or_else(unknown)
+    }
+
+    /// When the first one ends by itself.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let open = self.open.values().filter(|it| it.failed.is_none());
+        open.filter_map(|it| it.due).min()
+    }
+
+    pub(super) fn fail_those_due(&mut self, timeout: Duration) {
+        let now = Instant::now();
+        for transaction in self.open.values_mut() {
+            transaction.fail_if_due(now, timeout);
+        }
+    }
+}
+
+impl Client {
+    /// A new transaction.
+    pub(super) fn declare(&mut self, coordinator: LinkId) -> Result<TransactionId, Error> {
+        let limit = self.shared.limits.transactions_max;
+        if self.transactions.open.len() >= limit {
+            let text = format!("{limit} transactions of the connection are open already.");
+            return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
+        let mut id = TransactionId::default();
+        aws_lc_rs::rand::fill(&mut id).map_err(|_| busy())?;
+        let mut transaction = Transaction {
+            coordinator,
+            parts: Vec::new(),
+            claims: Vec::new(),
+            noted: Vec::new(),
+            held_size_bytes: 0,
+            held: self.account.part(Sum::TransactionBytes),
+            due: None,
+            failed: None,
+        };
+        transaction.hold(OVERHEAD_SIZE_BYTES);
+        self.transactions.open.insert(id, transaction);
+        Ok(id)
+    }
+
+    /// Adds to a transaction what is to be done when it is committed. What is refused fails it.
+    pub(super) fn enlist(
+        &mut self,
+        id: &[u8],
+        queue: &EntityName,
+        work: TransactionWork,
+        noted: Noted,
+    ) -> Result<(), Error> {
+        let enlisted = self.try_enlist(id, queue, work, noted);
+        if let Err(why) = &enlisted {
+            self.fail_transaction(id, why.clone());
+        }
+        enlisted
+    }
+
+    fn try_enlist(
+        &mut self,
+        id: &[u8],
+        queue: &EntityName,
+        work: TransactionWork,
+        noted: Noted,
+    ) -> Result<(), Error> {
+        let is_crowded = !self.has_room_beside_others();
+        let all_size_bytes = self.account.value(Sum::TransactionBytes);
+        let limits = &self.shared.limits;
+        let transaction = self.transactions.find(id)?;
+        let now = Instant::now();
+        transaction.fail_if_due(now, limits.transaction_timeout);
+        if let Some(why) = &transaction.failed {
+            return Err(why.clone());
+        }
+        transaction
+            .due
+            .get_or_insert(now + limits.transaction_timeout);
+        transaction.check_room(&work)?;
+        let count = (work.sent_count() + work.ended_count()).max(1);
+        let size_bytes = usize::try_from(work.body_size_bytes()).unwrap_or(usize::MAX);
+        let size_bytes = size_bytes.saturating_add(count * OVERHEAD_SIZE_BYTES);
+        let limit = limits.transactions_size_bytes_max;
+        if all_size_bytes.saturating_add(size_bytes) > limit {
+            let text = format!("Open transactions of a connection can hold at most {limit} bytes.");
+            return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
+        if is_crowded {
+            return Err(busy());
+        }
+        if let TransactionWork::Settle(lock, _) = &work {
+            let claim = self.shared.claims.claim(*lock).ok_or_else(claimed)?;
+            transaction.claims.push(claim);
+        }
+        transaction.parts.push(TransactionPart {
+            queue: queue.clone(),
+            work,
+        });
+        transaction.noted.push(noted);
+        transaction.hold(transaction.held_size_bytes + size_bytes);
+        Ok(())
+    }
+
+    /// An operation of it was refused: it cannot be committed any more.
+    pub(super) fn fail_transaction(&mut self, id: &[u8], why: Error) {
+        if let Ok(transaction) = self.transactions.find(id) {
+            transaction.fail(why);
+        }
+    }
+
+    /// Whether a transaction is there to which something can be added.
+    pub(super) fn check_transaction(&mut self, id: &[u8]) -> Result<(), Error> {
+        let timeout = self.shared.limits.transaction_timeout;
+        let transaction = self.transactions.find(id)?;
+        transaction.fail_if_due(Instant::now(), timeout);
+        transaction.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes a transaction out, which may then be committed; or says why it was not to be.
+    pub(super) fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Error> {
+        let checked = self.check_transaction(id);
+        let ended = TransactionId::try_from(id).ok();
+        let ended = ended.and_then(|id| self.transactions.open.remove(&id));
+        checked.and_then(|()| ended.ok_or_else(unknown))
+    }
+}
+
+/// The state of what is done in a transaction, with its outcome.
+pub(super) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
+    DeliveryState::Transactional(TransactionalState {
+        txn_id: id.to_vec().into(),
+        outcome: Some(outcome),
+    })
+}
+
+fn unknown() -> Error {
+    let text = "There is no such transaction.";
+    Error::new(condition::TRANSACTION_UNKNOWN_ID, text)
+}
+
+fn timed_out(timeout: Duration) -> Error {
+    let seconds = timeout.as_secs();
+    let text = format!(
+        "The transaction was not discharged within {seconds} s after its first operation: it was \
+         rolled back."
+    );
+    Error::new(condition::TRANSACTION_TIMEOUT, text)
+}

@@ -1,0 +1,167 @@
+//! Transactions: work in several queues that is done as a whole, or not at all.
+//!
+//! Every part is checked before the first one is done, with what those before it will have changed. The
+//! events are those that the parts have by themselves: all that one command emits is in one batch of the
+//! log, which is there whole or not at all.
+//!
+//! Source: AMQP 1.0, part 4; Service Bus, *Overview of transaction processing*.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::message::Message;
+use super::super::{
+    BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
+    TransactionWork, Verdict,
+};
+use super::messages::not_found;
+use super::wrap;
+use crate::decide::{Decision, Scope, Turn};
+use crate::{EntityName, Incarnation, SequenceNumber};
+
+/// What the parts that were checked will have changed, as far as it matters to those that follow.
+#[derive(Default)]
+struct Plan {
+    /// Messages whose lock or schedule ends.
+    ended: BTreeSet<(Incarnation, SequenceNumber)>,
+    /// What each queue will hold, with its sub-queues.
+    size_bytes: BTreeMap<Incarnation, u64>,
+}
+
+impl Turn<'_> {
+    pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
+        self.do_due_for(&parts);
+        let result = self.check_parts(&parts).map(|queues| {
+            for (part, queue) in parts.into_iter().zip(&queues) {
+                self.do_part(*queue, part.work);
+            }
+            self.note_use(&queues);
+            BusOutcome::Transacted
+        });
+        Decision {
+            result: wrap(result),
+            scope: Scope::Everything,
+        }
+    }
+
+    /// What is due in each queue, before any of it is looked at: it may be the end of another one.
+    fn do_due_for(&mut self, parts: &[TransactionPart]) {
+        let queues: BTreeSet<&EntityName> = parts.iter().map(|part| &part.queue).collect();
+        let count = u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
+        let budget = match self.due_budget() {
+            0 => 0,
+            budget => (budget / count).max(1),
+        };
+        for name in queues {
+            if let Some(queue) = self.state().catalogue.get(name).copied() {
+                self.do_due(queue, budget);
+            }
+        }
+    }
+
+    /// The queue of each part, or why one of them cannot be done.
+    fn check_parts(&self, parts: &[TransactionPart]) -> Result<Vec<Incarnation>, BusRefusal> {
+        let mut plan = Plan::default();
+        let checked = parts.iter().enumerate().map(|(index, part)| {
+            self.check_part(&mut plan, part)
+                .map_err(|why| BusRefusal::Transaction {
+                    part: index as u64 + 1,
+                    queue: part.queue.name.clone(),
+                    why: Box::new(why),
+                })
+        });
+        checked.collect()
+    }
+
+    fn check_part(
+        &self,
+        plan: &mut Plan,
+        part: &TransactionPart,
+    ) -> Result<Incarnation, PartRefusal> {
+        let found = self.state().catalogue.get(&part.queue).copied();
+        let found = found.filter(|queue| self.state().bus.contains_key(queue));
+        let queue = found.ok_or_else(|| {
+            PartRefusal::Refused(BusRefusal::QueueNotFound {
+                queue: part.queue.name.clone(),
+            })
+        })?;
+        let first = self.first_of(queue);
+        let held = plan.size_bytes.get(&first).copied();
+        let mut size_bytes = held.unwrap_or_else(|| self.size_bytes(first));
+        match &part.work {
+            TransactionWork::Send(messages) => {
+                let with_these = self.check_sendable(queue, messages, size_bytes);
+                size_bytes = with_these.map_err(PartRefusal::Refused)?;
+            }
+            TransactionWork::Settle(lock, disposition) => {
+                let number = self
+                    .held_message(queue, *lock)
+                    .map_err(PartRefusal::Unsettled)?;
+                if !plan.ended.insert((queue, number)) {
+                    return Err(PartRefusal::Unsettled(Verdict::LockLost));
+                }
+                if let Some(verdict) = self.refuse_settlement(queue, number, disposition) {
+                    return Err(PartRefusal::Unsettled(verdict));
+                }
+                if matches!(disposition, Disposition::Complete) {
+                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, number));
+                }
+                size_bytes = size_bytes.saturating_add(disposition.overlay_size_bytes());
+            }
+            TransactionWork::CancelScheduled(numbers) => {
+                for number in numbers {
+                    let message = self.bus_backlog(queue).get(*number);
+                    let is_scheduled =
+                        message.is_some_and(|it| it.state == BusMessageState::Scheduled);
+                    if !is_scheduled || !plan.ended.insert((queue, *number)) {
+                        return Err(PartRefusal::Refused(not_found(*number)));
+                    }
+                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, *number));
+                }
+            }
+        }
+        plan.size_bytes.insert(first, size_bytes);
+        Ok(queue)
+    }
+
+    fn message_size(&self, queue: Incarnation, number: SequenceNumber) -> u64 {
+        let message = self.bus_backlog(queue).get(number);
+        message.map_or(0, Message::size_bytes)
+    }
+
+    /// Does a part that was checked.
+    fn do_part(&mut self, queue: Incarnation, work: TransactionWork) {
+        match work {
+            TransactionWork::Send(messages) => {
+                self.send_checked(queue, messages);
+            }
+            TransactionWork::Settle(lock, disposition) => {
+                let number = self.held_message(queue, lock);
+                let verdict = number.map(|it| self.settle_one(queue, it, disposition));
+                assert_eq!(
+                    verdict,
+                    Ok(Verdict::Settled),
+                    "the lock held when it was checked, and no part of the transaction before has ended it"
+                );
+            }
+            TransactionWork::CancelScheduled(numbers) => {
+                for sequence_number in numbers {
+                    self.emit_bus(BusFact::Removed {
+                        queue,
+                        sequence_number,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Settlements of a sub-queue do not tell that its queue was used.
+    fn note_use(&mut self, queues: &[Incarnation]) {
+        let firsts: BTreeSet<Incarnation> = queues.iter().map(|it| self.first_of(*it)).collect();
+        for queue in firsts {
+            let entity = self.state().bus.get(&queue);
+            if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
+                self.emit_bus(BusFact::Used { queue });
+            }
+        }
+    }
+}
