@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use kew_amqp::LinkId;
+use kew_bus_client::{Client, message};
 use queue_load::Usage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::amqp10::{is_accepted, message, send};
-use crate::client::Client;
+use crate::amqp10::{is_accepted, send};
+use crate::client::{connect, receiver};
 use crate::options::{Entities, Idle, Idling, Target};
 use crate::report::round;
 
@@ -115,9 +116,9 @@ fn raise_open_files() -> u64 {
 }
 
 async fn open(target: &Target, options: &Idle) -> Result<Client> {
-    let mut client = Client::connect(target).await?;
+    let mut client = connect(target).await?;
     if options.state == Idling::Receiving {
-        let link = client.receiver(&options.queue, target.settles).await?;
+        let link = receiver(&mut client, &options.queue, target.settles).await?;
         client.connection.grant(link, 1);
         // The grant is written.
         client.exchange().await?;
@@ -134,7 +135,7 @@ pub(crate) fn entity(number: u32) -> String {
 pub(crate) async fn entities(target: &Target, options: &Entities) -> Result<Outcome> {
     let usage = || target.pid.and_then(Usage::of);
     let (before, began) = (usage(), Instant::now());
-    let mut client = Client::connect(target).await?;
+    let mut client = connect(target).await?;
     let body = vec![b'x'; options.size as usize];
     for number in 0..options.count {
         let link = client.sender(&entity(number)).await?;
