@@ -8,6 +8,7 @@ mod data;
 mod hostile;
 mod http;
 mod http_limits;
+mod idle;
 mod management;
 mod messages;
 mod metrics;
