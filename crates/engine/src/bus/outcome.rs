@@ -49,8 +49,8 @@ pub enum BusOutcome {
     BatchDeleted(u32),
     /// What a part of a purge has done.
     Purged(Purged),
-    /// How many states of sessions were cleared.
-    SessionStatesCleared(u32),
+    /// What a part of the clearing of sessions has done.
+    SessionStatesCleared(ClearedStates),
     /// The message is gone.
     MessageDeleted,
     /// The lock is gone.
@@ -209,6 +209,15 @@ pub struct Purged {
     pub next: Option<SequenceNumber>,
     /// Where the purge ends, for the next parts to end there too.
     pub until: SequenceNumber,
+}
+
+/// What a part of the clearing of sessions has done, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClearedStates {
+    /// How many states are gone.
+    pub count: u32,
+    /// The id at which the next part begins; nothing if this was the last.
+    pub next: Option<Box<str>>,
 }
 
 /// What became of a message that was to be sent again. It is where it was unless it was sent.

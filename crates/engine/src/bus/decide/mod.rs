@@ -102,10 +102,11 @@ impl Turn<'_> {
             }
             BusCommand::ClearSessionStates {
                 queue,
+                from,
                 count,
                 is_dry_run,
             } => self.with_bus(&queue, |turn, queue| {
-                turn.clear_session_states(queue, count, is_dry_run)
+                turn.clear_session_states(queue, &from, count, is_dry_run)
             }),
             BusCommand::TakeMessage {
                 queue,
