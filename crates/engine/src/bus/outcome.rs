@@ -252,7 +252,7 @@ pub enum Verdict {
     SessionLockLost,
     /// A dead letter cannot be made a dead letter.
     NotAllowed,
-    /// Too many changes to the message's properties.
+    /// Too many changes to the message's properties, or too large ones.
     TooManyChanges,
 }
 

@@ -11,8 +11,10 @@ mod receive;
 mod sessions;
 mod settle;
 
+use bytes::Bytes;
+
 use super::backlog::Backlog;
-use super::message::{Message, OVERLAYS_MAX};
+use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::decide::{Decision, Scope, Turn};
@@ -264,8 +266,9 @@ impl Turn<'_> {
 }
 
 impl Message {
-    fn takes_overlay(&self) -> bool {
-        self.overlays.len() < OVERLAYS_MAX
+    fn takes_overlay(&self, overlay: &Bytes) -> bool {
+        let size_bytes = self.overlays_size_bytes() + overlay.len() as u64;
+        self.overlays.len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
     }
 }
 
