@@ -161,10 +161,13 @@ async fn answer(
     };
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
+    let path = head.path.clone();
     let answered = dispatch(shared, route, head, body, activity, stopped).await;
     answered.unwrap_or_else(|error| match route {
         Route::Operator => error.into_json_answer(),
-        _ => error.into_answer(),
+        // As the service does, whatever was wrong: with the token, the request or the entity.
+        Route::Atom | Route::Data => error.tracked(&path).into_answer(),
+        Route::Health | Route::WebSocket => error.into_answer(),
     })
 }
 
