@@ -47,6 +47,18 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
+    /// Everything, for ever.
+    #[cfg(test)]
+    pub(crate) fn of_everything(holder: &str) -> Self {
+        Self {
+            path: String::new(),
+            rights: Rights::ALL,
+            expires_at_s: u64::MAX,
+            queue: None,
+            holder: holder.into(),
+        }
+    }
+
     /// Whether it allows something with a node, such as `queue`, `queue/$deadletterqueue` or
     /// `queue/$management`; `path` is in lower case, without slashes around it.
     pub(crate) fn allows(&self, right: Right, path: &str) -> bool {
