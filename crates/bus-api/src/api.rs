@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Arc<Semaphore>,
     /// Locks that open transactions are to end.
     pub(crate) claims: Arc<Claims>,
+    /// The part of it that those over HTTP take at most: they have it until they are read.
+    pub(crate) http_answers: Arc<Semaphore>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
 }
@@ -121,6 +123,7 @@ impl BusApi {
             heads: http::Room::new(options.limits.http_heads_size_bytes_max),
             bodies: http::Room::new(options.limits.http_size_bytes_max),
             answers: room_for_answers(options.limits.held_size_bytes_max),
+            http_answers: room_for_answers(options.limits.held_size_bytes_max / 2),
             limits: options.limits,
             jobs: http::Jobs::default(),
             issuer: options.issuer,

@@ -41,9 +41,24 @@ pub(crate) struct Grant {
     /// The queue whose own rule has signed, if it was no rule of the namespace. Names of queues may
     /// begin with those of others: it is that queue alone, with its sub-queues.
     pub(crate) queue: Option<Box<str>>,
+    /// Who has it, in words for the audit log: a rule, or the user that the issuer names. The name of
+    /// either has at most 256 bytes, and is to be logged escaped.
+    pub(crate) holder: Box<str>,
 }
 
 impl Grant {
+    /// Everything, for ever.
+    #[cfg(test)]
+    pub(crate) fn of_everything(holder: &str) -> Self {
+        Self {
+            path: String::new(),
+            rights: Rights::ALL,
+            expires_at_s: u64::MAX,
+            queue: None,
+            holder: holder.into(),
+        }
+    }
+
     /// Whether it allows something with a node, such as `queue`, `queue/$deadletterqueue` or
     /// `queue/$management`; `path` is in lower case, without slashes around it.
     pub(crate) fn allows(&self, right: Right, path: &str) -> bool {
@@ -159,11 +174,16 @@ impl Shared {
         if token.expires_at_s <= self.now_s() {
             return Err(BadToken::Expired(token.expires_at_s));
         }
+        let holder = match &queue {
+            None => format!("rule {}", token.rule),
+            Some(queue) => format!("rule {} of the queue {queue}", token.rule),
+        };
         Ok(Grant {
             path: token.path,
             rights,
             expires_at_s: token.expires_at_s,
             queue,
+            holder: holder.into(),
         })
     }
 
@@ -185,6 +205,7 @@ impl Shared {
             rights: bearer.roles.into_iter().filter_map(right_of).collect(),
             expires_at_s: bearer.expires_at_s,
             queue: None,
+            holder: format!("user {}", bearer.user).into(),
         })
     }
 
@@ -229,6 +250,7 @@ impl Shared {
             rights,
             expires_at_s: u64::MAX,
             queue: None,
+            holder: format!("rule {name}").into(),
         })
     }
 }
@@ -243,6 +265,7 @@ mod tests {
             rights: rights.iter().copied().collect(),
             expires_at_s: 1,
             queue: queue.map(Into::into),
+            holder: "rule r".into(),
         }
     }
 

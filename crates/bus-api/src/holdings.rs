@@ -65,7 +65,7 @@ pub(crate) fn room_for_answers(held_size_bytes_max: usize) -> Arc<Semaphore> {
 }
 
 /// A page of many things over HTTP: what the broker answers, and what is written of it.
-fn units_of_page() -> u32 {
+pub(crate) fn units_of_page() -> u32 {
     2 * units_of(usize::MAX)
 }
 
@@ -88,12 +88,6 @@ impl Shared {
         let answers = Arc::clone(&self.answers);
         let room = answers.acquire_many_owned(units_of(size_bytes));
         room.await.ok()
-    }
-
-    /// Room for a page over HTTP, which may be as large as what it is made of, when there is some.
-    pub(crate) async fn room_for_page(&self) -> Option<OwnedSemaphorePermit> {
-        let answers = Arc::clone(&self.answers);
-        answers.acquire_many_owned(units_of_page()).await.ok()
     }
 }
 

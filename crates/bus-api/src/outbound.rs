@@ -3,6 +3,7 @@
 //! A new header and new annotations are written before the bare message, which goes out byte for
 //! byte; only where settlements changed application properties are these written anew.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -180,8 +181,10 @@ pub(crate) fn wire_timestamp(at: Timestamp) -> WireTime {
 /// Properties with those of another map in the place of their own, and the new ones after them.
 pub(crate) fn overlaid(properties: &Map, overlay: &Map) -> Map {
     let name = |key: &Raw| key.value().as_str().map(str::to_owned);
+    // There may be thousands of both.
+    let names: HashSet<String> = overlay.iter().filter_map(|(key, _)| name(&key)).collect();
     Map::build(|map| {
-        let is_replaced = |key: &Raw| name(key).is_some_and(|name| overlay.get(&name).is_some());
+        let is_replaced = |key: &Raw| name(key).is_some_and(|name| names.contains(&name));
         for (key, value) in properties.iter().filter(|(key, _)| !is_replaced(key)) {
             map.entry(&key, &value);
         }

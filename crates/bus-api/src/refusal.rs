@@ -130,7 +130,8 @@ pub(crate) fn error_of_verdict(verdict: Verdict) -> Option<Error> {
         ),
         Verdict::TooManyChanges => (
             condition::NOT_ALLOWED,
-            "The properties of this message were changed too often: complete or dead-letter it.",
+            "The properties of this message were changed too often, or by more than 64 KiB in all: \
+             settle it without changes.",
         ),
     };
     Some(Error::new(condition, text))

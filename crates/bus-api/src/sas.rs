@@ -33,7 +33,7 @@ pub fn sign_token(resource: &str, rule: &str, key: &str, expires_at_s: u64) -> S
 /// A token that was read. Whose it is was not looked into.
 #[derive(Debug)]
 pub(crate) struct SignedToken<'a> {
-    rule: Cow<'a, str>,
+    pub(crate) rule: Cow<'a, str>,
     /// The path that it is for; empty for the whole namespace.
     pub(crate) path: String,
     /// Whether its resource has no scheme: what looks like a path may be a host.

@@ -15,6 +15,9 @@ use crate::Limits;
 
 /// What the head of a request may take that is not counted. Nearly every head is shorter.
 const HEAD_SIZE_BYTES_FREE: usize = 8 * 1024;
+/// How much is read at once. What was read with the end of a request and is of the next one is not
+/// counted: it is no more than this.
+const READ_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,11 +163,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let filled = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        match buffer.filled().len() - filled {
+        let size_bytes_max = buffer.remaining().min(READ_SIZE_BYTES_MAX);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(size_bytes_max));
+        let result = Pin::new(&mut self.stream).poll_read(cx, &mut part);
+        match part.filled().len() {
             0 => result,
             size_bytes => {
+                buffer.advance(size_bytes);
                 self.heard(size_bytes)?;
                 result
             }
@@ -186,6 +191,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if let Poll::Ready(Ok(())) = &flushed {
             // hyper flushes only when it has handed over all that it has.
             self.activity.is_writing.store(false, Ordering::Relaxed);
+            if self.activity.phase() == Phase::Idle {
+                // The request is gone, with its head.
+                self.share.clear();
+            }
         }
         flushed
     }

@@ -19,6 +19,9 @@ use crate::authorize::BadToken;
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 const XML: &str = "application/xml; charset=utf-8";
 
+/// The most characters of what is wrong: it may repeat what a client has sent.
+const DETAIL_LENGTH_MAX: usize = 2048;
+
 /// What is written to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -56,10 +59,15 @@ pub(crate) struct HttpError {
 
 impl HttpError {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL_LENGTH_MAX) {
+            detail.truncate(end);
+            detail.push('…');
+        }
         Self {
             status,
             sub_code: None,
-            detail: detail.into(),
+            detail,
         }
     }
 
@@ -129,7 +137,14 @@ impl HttpError {
             Some(code) => format!("SubCode={code}. "),
             None => String::new(),
         };
-        let detail = partial_escape(&self.detail);
+        // A path may have characters in it that no document can have.
+        let is_text = |c: char| match c {
+            '\t' | '\n' | '\r' => true,
+            '\u{fffe}' | '\u{ffff}' => false,
+            _ => !c.is_control(),
+        };
+        let detail = self.detail.replace(|c| !is_text(c), "\u{fffd}");
+        let detail = partial_escape(&detail);
         format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
     }
 
@@ -254,6 +269,15 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+
+    #[test]
+    fn an_error_says_no_more_than_can_be_written() {
+        let error = HttpError::bad_request(format!("a\0b\u{fffe}{}", "ä".repeat(1 << 20)));
+        let xml = error.to_xml();
+        assert!(xml.contains("a\u{fffd}b\u{fffd}ä"), "{xml}");
+        assert!(xml.contains("ä…</Detail>"), "{xml}");
+        assert!(xml.len() < 5000, "{}", xml.len());
+    }
 
     #[tokio::test]
     async fn an_error_is_xml_and_escapes_what_clients_say() {

@@ -4,8 +4,6 @@
 //! where. What only looks leaves none, nor does a dry run.
 
 use hyper::Method;
-use hyper::header::AUTHORIZATION;
-use percent_encoding::percent_decode_str;
 
 use super::answer::{Answer, HttpError};
 use super::call::Call;
@@ -13,14 +11,14 @@ use super::call::Call;
 /// Who acts, and from where.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
-    by: String,
+    by: Box<str>,
     peer: String,
 }
 
 impl Actor {
     pub(super) fn of(call: &Call) -> Self {
         Self {
-            by: who(call.head.header(AUTHORIZATION).unwrap_or_default()),
+            by: call.grant.holder.clone(),
             peer: call.head.origin.peer.to_string(),
         }
     }
@@ -50,30 +48,5 @@ impl Actor {
             Ok(answer) => self.did(act, path, answer.status().as_str()),
             Err(error) => self.was_refused(act, path, error),
         }
-    }
-}
-
-/// The rule whose key has signed. The token was found to be right before.
-fn who(authorization: &str) -> String {
-    let fields = authorization
-        .split_once(' ')
-        .map_or("", |(_, fields)| fields);
-    let mut fields = fields.split('&').filter_map(|field| field.split_once('='));
-    let rule = fields.find(|(key, _)| key.trim() == "skn");
-    match rule {
-        Some((_, rule)) => format!("rule {}", percent_decode_str(rule).decode_utf8_lossy()),
-        None => "a token of the issuer".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signature_tells_its_rule() {
-        let token = "SharedAccessSignature sr=x&sig=AA%3D%3D&se=1&skn=my%20rule";
-        assert_eq!(who(token), "rule my rule");
-        assert_eq!(who("Bearer abc"), "a token of the issuer");
     }
 }

@@ -128,6 +128,7 @@ fn unauthorized(right: Right, path: &str) -> HttpError {
     HttpError::unauthorized(format!(
         "Unauthorized: '{right}' claim(s) are required to perform this operation. Resource: '{path}'."
     ))
+    .with_sub_code(40_100)
 }
 
 fn decoded(text: &str) -> Result<String, HttpError> {

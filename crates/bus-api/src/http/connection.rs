@@ -15,7 +15,7 @@ use hyper::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode, Version};
+use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kew_amqp::error::{Error, condition};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -161,10 +161,13 @@ async fn answer(
     };
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
+    let path = head.path.clone();
     let answered = dispatch(shared, route, head, body, activity, stopped).await;
     answered.unwrap_or_else(|error| match route {
         Route::Operator => error.into_json_answer(),
-        _ => error.into_answer(),
+        // As the service does, whatever was wrong: with the token, the request or the entity.
+        Route::Atom | Route::Data => error.tracked(&path).into_answer(),
+        Route::Health | Route::WebSocket => error.into_answer(),
     })
 }
 
@@ -214,14 +217,26 @@ async fn dispatch(
         stopped,
     };
     match route {
-        Route::Atom => {
-            let answered = atom::answer(shared, &call).await;
-            let head = &call.head;
-            Actor::of(&call).managed(&head.method, &head.path, &answered);
-            answered
-        }
         Route::Data => data::answer(shared, call).await,
-        Route::Operator => operator::answer(shared, &call).await,
-        Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
+        _ if call.head.method == Method::GET => manage(Arc::clone(shared), route, call).await,
+        _ => {
+            // What changes something runs to its end, and is recorded, also if the client goes away.
+            let managing = tokio::spawn(manage(Arc::clone(shared), route, call));
+            managing.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "a request of management panicked, which is a bug");
+                Err(HttpError::internal())
+            })
+        }
     }
+}
+
+/// Carries out what is asked about entities, or by an operator.
+async fn manage(shared: Arc<Shared>, route: Route, call: Call) -> Result<Answer, HttpError> {
+    if route == Route::Operator {
+        return operator::answer(&shared, &call).await;
+    }
+    let answered = atom::answer(&shared, &call).await;
+    let head = &call.head;
+    Actor::of(&call).managed(&head.method, &head.path, &answered);
+    answered
 }

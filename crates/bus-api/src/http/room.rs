@@ -14,12 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
 use crate::api::Shared;
-use crate::holdings::units_of;
+use crate::holdings::{units_of, units_of_page};
 
 /// In what the room is counted: nothing smaller is worth it.
 const UNIT_SIZE_BYTES: usize = 1024;
@@ -90,56 +90,75 @@ fn crowded() -> HttpError {
 }
 
 /// What the answer to one request has taken of the room that all answers with messages in them have,
-/// those over AMQP too.
+/// those over AMQP too. HTTP has a part of it only: its clients have their answers until they read them,
+/// and others are not to wait for that.
 ///
 /// It is taken before anything is read or locked, so that a request that finds no room has done nothing.
 #[derive(Debug)]
-pub(super) struct AnswerRoom(OwnedSemaphorePermit);
+pub(super) struct AnswerRoom {
+    of_http: OwnedSemaphorePermit,
+    of_all: OwnedSemaphorePermit,
+}
 
 impl AnswerRoom {
     /// Room for an answer of about this size, if there is some now.
     pub(super) fn try_of(shared: &Shared, size_bytes: usize) -> Option<Self> {
-        shared.try_room_for(size_bytes).map(Self)
+        let units = units_of(size_bytes);
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(units).ok();
+        Some(Self {
+            of_http: take(&shared.http_answers)?,
+            of_all: take(&shared.answers)?,
+        })
     }
 
     /// Room for an answer of about this size, or 503 if there is none for a while.
     pub(super) async fn of(shared: &Shared, size_bytes: usize) -> Result<Self, HttpError> {
-        Self::once(shared.room_for(size_bytes)).await
+        Self::once_there_is(shared, units_of(size_bytes)).await
     }
 
     /// The same for a page of many things.
     pub(super) async fn of_page(shared: &Shared) -> Result<Self, HttpError> {
-        Self::once(shared.room_for_page()).await
+        Self::once_there_is(shared, units_of_page()).await
     }
 
-    async fn once(
-        room: impl Future<Output = Option<OwnedSemaphorePermit>>,
-    ) -> Result<Self, HttpError> {
-        let room = timeout(ANSWER_PATIENCE, room).await;
-        room.ok().flatten().map(Self).ok_or_else(crowded)
+    async fn once_there_is(shared: &Shared, units: u32) -> Result<Self, HttpError> {
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(units);
+        let taking = async {
+            Ok::<_, AcquireError>(Self {
+                of_http: take(&shared.http_answers).await?,
+                of_all: take(&shared.answers).await?,
+            })
+        };
+        let taken = timeout(ANSWER_PATIENCE, taking).await;
+        taken.ok().and_then(Result::ok).ok_or_else(crowded)
     }
 
     /// The answer, which keeps as much of the room as it needs until its body is written. `size_bytes`
     /// is what that holds, with what the answer has in its head.
-    pub(super) fn hold(self, size_bytes: usize, answer: Answer) -> Answer {
-        let Self(mut room) = self;
-        let wanted = units_of(size_bytes) as usize;
-        let has = room.num_permits();
-        if let Some(surplus) = has.checked_sub(wanted) {
-            drop(room.split(surplus));
-        } else if let Ok(missing) = u32::try_from(wanted.saturating_sub(has))
-            && let Ok(more) = Arc::clone(room.semaphore()).try_acquire_many_owned(missing)
-        {
-            // There may be none: then the answer is larger than it seemed, and is there all the same.
-            room.merge(more);
-        }
-        answer.map(|body| held(bytes_of(body), room).into())
+    pub(super) fn hold(mut self, size_bytes: usize, answer: Answer) -> Answer {
+        let units = units_of(size_bytes) as usize;
+        resize(&mut self.of_http, units);
+        resize(&mut self.of_all, units);
+        answer.map(|body| held(bytes_of(body), self).into())
     }
 
     /// The same for an answer that is nothing but its body.
     pub(super) fn hold_body(self, answer: Answer) -> Answer {
         let size_bytes = answer.body().size_hint().lower();
         self.hold(usize::try_from(size_bytes).unwrap_or(usize::MAX), answer)
+    }
+}
+
+/// Gives back what is too much. What is missing may not be there: then the answer is larger than it
+/// seemed, and is there all the same.
+fn resize(taken: &mut OwnedSemaphorePermit, units: usize) {
+    let has = taken.num_permits();
+    if let Some(surplus) = has.checked_sub(units) {
+        drop(taken.split(surplus));
+    } else if let Ok(missing) = u32::try_from(units.saturating_sub(has))
+        && let Ok(more) = Arc::clone(taken.semaphore()).try_acquire_many_owned(missing)
+    {
+        taken.merge(more);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kew_amqp::codec::Value;
+use kew_amqp::codec::{Map, Uuid, Value, write_list};
 use kew_amqp::message::{Message, MessageId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -298,4 +298,50 @@ async fn what_is_wrong_is_told() {
     let headers = [("BrokerProperties", r#"{"SessionId": "a"}"#)];
     let answer = ask(&server, "POST", "steps/messages", &headers, "x").await;
     assert_eq!(answer.status, 201);
+}
+
+/// A sender and a receiver together can give a message more properties than a head takes.
+#[tokio::test]
+async fn a_head_has_an_end_whatever_was_done_to_its_message() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let properties: serde_json::Map<_, _> =
+        (0..7_000).map(|n| (format!("a{n}"), 1.into())).collect();
+    let sent = serde_json::json!([{"Body": "body", "UserProperties": properties}]).to_string();
+    let kind = [("Content-Type", "application/vnd.microsoft.servicebus.json")];
+    let sent = ask(&server, "POST", "jobs/messages", &kind, &sent).await;
+    assert_eq!(sent.status, 201, "{sent:?}");
+    let locked = lock(&server).await;
+    let token = locked.properties()["LockToken"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let token = u128::from_str_radix(&token.replace('-', ""), 16).unwrap();
+    let operation = Map::build(|map| map.entry("operation", "com.microsoft:update-disposition"));
+    let mut abandoned = async |count: i32| {
+        let changes = Map::build(|map| {
+            for index in 0..count {
+                map.entry(format!("b{index}").as_str(), &true);
+            }
+        });
+        let abandoned = Map::build(|map| {
+            map.entry("disposition-status", "abandoned");
+            map.entry("properties-to-modify", &changes);
+            map.entry_with("lock-tokens", |out| {
+                write_list(out, |list| list.field(&Uuid(token.to_be_bytes())));
+            });
+        });
+        let answer = client.ask("jobs/$management", &operation, &abandoned).await;
+        answer.get("statusCode").unwrap().value()
+    };
+    assert_eq!(abandoned(10_000).await, Value::Int(400));
+    assert_eq!(abandoned(7_000).await, Value::Int(200));
+    let taken = ask(&server, "DELETE", HEAD, &[], "").await;
+    assert_eq!((taken.status, taken.body.as_str()), (200, "body"));
+    let shown = taken
+        .head
+        .lines()
+        .filter(|line| line.starts_with(['a', 'b']));
+    // With those that the service writes.
+    assert!((12_000..12_010).contains(&shown.count()));
 }

@@ -284,11 +284,12 @@ async fn send(server: &Server, queue: &str, size_bytes: usize) {
 #[tokio::test]
 async fn answers_that_nobody_reads_have_one_bound() {
     let limits = Limits {
-        // Rooms for answers have 16 MiB at least.
-        held_size_bytes_max: 0,
+        // Answers over HTTP may have half of it.
+        held_size_bytes_max: 32 << 20,
         ..Limits::default()
     };
     let server = Server::start_with(limits).await;
+    send(&server, "jobs", 40_000).await;
     for _ in 0..17 {
         send(&server, "spare", 1_040_000).await;
     }
@@ -328,6 +329,11 @@ async fn answers_that_nobody_reads_have_one_bound() {
         }
     });
     futures_util::future::join_all(refused).await;
+    // AMQP has the other half.
+    let mut client = server.trusted().await;
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.connection.grant(receiver, 1);
+    client.delivery().await;
     // The last message was neither taken nor locked in between.
     drop(unread);
     let taken = rest::ask(&server, "POST", now, &[], "").await;
@@ -363,6 +369,36 @@ async fn who_waits_for_a_message_holds_nothing() {
         let (answer, _) = read_rest(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:.100}");
     }
+}
+
+#[tokio::test]
+async fn a_head_that_comes_with_another_is_counted() {
+    let limits = Limits {
+        http_heads_size_bytes_max: 56 << 10,
+        ..Limits::default()
+    };
+    let server = Server::start_with(limits).await;
+    let head = |size_bytes, more: &str| {
+        let padding = "y".repeat(size_bytes);
+        format!("GET /health HTTP/1.1\r\nHost: h\r\n{more}x: {padding}")
+    };
+    // Once much was read, much is read at once: of the first request the end, and most of a second.
+    let (first, second) = (head(24_600, ""), head(45_000, ""));
+    let mut stream = server.stream();
+    let both = format!("{first}\r\n\r\n{second}");
+    stream.write_all(both.as_bytes()).await.unwrap();
+    let another = format!("{}\r\n\r\n", head(40_000, "Connection: close\r\n"));
+    let is = async |status: &str| {
+        let answered = timeout(Duration::from_secs(20), async {
+            while !ask(&server, &another).await.starts_with(status) {}
+        });
+        answered.await.expect(status);
+    };
+    is("HTTP/1.1 503 ").await;
+    // Who has been answered holds nothing any more.
+    stream.write_all(b"\r\n\r\n").await.unwrap();
+    is("HTTP/1.1 200 ").await;
+    drop(stream);
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use kew_issuer::{Issuer, IssuerOptions};
 use serde_json::{Value, json};
 
 use crate::client::{Client, LOCAL, Server, message, token_by};
+use crate::rest::ask_as;
 
 const UNAUTHORIZED: &str = "amqp:unauthorized-access";
 const JOBS: &str = "sb://localhost/jobs";
@@ -276,6 +277,34 @@ fn claims(role: &str) -> Value {
         "iss": "https://issuer.example", "aud": "https://servicebus.azure.net",
         "nbf": BEGIN_S, "exp": BEGIN_S + 100, "sub": "user", "roles": [role],
     })
+}
+
+#[tokio::test]
+async fn the_audit_log_names_the_user_of_a_token() {
+    crate::audit::listen();
+    let signer = Signer::new();
+    let server = server(Some(signer.issuer()), SECURE).await;
+    let mut claims = claims("Azure Service Bus Data Owner");
+    claims["sub"] = json!("\u{202e}\"".to_owned() + &"u".repeat(252));
+    let bearer = format!("Bearer {}", signer.token(&claims));
+    let authorization = [("Authorization", bearer.as_str())];
+    let answer = ask_as(&server, "DELETE", "audit.user", &authorization, "").await;
+    assert_eq!(answer.status, 404, "{answer:?}");
+    let record = crate::audit::record_with("entity=\"audit.user\"").await;
+    // Escaped: it can pretend nothing.
+    let by = format!("by=\"user \\u{{202e}}\\\"{}\" ", "u".repeat(252));
+    assert!(record.contains(&by), "{record}");
+    let rule = rule("manager", &[Right::Manage]);
+    server
+        .api
+        .add_rule(Some("jobs"), rule.clone())
+        .await
+        .unwrap();
+    let token = token_of(&rule, "jobs", 100);
+    let authorization = [("Authorization", token.as_str())];
+    let answer = ask_as(&server, "PUT", "jobs", &authorization, "").await;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    crate::audit::record_with("by=\"rule manager of the queue jobs\"").await;
 }
 
 const SECURE: Origin = Origin {

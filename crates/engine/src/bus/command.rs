@@ -162,10 +162,13 @@ pub enum BusCommand {
         /// Which.
         purge: Purge,
     },
-    /// Clears states of sessions that have no messages, and so forgets those sessions.
+    /// Clears states of sessions that have no messages, and so forgets those sessions: as many as one
+    /// command may, in the order of their ids.
     ClearSessionStates {
         /// The queue.
         queue: EntityName,
+        /// The id to begin at; the empty one is the first.
+        from: Box<str>,
         /// At most this many.
         count: u32,
         /// Whether they are only counted.

@@ -67,16 +67,21 @@ pub(crate) struct Message {
 /// The most changes to a message's properties: what would add another one is refused.
 pub(crate) const OVERLAYS_MAX: usize = 32;
 
+/// The most bytes of all changes to a message's properties together: as much as its sender may give it
+/// of them. What would add more is refused.
+pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+
 /// What a message takes beside its bytes, as its queue's size counts it.
 pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
 
 impl Message {
     /// What it counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
-        let overlays = self
-            .overlays
-            .iter()
-            .map(|overlay| u64::from(overlay.length));
-        OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + overlays.sum::<u64>()
+        OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + self.overlays_size_bytes()
+    }
+
+    pub(crate) fn overlays_size_bytes(&self) -> u64 {
+        let overlays = self.overlays.iter();
+        overlays.map(|overlay| u64::from(overlay.length)).sum()
     }
 }

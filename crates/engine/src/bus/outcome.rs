@@ -49,8 +49,8 @@ pub enum BusOutcome {
     BatchDeleted(u32),
     /// What a part of a purge has done.
     Purged(Purged),
-    /// How many states of sessions were cleared.
-    SessionStatesCleared(u32),
+    /// What a part of the clearing of sessions has done.
+    SessionStatesCleared(ClearedStates),
     /// The message is gone.
     MessageDeleted,
     /// The lock is gone.
@@ -213,6 +213,15 @@ pub struct Purged {
     pub until: SequenceNumber,
 }
 
+/// What a part of the clearing of sessions has done, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClearedStates {
+    /// How many states are gone.
+    pub count: u32,
+    /// The id at which the next part begins; nothing if this was the last.
+    pub next: Option<Box<str>>,
+}
+
 /// What became of a message that was to be sent again. It is where it was unless it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResubmitVerdict {
@@ -245,7 +254,7 @@ pub enum Verdict {
     SessionLockLost,
     /// A dead letter cannot be made a dead letter.
     NotAllowed,
-    /// Too many changes to the message's properties.
+    /// Too many changes to the message's properties, or too large ones.
     TooManyChanges,
 }
 

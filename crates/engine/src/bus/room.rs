@@ -47,6 +47,8 @@ const EVENT_SIZE_BYTES: u64 = 128;
 const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
 /// What one takes that names a message, and a time at most: it is locked, renewed or gone.
 const SMALL_EVENT_SIZE_BYTES: u64 = 48;
+/// What one takes that clears a session's state: it names the session, and no body.
+const STATE_CLEARED_SIZE_BYTES: u64 = SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
 /// What a batch adds to a body.
 const BODY_OVERHEAD_BYTES: u64 = 16;
 
@@ -115,6 +117,7 @@ impl BusCommand {
                 target: BreakTarget::Session(id),
                 ..
             } => id.len(),
+            Self::ClearSessionStates { from, .. } => from.len(),
             Self::Resubmit { resubmit, .. } => {
                 let sessions = resubmit
                     .messages
@@ -168,7 +171,7 @@ impl BusCommand {
                 is_dry_run: true, ..
             } => 0,
             Self::ClearSessionStates { count, .. } => {
-                ITEMS_MAX.min(*count as usize) as u64 * DUE_SIZE_BYTES_MAX
+                ITEMS_MAX.min(*count as usize) as u64 * STATE_CLEARED_SIZE_BYTES
             }
             Self::TakeMessage { .. } | Self::DeleteMessage { .. } => SMALL_EVENT_SIZE_BYTES,
             Self::Resubmit { resubmit, .. } => {

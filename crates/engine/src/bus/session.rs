@@ -1,6 +1,7 @@
 //! Sessions of a bus queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
@@ -121,6 +122,14 @@ impl Sessions {
         self.by_id
             .values()
             .filter_map(|number| self.by_number.get(number))
+    }
+
+    /// The same, from an id on.
+    pub(crate) fn in_order_from(&self, id: &str) -> impl Iterator<Item = &Session> {
+        let numbers = self
+            .by_id
+            .range::<str, _>((Bound::Included(id), Bound::Unbounded));
+        numbers.filter_map(|(_, number)| self.by_number.get(number))
     }
 
     /// Changes a session, keeps the indexes true, and forgets it if nothing is left of it.

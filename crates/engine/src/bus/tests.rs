@@ -282,6 +282,41 @@ fn an_abandoned_message_comes_back_to_its_place_and_is_counted() {
 }
 
 #[test]
+fn a_message_takes_so_many_changes_and_so_many_bytes_of_them() {
+    let mut p = Partition::with(BusQueueOptions {
+        max_delivery_count: 100,
+        ..BusQueueOptions::default()
+    });
+    let abandon = |p: &mut Partition, size_bytes: usize| {
+        let lock = locks(&p.receive())[0];
+        let overlay = Some(Bytes::from(vec![0; size_bytes]));
+        let verdict = p.settle(lock, Disposition::Abandon { overlay });
+        if verdict != Verdict::Settled {
+            // It can always be given back as it is.
+            let overlay = None;
+            assert_eq!(
+                p.settle(lock, Disposition::Abandon { overlay }),
+                Verdict::Settled
+            );
+        }
+        verdict
+    };
+    for (sizes, verdict) in [
+        (vec![64 << 10, 1], Verdict::TooManyChanges),
+        (vec![(64 << 10) + 1], Verdict::TooManyChanges),
+        (vec![32 << 10, 32 << 10], Verdict::Settled),
+        (vec![1; 32], Verdict::Settled),
+        (vec![1; 33], Verdict::TooManyChanges),
+    ] {
+        p.send(text("a")).unwrap();
+        let last = sizes.iter().map(|size| abandon(&mut p, *size)).last();
+        assert_eq!(last, Some(verdict), "{sizes:?}");
+        let lock = locks(&p.receive())[0];
+        assert_eq!(p.settle(lock, Disposition::Complete), Verdict::Settled);
+    }
+}
+
+#[test]
 fn a_lock_that_ends_is_a_failed_delivery() {
     let mut p = Partition::with(BusQueueOptions::default());
     p.send(text("a")).unwrap();

@@ -59,6 +59,7 @@ impl Operator {
                     },
                     Part::Queue,
                 ),
+                from: Box::default(),
                 count: 1 + self.random.below_u32(3),
                 is_dry_run: self.random.happens(200),
             },

@@ -36,14 +36,9 @@ const LISTS: &str = "$resources/";
 /// About how large one entry is at most: with all rules that a queue can have.
 const ENTRY_SIZE_BYTES: usize = 64 << 10;
 
-/// Answers a request.
+/// Answers a request, as soon as there is room for an answer: before, nothing is done. What changes
+/// something must run to its end.
 pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    let answered = roomy(shared, call).await;
-    answered.map_err(|error| error.tracked(&call.head.path))
-}
-
-/// Answers as soon as there is room for an answer: before, nothing is done.
-async fn roomy(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
     let room = match path.starts_with(LISTS) {
         true => AnswerRoom::of_page(shared).await?,
@@ -57,27 +52,28 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
     if path == "$namespaceinfo" {
         return match *method {
             Method::GET => namespace::read(shared, call),
-            _ => Ok(not_allowed("GET")),
+            _ => Ok(not_allowed(path, "GET")),
         };
     }
     if let Some(kind) = path.strip_prefix(LISTS) {
         return match *method {
             Method::GET => list::read(shared, call, kind).await,
-            _ => Ok(not_allowed("GET")),
+            _ => Ok(not_allowed(path, "GET")),
         };
     }
     match *method {
         Method::GET => queue::read(shared, call).await,
         Method::PUT => queue::put(shared, call).await,
         Method::DELETE => queue::delete(shared, call).await,
-        _ => Ok(not_allowed("GET, PUT, DELETE")),
+        _ => Ok(not_allowed(path, "GET, PUT, DELETE")),
     }
 }
 
 /// The path has other methods.
-fn not_allowed(methods: &'static str) -> Answer {
+fn not_allowed(path: &str, methods: &'static str) -> Answer {
     let detail = format!("The specified HTTP verb is not valid here: {methods} are.");
-    let mut answer = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, detail).into_answer();
+    let answer = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+    let mut answer = answer.tracked(path).into_answer();
     let headers = answer.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static(methods));
     answer

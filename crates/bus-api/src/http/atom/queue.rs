@@ -52,37 +52,27 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
     let targets = asked.targets(&call.head)?;
     check_targets(shared, call, &targets).await?;
     if is_update {
-        // It runs to its end, also if the client goes away: rules that changed must be told of.
-        let updating = update(Arc::clone(shared), name, asked, targets);
-        let updated = tokio::spawn(updating).await.map_err(|error| {
-            tracing::error!(%error, "a change of a queue panicked, which is a bug");
-            internal("The server was unable to change the queue.")
-        })?;
-        return Ok(entry(call, StatusCode::OK, &updated?));
+        let view = update(shared, name, &asked, &targets).await?;
+        return Ok(entry(call, StatusCode::OK, &view));
     }
     let options = asked.created(&call.head.path, &targets, shared.now_ms())?;
     let create = BusCommand::CreateQueue {
         queue: name,
         options,
     };
-    let created = Submitted::new(&shared.broker, create).answer().await;
-    if created.is_ok() {
-        // What was signed by a rule of an earlier queue of that name holds no more.
-        shared.rules.note_change();
-    }
-    let view = view(created)?;
+    let view = view(alone(shared, create).await)?;
     Ok(entry(call, StatusCode::CREATED, &view))
 }
 
 async fn update(
-    shared: Arc<Shared>,
+    shared: &Shared,
     queue: EntityName,
-    asked: AskedQueue,
-    targets: Targets,
+    asked: &AskedQueue,
+    targets: &Targets,
 ) -> Result<BusQueueView, HttpError> {
     let _changing = shared.rules.changing.lock().await;
-    let before = view_of(&shared, queue.clone()).await?;
-    let options = asked.updated(&before, &targets, shared.now_ms())?;
+    let before = view_of(shared, queue.clone()).await?;
+    let options = asked.updated(&before, targets, shared.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
     let view = view(Submitted::new(&shared.broker, update).answer().await)?;
     if asked.rules.is_some() {
@@ -95,22 +85,20 @@ async fn update(
 pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, &call.head.path)?;
     let queue = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
-    let delete = BusCommand::DeleteQueue { queue };
-    let deleting = Submitted::new(&shared.broker, delete);
-    let shared = Arc::clone(shared);
-    // Its rules are gone with it, which is told also if the client goes away.
-    let deleted = tokio::spawn(async move {
-        let deleted = deleting.answer().await;
-        if !matches!(deleted, Err(Rejection::Refused(_))) {
-            shared.rules.note_change();
-        }
-        deleted
-    });
-    deleted.await.map_err(|error| {
-        tracing::error!(%error, "a deletion of a queue panicked, which is a bug");
-        internal("The server was unable to delete the queue.")
-    })??;
+    alone(shared, BusCommand::DeleteQueue { queue }).await?;
     Ok(answer_of(StatusCode::OK))
+}
+
+/// Creates or deletes a queue while no rule is changed: the rules of a queue that went would be written
+/// to one that has come under its name. It must run to its end.
+async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
+    let _changing = shared.rules.changing.lock().await;
+    let done = Submitted::new(&shared.broker, command).answer().await;
+    if !matches!(done, Err(Rejection::Refused(_))) {
+        // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
+        shared.rules.note_change();
+    }
+    done
 }
 
 /// The queue of the path, if one can have this name. Sub-queues are not managed by themselves.
@@ -148,4 +136,116 @@ fn entry(call: &Call, status: StatusCode, view: &BusQueueView) -> Answer {
         updated_at: view.updated_at,
     };
     entry.answer(call, status, |out| queue.write(out, &call.head))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use hyper::Request;
+    use kew_broker::Broker;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::authorize::Grant;
+    use crate::http::call::{Head, Stopped};
+    use crate::{AuthorizationRule, BusApi, BusApiOptions, Origin, Rights, sign_token};
+
+    fn call(method: &str) -> Call {
+        let origin = Origin {
+            peer: ([127, 0, 0, 1], 1).into(),
+            is_secure: false,
+            may_use_public_key: false,
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri("/q")
+            .body(())
+            .unwrap();
+        let (_, stopped) = watch::channel(false);
+        Call {
+            head: Head::new(origin, request.into_parts().0).unwrap(),
+            grant: Grant::of_everything("rule r"),
+            body: Bytes::from_static(
+                b"<entry><content><QueueDescription></QueueDescription></content></entry>",
+            ),
+            stopped: Stopped(stopped),
+        }
+    }
+
+    /// Whether there is a queue while rules are being changed, although something else is asked for.
+    async fn is_there_meanwhile(
+        shared: &Arc<Shared>,
+        asked: impl Future<Output = Result<Answer, HttpError>>,
+    ) -> bool {
+        let mut asked = pin!(asked);
+        let changing = shared.rules.changing.lock().await;
+        // A command that was submitted before this one would be carried out before it.
+        let read = async {
+            tokio::task::yield_now().await;
+            view_of(shared, entity_named("q").unwrap()).await
+        };
+        let view = tokio::select! {
+            biased;
+            answered = &mut asked => panic!("{:?}", answered.map(|it| it.status())),
+            view = read => view,
+        };
+        drop(changing);
+        asked.await.unwrap();
+        view.is_ok()
+    }
+
+    #[tokio::test]
+    async fn no_queue_comes_or_goes_while_a_rule_is_changed() {
+        let broker = Broker::start_in_memory().unwrap();
+        let api = BusApi::open(broker.clone(), BusApiOptions::default());
+        let shared = api.await.unwrap().shared;
+        let changes = shared.rules.watch();
+        let (put_call, delete_call) = (call("PUT"), call("DELETE"));
+        assert!(!is_there_meanwhile(&shared, put(&shared, &put_call)).await);
+        assert!(is_there_meanwhile(&shared, delete(&shared, &delete_call)).await);
+        assert!(view_of(&shared, entity_named("q").unwrap()).await.is_err());
+        assert!(changes.has_changed().unwrap());
+        broker.stop();
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_is_done_although_its_client_has_gone() {
+        let broker = Broker::start_in_memory().unwrap();
+        let api = BusApi::open(broker.clone(), BusApiOptions::default());
+        let api = api.await.unwrap();
+        let shared = Arc::clone(&api.shared);
+        put(&shared, &call("PUT")).await.unwrap();
+        let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
+        api.add_rule(None, rule.clone()).await.unwrap();
+        let token = sign_token("sb://h/", &rule.name, &rule.primary_key, u64::MAX / 2);
+        let changing = shared.rules.changing.lock().await;
+        let (mut ours, theirs) = tokio::io::duplex(4096);
+        let origin = call("GET").head.origin;
+        let permit = api.admit(origin.peer).unwrap();
+        let serving = async {
+            api.serve(theirs, origin, permit, std::future::pending())
+                .await;
+        };
+        let room = shared.answers.available_permits();
+        let asking = async {
+            let request =
+                format!("DELETE /q HTTP/1.1\r\nHost: h\r\nAuthorization: {token}\r\n\r\n");
+            ours.write_all(request.as_bytes()).await.unwrap();
+            // What it takes room for, it does next.
+            while shared.answers.available_permits() == room {
+                tokio::task::yield_now().await;
+            }
+            drop(ours);
+        };
+        tokio::join!(serving, asking);
+        drop(changing);
+        let gone = async { while view_of(&shared, entity_named("q").unwrap()).await.is_ok() {} };
+        let gone = tokio::time::timeout(Duration::from_secs(60), gone);
+        gone.await.expect("it is deleted");
+        broker.stop();
+    }
 }

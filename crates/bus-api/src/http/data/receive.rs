@@ -29,6 +29,11 @@ use crate::submit::Submitted;
 /// Source: Service Bus, REST, *Receive and Delete Message*.
 const WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
+/// How many properties of the sender's a head shows, and in how many bytes: what settlements have changed
+/// of a message has no bound that a head can keep. All of 64 KiB fits, however it is escaped.
+const CUSTOM_HEADERS_MAX: usize = 12_000;
+const CUSTOM_HEADERS_SIZE_BYTES_MAX: usize = 512 << 10;
+
 /// Source: Service Bus, REST, *Receive and Delete Message (Destructive Read)* and *Peek-Lock Message
 /// (Non-Destructive Read)*.
 pub(super) async fn receive(
@@ -200,13 +205,20 @@ fn tell(
             headers.insert(name, value);
         }
     };
+    let (mut count, mut size_bytes) = (0, 0);
     for (name, value) in shown.application_properties() {
         // Not every name of a property is one of a header.
         let header = HeaderName::try_from(&name).ok();
         let header = header.filter(|name| is_custom(name.as_str()));
-        if let (Some(header), Some(text)) = (header, values::write(&value)) {
-            put(header, &text);
+        let (Some(header), Some(text)) = (header, values::write(&value)) else {
+            continue;
+        };
+        count += 1;
+        size_bytes += header.as_str().len() + text.len();
+        if count > CUSTOM_HEADERS_MAX || size_bytes > CUSTOM_HEADERS_SIZE_BYTES_MAX {
+            break;
         }
+        put(header, &text);
     }
     if let Some(content_type) = shown.content_type() {
         put(CONTENT_TYPE, content_type);

@@ -153,20 +153,19 @@ async fn clear_session_states(
     request: &Request,
     job: &Job,
 ) -> Result<(), HttpError> {
-    while !job.is_cancelled() {
+    let mut from = Some(Box::default());
+    while let Some(first) = from.filter(|_| !job.is_cancelled()) {
         let clear = BusCommand::ClearSessionStates {
             queue: queue.clone(),
+            from: first,
             count: COUNT_AT_ONCE,
             is_dry_run: request.dry_run,
         };
-        let BusOutcome::SessionStatesCleared(count) = patiently(broker, job, clear).await? else {
+        let BusOutcome::SessionStatesCleared(cleared) = patiently(broker, job, clear).await? else {
             return Err(HttpError::internal());
         };
-        job.note(|progress| progress.session_states += u64::from(count));
-        // On a full disk fewer are taken at once. What is only counted would be counted again.
-        if count == 0 || request.dry_run {
-            break;
-        }
+        job.note(|progress| progress.session_states += u64::from(cleared.count));
+        from = cleared.next;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Whatever is refused, in the service's form.
 
-use kew_bus_api::WELL_KNOWN_KEY;
+use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
 
 use super::{ask, create, update};
-use crate::client::{Server, token};
+use crate::client::{Server, token, token_by};
 
 #[tokio::test]
 async fn what_is_there_and_what_is_not() {
@@ -192,4 +192,58 @@ async fn who_does_not_manage_is_refused() {
         let read = ask("GET", "/jobs?api-version=2021-05").header("Authorization", &token);
         read.plain(&server).await.check(200);
     }
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_with_what_the_log_can_be_searched_for() {
+    let server = Server::start().await;
+    let begins = |answer: &super::Answer, detail: &str| {
+        let begin = format!("<Error><Code>401</Code><Detail>{detail}");
+        assert!(answer.body.starts_with(&begin), "{answer:?}");
+        let id = " TrackingId:";
+        assert_eq!(answer.body.matches(id).count(), 1, "{answer:?}");
+        assert!(
+            answer.body.contains(", SystemTracker:sbemulatorns:"),
+            "{answer:?}"
+        );
+    };
+    let wrong = token("http://ns.example", "wrong", 100);
+    let narrow = token("http://ns.example/other", WELL_KNOWN_KEY, 100);
+    for (method, target) in [
+        ("GET", "/jobs"),
+        ("PUT", "/jobs"),
+        ("GET", "/$Resources/queues"),
+        ("POST", "/jobs/messages"),
+        ("DELETE", "/jobs/messages/head"),
+    ] {
+        let nobody = ask(method, target).plain(&server).await.check(401);
+        begins(&nobody, "MissingToken: ");
+        for (token, detail) in [
+            (&wrong, "InvalidSignature: "),
+            (&narrow, "InvalidAudience: "),
+        ] {
+            let asked = ask(method, target).header("Authorization", token);
+            begins(&asked.plain(&server).await.check(401), detail);
+        }
+    }
+    // The token is right, and says too little.
+    let rule = rule("sends", Right::Send);
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let expiry = u64::MAX / 2;
+    let token = token_by(&rule.name, "http://ns.example", &rule.primary_key, expiry);
+    for (method, target, right) in [
+        ("GET", "/jobs", "Manage"),
+        ("DELETE", "/jobs/messages/head", "Listen"),
+    ] {
+        let asked = ask(method, target).header("Authorization", &token);
+        let answer = asked.plain(&server).await.check(401);
+        begins(
+            &answer,
+            &format!("SubCode=40100. Unauthorized: '{right}' claim(s) are required"),
+        );
+    }
+}
+
+fn rule(name: &str, right: Right) -> AuthorizationRule {
+    AuthorizationRule::generate(name, [right].into_iter().collect(), 1).unwrap()
 }

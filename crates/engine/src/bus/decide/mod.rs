@@ -12,8 +12,10 @@ mod sessions;
 mod settle;
 mod transact;
 
+use bytes::Bytes;
+
 use super::backlog::Backlog;
-use super::message::{Message, OVERLAYS_MAX};
+use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::decide::{Decision, Scope, Turn};
@@ -103,10 +105,11 @@ impl Turn<'_> {
             }
             BusCommand::ClearSessionStates {
                 queue,
+                from,
                 count,
                 is_dry_run,
             } => self.with_bus(&queue, |turn, queue| {
-                turn.clear_session_states(queue, count, is_dry_run)
+                turn.clear_session_states(queue, &from, count, is_dry_run)
             }),
             BusCommand::TakeMessage {
                 queue,
@@ -265,8 +268,9 @@ impl Turn<'_> {
 }
 
 impl Message {
-    fn takes_overlay(&self) -> bool {
-        self.overlays.len() < OVERLAYS_MAX
+    fn takes_overlay(&self, overlay: &Bytes) -> bool {
+        let size_bytes = self.overlays_size_bytes() + overlay.len() as u64;
+        self.overlays.len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
     }
 }
 

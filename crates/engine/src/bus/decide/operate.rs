@@ -9,8 +9,8 @@ use kew_planted::{Bug, is_planted};
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
 use super::super::{
-    BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, Purge, Purged,
-    ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+    BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge,
+    Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
 use super::Answer;
 use super::messages::not_found;
@@ -65,21 +65,30 @@ impl Turn<'_> {
         Ok(BusOutcome::Purged(purged))
     }
 
-    /// Clears the states of sessions that have one and no message, in the order of their ids.
+    /// Clears the states of sessions that have one and no message, from an id on, as many as one command
+    /// takes.
     pub(super) fn clear_session_states(
         &mut self,
         queue: Incarnation,
+        from: &str,
         count: u32,
         is_dry_run: bool,
     ) -> Answer {
-        let sessions = self.bus_backlog(queue).sessions.in_order();
-        let ids: Vec<Box<str>> = sessions
-            .filter(|session| session.state.is_some())
-            .filter(|session| session.message_count == 0 || is_planted(Bug::BusStateInUseCleared))
-            .map(|session| session.id.clone())
-            .take(ITEMS_MAX.min(count as usize))
-            .collect();
-        let cleared = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let count = ITEMS_MAX.min(count as usize);
+        let mut cleared = ClearedStates::default();
+        let mut ids = Vec::new();
+        let sessions = self.bus_backlog(queue).sessions.in_order_from(from);
+        for (looked_at, session) in sessions.enumerate() {
+            if looked_at == LOOKED_AT_MAX || ids.len() == count {
+                cleared.next = Some(session.id.clone());
+                break;
+            }
+            let is_in_use = session.message_count > 0 && !is_planted(Bug::BusStateInUseCleared);
+            if session.state.is_some() && !is_in_use {
+                ids.push(session.id.clone());
+            }
+        }
+        cleared.count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
         if !is_dry_run {
             for session in ids {
                 self.emit_bus(BusFact::SessionStateSet {

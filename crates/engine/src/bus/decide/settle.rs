@@ -89,8 +89,9 @@ impl Turn<'_> {
             Disposition::Complete | Disposition::Release => None,
         };
         let message = entity.backlog.get(sequence_number);
-        let takes = message.is_some_and(|message| message.takes_overlay());
-        (overlay.is_some() && !takes).then_some(Verdict::TooManyChanges)
+        let takes = overlay
+            .is_none_or(|overlay| message.is_some_and(|message| message.takes_overlay(overlay)));
+        (!takes).then_some(Verdict::TooManyChanges)
     }
 
     fn store_overlay(&mut self, overlay: Option<Bytes>) -> Option<BodyLocation> {

@@ -66,6 +66,7 @@ pub(super) fn random(p: &mut Partition, sequence_number: u64, how: u8) {
         },
         8 => BusCommand::ClearSessionStates {
             queue,
+            from: Box::default(),
             count: 1,
             is_dry_run: false,
         },
@@ -99,6 +100,19 @@ impl Partition {
             purge,
         }) {
             Ok(BusOutcome::Purged(purged)) => purged,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How many states of sessions are cleared, and where to go on.
+    fn clear(&mut self, from: &str, count: u32, is_dry_run: bool) -> (u32, Option<Box<str>>) {
+        match self.ask(BusCommand::ClearSessionStates {
+            queue: jobs(),
+            from: from.into(),
+            count,
+            is_dry_run,
+        }) {
+            Ok(BusOutcome::SessionStatesCleared(cleared)) => (cleared.count, cleared.next),
             other => panic!("{other:?}"),
         }
     }
@@ -232,19 +246,46 @@ fn a_purge_and_the_states_leave_nothing_of_sessions() {
         })
         .unwrap();
     }
-    let clear = |is_dry_run| BusCommand::ClearSessionStates {
-        queue: jobs(),
-        count: 10,
-        is_dry_run,
-    };
     // They have messages.
-    assert_eq!(p.ask(clear(true)), Ok(BusOutcome::SessionStatesCleared(0)));
+    assert_eq!(p.clear("", 10, true), (0, None));
     assert_eq!(p.purge(everything()).count, 2);
-    assert_eq!(p.ask(clear(true)), Ok(BusOutcome::SessionStatesCleared(2)));
-    assert_eq!(p.ask(clear(false)), Ok(BusOutcome::SessionStatesCleared(2)));
-    assert_eq!(p.ask(clear(false)), Ok(BusOutcome::SessionStatesCleared(0)));
+    assert_eq!(p.clear("", 10, true), (2, None));
+    assert_eq!(p.clear("", 1, true), (1, Some("s2".into())));
+    assert_eq!(p.clear("s2", 1, true), (1, None));
+    assert_eq!(p.clear("", 10, false), (2, None));
+    assert_eq!(p.clear("", 10, false), (0, None));
     assert_eq!(p.counts(), BusQueueCounts::default());
     p.check();
+}
+
+#[test]
+fn the_clearing_of_sessions_looks_at_so_many_in_one_command() {
+    let mut p = Partition::with(BusQueueOptions {
+        requires_session: true,
+        ..BusQueueOptions::default()
+    });
+    // All but the last have messages, and so stay.
+    for first in [0, 5000, 10_000, 15_000] {
+        let sessions = (first..first + 5000).map(|index| format!("s{index:05}"));
+        p.ask(BusCommand::Send {
+            queue: jobs(),
+            messages: sessions.map(|session| of_session("a", &session)).collect(),
+        })
+        .unwrap();
+    }
+    let last = "t".repeat(512);
+    let session = SessionChoice::Named(last.as_str().into());
+    let lock = p.accept(session).unwrap().lock;
+    p.ask(BusCommand::SetSessionState {
+        queue: jobs(),
+        session: lock,
+        state: Some(Bytes::from_static(b"state")),
+    })
+    .unwrap();
+    let next = Some(last.as_str().into());
+    assert_eq!(p.clear("", 10, false), (0, next));
+    assert_eq!(p.clear("s00001", 10, false), (1, None));
+    assert_eq!(p.clear(&last, 10, false), (0, None));
 }
 
 #[test]

@@ -22,11 +22,12 @@ impl Checker {
             (
                 BusCommand::ClearSessionStates {
                     queue,
+                    from,
                     count,
                     is_dry_run,
                 },
                 BusOutcome::SessionStatesCleared(cleared),
-            ) => self.states_cleared(entity(queue), *count, *is_dry_run, *cleared),
+            ) => self.states_cleared(entity(queue), from, (*count, *is_dry_run), cleared.count),
             (
                 BusCommand::TakeMessage {
                     queue,
@@ -62,11 +63,12 @@ impl Checker {
     fn states_cleared(
         &mut self,
         entity: Entity,
-        count: u32,
-        is_dry_run: bool,
+        from: &str,
+        (count, is_dry_run): (u32, bool),
         cleared: u32,
     ) -> Result<(), Violation> {
-        let able = self.sessions_to_clear(entity);
+        let mut able = self.sessions_to_clear(entity);
+        able.retain(|(id, _)| **id >= *from);
         let most = able.len().min(count as usize);
         let certain = able.iter().filter(|(_, must)| *must).count();
         let least = certain.min(count.min(COUNT_ON_FULL_DISK) as usize);
