@@ -3,7 +3,6 @@
 //! Two more harnesses are for what is read besides: the configuration file that queues come from, and
 //! what the log keeps with a queue for the front end.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,15 +26,10 @@ use kew_engine::{Command, EntityName, Service};
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
+use crate::wire::{self, End, MEMORY_MAX_BYTES, Mix};
 use crate::{INPUT_SIZE_MAX, INPUTS};
-
-/// What a connection may hold while 64 KiB come that prove nothing.
-const MEMORY_MAX_BYTES: usize = 1 << 20;
-
-/// How much is sent at most.
-const SENT_SIZE_BYTES: usize = 64 << 10;
 
 const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
     {"Name": "Jobs", "Properties": {"LockDuration": "PT5S", "MaxDeliveryCount": 2,
@@ -74,10 +68,7 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = wire::runtime();
         let broker = Broker::start_in_memory().expect("nothing to read");
         let api = runtime.block_on(async {
             let queues = read_config(CONFIG).expect("right");
@@ -95,9 +86,9 @@ impl Served {
     /// Serves one connection while a client uses its other end, and until it has ended.
     fn serve<T>(&self, client: impl AsyncFnOnce(DuplexStream) -> T) -> T {
         self.runtime.block_on(async {
-            let (ours, theirs) = tokio::io::duplex(8 << 10);
+            let (ours, theirs) = wire::connection();
             let origin = Origin {
-                peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+                peer: wire::PEER,
                 is_secure: false,
                 may_use_public_key: true,
             };
@@ -128,53 +119,21 @@ fn unproven_bytes() {
         .with_max_len(INPUT_SIZE_MAX)
         .for_each(|bytes| {
             let mut input = Input::new(bytes);
-            let mut sent = Vec::new();
-            while !input.is_empty() && sent.len() < SENT_SIZE_BYTES {
-                let kind = input.byte();
-                let mut part = match kind % 4 {
-                    0 => input.piece().to_vec(),
-                    _ => PARTS[usize::from(input.byte()) % PARTS.len()].to_vec(),
-                };
-                if kind % 16 == 5 {
-                    changes(&mut part, &mut input);
-                }
-                let count = if kind < 240 { 1 } else { 1 + input.below(500) };
-                for _ in 0..count {
-                    if sent.len() < SENT_SIZE_BYTES {
-                        sent.extend_from_slice(&part);
-                    }
-                }
-            }
+            let mix = Mix {
+                parts: &PARTS,
+                often_from: 240,
+                often_max: 500,
+                is_changed: true,
+            };
+            let sent = mix.sent(&mut input);
             let answer = gauge::within(MEMORY_MAX_BYTES, || {
-                served.serve(async |mut stream| exchange(&mut stream, &sent).await)
+                served.serve(async |stream| {
+                    wire::exchange(stream, sent.chunks(997), End::OfSending).await
+                })
             });
-            ANSWERED.fetch_add(u64::from(answer > 0), Relaxed);
+            ANSWERED.fetch_add(u64::from(!answer.is_empty()), Relaxed);
         });
     assert!(ANSWERED.load(Relaxed) > 0);
-}
-
-/// Sends, and says how much comes back until the server has closed.
-async fn exchange(stream: &mut DuplexStream, sent: &[u8]) -> usize {
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let send = async {
-        for piece in sent.chunks(997) {
-            if writer.write_all(piece).await.is_err() {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        // It may be closed already.
-        let _ = writer.shutdown().await;
-    };
-    let receive = async {
-        let mut buffer = [0; 4096];
-        let mut count = 0;
-        while let Ok(more @ 1..) = reader.read(&mut buffer).await {
-            count += more;
-        }
-        count
-    };
-    tokio::join!(send, receive).1
 }
 
 const ADDRESSES: [&str; 14] = [

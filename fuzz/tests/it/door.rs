@@ -4,7 +4,6 @@
 //! sends requests that are signed, with anything in the places that are read only then.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,16 +16,10 @@ use kew_broker::Broker;
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
 use kew_queue_api::{Accounts, Issuer, Origin, QueueApi, QueueApiOptions};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
+use crate::wire::{self, End, MEMORY_MAX_BYTES, Mix, SENT_SIZE_BYTES};
 use crate::{INPUT_SIZE_MAX, INPUTS};
-
-/// What a connection may hold while 64 KiB come that prove nothing.
-pub(crate) const MEMORY_MAX_BYTES: usize = 1 << 20;
-
-/// How much is sent at most.
-pub(crate) const SENT_SIZE_BYTES: usize = 64 << 10;
 
 /// What a request that is let in may take: its body and its answer come on top.
 pub(crate) const SIGNED_MEMORY_MAX_BYTES: usize = 2 << 20;
@@ -84,15 +77,6 @@ const PARTS: [&[u8]; 44] = [
     b"\0",
 ];
 
-/// When a client sends nothing more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// When it has sent everything, answered or not.
-    OfSending,
-    /// When the server has closed the connection, as it was asked to.
-    OfAnswer,
-}
-
 /// A front end with one queue, and the runtime that serves it on this thread, so that what it holds is
 /// counted.
 pub(crate) struct Served {
@@ -107,10 +91,7 @@ impl Served {
 
     /// Takes the tokens of an issuer too.
     pub(crate) fn trusting(issuer: Option<Arc<Issuer>>) -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = wire::runtime();
         let broker = Broker::start_in_memory().expect("nothing to read");
         let options = QueueApiOptions {
             accounts: Accounts::well_known(),
@@ -131,46 +112,16 @@ impl Served {
     /// Sends pieces, and returns the beginning of what comes.
     pub(crate) fn exchange<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>, end: End) -> Vec<u8> {
         self.runtime.block_on(async {
-            let (ours, theirs) = tokio::io::duplex(8 << 10);
+            let (ours, theirs) = wire::connection();
             let origin = Origin {
-                peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+                peer: wire::PEER,
                 is_secure: false,
                 may_use_public_key: true,
             };
             let serve = self
                 .api
                 .serve_connection(theirs, origin, std::future::pending::<()>());
-            let (mut reader, mut writer) = tokio::io::split(ours);
-            let send = async move {
-                for piece in pieces {
-                    if writer.write_all(piece).await.is_err() {
-                        break;
-                    }
-                    tokio::task::yield_now().await;
-                }
-                if end == End::OfSending {
-                    // It may be closed already.
-                    let _ = writer.shutdown().await;
-                }
-                writer
-            };
-            let receive = async move {
-                let mut kept = Vec::new();
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = reader.read(&mut buffer).await {
-                    if kept.len() < 1 << 16 {
-                        kept.extend_from_slice(&buffer[..count]);
-                    }
-                }
-                (kept, reader)
-            };
-            let client = async {
-                let (writer, (kept, reader)) = tokio::join!(send, receive);
-                // Who has the last answer closes, so that nobody waits for more.
-                drop((reader, writer));
-                kept
-            };
-            tokio::join!(serve, client).1
+            tokio::join!(serve, wire::exchange(ours, pieces, end)).1
         })
     }
 }
@@ -206,21 +157,14 @@ fn unproven_bytes() {
         .for_each(|bytes| {
             let mut input = Input::new(bytes);
             let piece_size = [1 << 16, 4096, 61, 7][usize::from(input.byte() % 4)];
-            let mut text = Vec::new();
-            while !input.is_empty() && text.len() < SENT_SIZE_BYTES {
-                let kind = input.byte();
-                let part = match kind % 4 {
-                    0 => input.piece(),
-                    _ => PARTS[usize::from(input.byte()) % PARTS.len()],
-                };
+            let mix = Mix {
+                parts: &PARTS,
                 // Some parts come very often.
-                let count = if kind < 224 { 1 } else { 1 + input.below(5000) };
-                for _ in 0..count {
-                    if text.len() < SENT_SIZE_BYTES {
-                        text.extend_from_slice(part);
-                    }
-                }
-            }
+                often_from: 224,
+                often_max: 5000,
+                is_changed: false,
+            };
+            let text = mix.sent(&mut input);
             // What would be cut too small takes long.
             let piece_size = piece_size.max(text.len() / 200);
             if check_unproven(&served, &text, piece_size).is_some() {

@@ -17,6 +17,7 @@ mod files;
 mod shared_access;
 mod sharing;
 mod tokens;
+mod wire;
 
 #[path = "../../../crates/queue-client/src/xml.rs"]
 #[expect(

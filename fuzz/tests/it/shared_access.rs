@@ -11,10 +11,9 @@ use kew_fuzz::mutate::{Input, changes};
 use kew_queue_api::Accounts;
 
 use crate::documents::key_request;
-use crate::door::{
-    MEMORY_MAX_BYTES, Outcomes, SENT_SIZE_BYTES, Served, Signed, check_answered, encoded, request,
-};
+use crate::door::{Outcomes, Served, Signed, check_answered, encoded, request};
 use crate::tokens::Bearer;
+use crate::wire::{MEMORY_MAX_BYTES, SENT_SIZE_BYTES};
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
 /// A kind of signature: what it has, and what of that is signed, a line each. An empty name is the

@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use kew_fuzz::mutate::{Input, changes};
 
 use crate::door::{
-    MEMORY_MAX_BYTES, Outcomes, SIGNED_MEMORY_MAX_BYTES, Served, Signed, check_answered,
-    header_value, request,
+    Outcomes, SIGNED_MEMORY_MAX_BYTES, Served, Signed, check_answered, header_value, request,
 };
+use crate::wire::MEMORY_MAX_BYTES;
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
 /// The fields of a rule and what may be in them.

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kew_fuzz::mutate::{Input, changes};
 use kew_queue_api::{Issuer, IssuerOptions};
 
-use crate::door::{MEMORY_MAX_BYTES, Outcomes, Served, check_answered, header_value, request};
+use crate::door::{Outcomes, Served, check_answered, header_value, request};
+use crate::wire::MEMORY_MAX_BYTES;
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
 const ISSUER: &str = "https://issuer.example/";

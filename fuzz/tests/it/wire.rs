@@ -1,0 +1,111 @@
+//! What the harnesses of both front ends share: bytes into a connection, and what comes out of it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use kew_fuzz::mutate::{Input, changes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::runtime::{Builder, Runtime};
+
+/// What a connection may hold while 64 KiB come that prove nothing.
+pub(crate) const MEMORY_MAX_BYTES: usize = 1 << 20;
+
+/// How much is sent at most.
+pub(crate) const SENT_SIZE_BYTES: usize = 64 << 10;
+
+/// Who connects, as a front end sees it.
+pub(crate) const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// A runtime that serves on this thread, so that what it holds is counted.
+pub(crate) fn runtime() -> Runtime {
+    let built = Builder::new_current_thread().enable_all().build();
+    built.expect("a runtime")
+}
+
+/// A connection: one end for the client, the other for the server.
+pub(crate) fn connection() -> (DuplexStream, DuplexStream) {
+    tokio::io::duplex(8 << 10)
+}
+
+/// When a client sends nothing more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// When it has sent everything, answered or not.
+    OfSending,
+    /// When the server has closed the connection, as it was asked to.
+    OfAnswer,
+}
+
+/// Sends pieces, and returns the beginning of what comes until the server closes.
+pub(crate) async fn exchange<'a>(
+    stream: DuplexStream,
+    pieces: impl Iterator<Item = &'a [u8]>,
+    end: End,
+) -> Vec<u8> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let send = async move {
+        for piece in pieces {
+            if writer.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        if end == End::OfSending {
+            // It may be closed already.
+            let _ = writer.shutdown().await;
+        }
+        writer
+    };
+    let receive = async move {
+        let mut kept = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+            if kept.len() < 1 << 16 {
+                kept.extend_from_slice(&buffer[..count]);
+            }
+        }
+        (kept, reader)
+    };
+    let (writer, (kept, reader)) = tokio::join!(send, receive);
+    // Who has the last answer closes, so that nobody waits for more.
+    drop((reader, writer));
+    kept
+}
+
+/// How an input becomes what is sent: of known parts, and of what it brings itself.
+pub(crate) struct Mix<'a> {
+    pub(crate) parts: &'a [&'a [u8]],
+    /// From this first byte on, a part comes more than once.
+    pub(crate) often_from: u8,
+    /// How often at most.
+    pub(crate) often_max: usize,
+    /// Whether some parts are changed.
+    pub(crate) is_changed: bool,
+}
+
+impl Mix<'_> {
+    /// Up to 64 KiB of it.
+    pub(crate) fn sent(&self, input: &mut Input<'_>) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while !input.is_empty() && sent.len() < SENT_SIZE_BYTES {
+            let kind = input.byte();
+            let mut part = match kind % 4 {
+                0 => input.piece().to_vec(),
+                _ => self.parts[usize::from(input.byte()) % self.parts.len()].to_vec(),
+            };
+            if self.is_changed && kind % 16 == 5 {
+                changes(&mut part, input);
+            }
+            let count = if kind < self.often_from {
+                1
+            } else {
+                1 + input.below(self.often_max)
+            };
+            for _ in 0..count {
+                if sent.len() < SENT_SIZE_BYTES {
+                    sent.extend_from_slice(&part);
+                }
+            }
+        }
+        sent
+    }
+}
