@@ -7,6 +7,7 @@ mod accounts;
 mod bus;
 mod bus_door;
 mod bus_load;
+mod bus_repair;
 mod bus_rules;
 mod client;
 mod clock_jump;
