@@ -9,6 +9,7 @@ mod bus_door;
 mod bus_load;
 mod bus_messages;
 mod bus_queues;
+mod bus_repair;
 mod bus_rules;
 mod client;
 mod clock_jump;

@@ -13,7 +13,7 @@ const QUEUES: [&str; 3] = ["apples", "pears", "plums"];
 /// Messages that were acknowledged, by id, with queue and text.
 type Known = BTreeMap<String, (String, String)>;
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -62,7 +62,7 @@ fn everything(data_dir: &Path) -> Known {
     found
 }
 
-fn files(data_dir: &Path, prefix: &str) -> Vec<PathBuf> {
+pub(crate) fn files(data_dir: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(data_dir.join("partition-0")).expect("readable");
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("readable").path())
@@ -75,19 +75,19 @@ fn files(data_dir: &Path, prefix: &str) -> Vec<PathBuf> {
     files
 }
 
-fn corrupt(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn corrupt(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut content = std::fs::read(path).expect("readable");
     change(&mut content);
     std::fs::write(path, content).expect("writable");
 }
 
-fn kew(arguments: &[&str], data_dir: &Path) -> (Ended, String) {
+pub(crate) fn kew(arguments: &[&str], data_dir: &Path) -> (Ended, String) {
     run(|command| {
         command.args(arguments).arg("--data-dir").arg(data_dir);
     })
 }
 
-fn start_is_refused(data_dir: &Path, named: &[&str]) {
+pub(crate) fn start_is_refused(data_dir: &Path, named: &[&str]) {
     let started = Server::try_start_with(|command| {
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--queue-listen", "127.0.0.1:0"]);

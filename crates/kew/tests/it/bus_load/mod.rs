@@ -228,13 +228,13 @@ impl BusLoad {
 
 /// Where a server serves Service Bus, and as whom.
 #[derive(Clone)]
-struct Door {
+pub(crate) struct Door {
     address: SocketAddr,
     rule: Rule,
 }
 
 impl Door {
-    fn of(server: &Server) -> Self {
+    pub(crate) fn of(server: &Server) -> Self {
         let fact = |name| server.facts(name).first().expect("it is served");
         let connection = fact("KEW_BUS_CONNECTION_STRING").trim_matches('\'');
         let part = |name: &str| {
@@ -250,7 +250,7 @@ impl Door {
         }
     }
 
-    async fn connect(&self) -> Result<Client, Error> {
+    pub(crate) async fn connect(&self) -> Result<Client, Error> {
         Client::connect(self.address, &self.rule).await
     }
 }
@@ -449,7 +449,7 @@ fn number_in(message: &Message) -> u64 {
     number
 }
 
-async fn peek_all(client: &mut Client, place: &str) -> Vec<Message> {
+pub(crate) async fn peek_all(client: &mut Client, place: &str) -> Vec<Message> {
     let mut all = Vec::new();
     let mut from = 0;
     loop {
