@@ -1,19 +1,22 @@
 //! Transactions: what is done in one is done as a whole, when it is committed, or not at all.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Array, Encode, Map, Raw, Symbol, Symbols, Uuid, Value, write_list};
+use kew_amqp::codec::{Array, Composite, Encode, Map, Raw, Symbol, Symbols, Value};
 use kew_amqp::error::Error;
 use kew_amqp::message::{BATCH_FORMAT, Message, write_batch, write_value};
 use kew_amqp::performative::{
-    Attach, Control, Coordinator, Declare, DeliveryState, Discharge, Modified, Outcome, Rejected,
-    Role, Source, Tag, Target, TransactionalState,
+    Attach, Control, Coordinator, Declare, DeliveryState, Discharge, Flow, Modified, Outcome,
+    Rejected, Role, Source, Tag, Target, TransactionalState,
 };
 use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 use kew_bus_api::{AuthorizationRule, Limits, Right};
 use kew_engine::SequenceNumber;
 use kew_engine::bus::{BreakTarget, BusCommand, BusQueueOptions, EntityStatus};
 
-use crate::client::{Client, Server, message, queue_named, token_by};
+use tokio::io::AsyncWriteExt;
+
+use crate::client::{Client, Server, message, queue_named, settling, token_by};
+use crate::metrics::{Page, until};
 
 const UNKNOWN_ID: &str = "amqp:transaction:unknown-id";
 const ROLLBACK: &str = "amqp:transaction:rollback";
@@ -150,21 +153,6 @@ impl Client {
     }
 }
 
-/// The body of a request to settle the message of a delivery.
-fn update(delivery: &Delivery, status: &str) -> Map {
-    let mut tag: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
-    // The GUID in the order of the network.
-    tag[..4].reverse();
-    tag[4..6].reverse();
-    tag[6..8].reverse();
-    Map::build(|map| {
-        map.entry("disposition-status", status);
-        map.entry_with("lock-tokens", |out| {
-            write_list(out, |list| list.field(&Uuid(tag)));
-        });
-    })
-}
-
 fn ok() -> (i64, String) {
     (200, String::new())
 }
@@ -245,7 +233,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
     client.retire(&delivery, &id, Outcome::Accepted).await;
     // Nothing else settles it meanwhile, neither here nor elsewhere.
     let mut other = server.trusted().await;
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     let refused = (400, "amqp:not-allowed".to_owned());
     for client in [&mut client, &mut other] {
         let told = client
@@ -303,7 +291,7 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
     assert_eq!(condition_of(&gone), UNKNOWN_ID);
     assert_eq!(held(&server, "jobs").await, (2, 0));
     let mut other = server.trusted().await;
-    let completed = |delivery| update(delivery, "completed");
+    let completed = |delivery| settling(delivery, "completed");
     let told = other
         .manage(
             "jobs",
@@ -484,7 +472,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
         client.declare(coordinator).await,
     );
     client.retire(&deliveries[1], &one, Outcome::Accepted).await;
-    let completed = update(&deliveries[1], "completed");
+    let completed = settling(&deliveries[1], "completed");
     let told = client
         .manage("jobs", "update-disposition", &completed, Some(&two))
         .await;
@@ -520,7 +508,7 @@ async fn requests_about_messages_can_be_part_of_a_transaction() {
     let cancel = Map::build(|map| {
         map.entry("sequence-numbers", &Value::Array(Array::longs([2])));
     });
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     for commits in [false, true] {
         let id = client.declare(coordinator).await;
         for (operation, body) in [
@@ -586,7 +574,7 @@ async fn a_transaction_gives_no_rights() {
     client.post(jobs, &id, "x").await;
     client.commit(coordinator, &id).await;
     let id = client.declare(coordinator).await;
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     let told = client.manage_as_sender("jobs", &completed, &id).await;
     assert_eq!(told, "amqp:unauthorized-access");
     let refused = client.discharge(coordinator, &id, false).await;
@@ -661,6 +649,47 @@ async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
 }
 
 #[tokio::test]
+async fn messages_are_not_received_in_a_transaction() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    client.receiver("jobs").await.unwrap();
+    let id = Bytes::from_static(b"t");
+    let flow = Flow {
+        next_incoming_id: Some(0),
+        incoming_window: 100,
+        next_outgoing_id: 100,
+        outgoing_window: 100,
+        // The receiver's: they are given in order.
+        handle: Some(1),
+        delivery_count: Some(0),
+        link_credit: Some(1),
+        available: None,
+        drain: false,
+        echo: false,
+        properties: Some(Map::build(|map| {
+            map.entry(&Symbol::from_static("txn-id"), &id)
+        })),
+    };
+    client.say().await;
+    let mut frame = BytesMut::new();
+    flow.write(&mut frame);
+    let size = u32::try_from(frame.len() + 8).unwrap();
+    client.stream.write_all(&size.to_be_bytes()).await.unwrap();
+    client.stream.write_all(&[2, 0, 0, 0]).await.unwrap();
+    client.stream.write_all(&frame).await.unwrap();
+    let error = client
+        .until(|event| match event {
+            Event::Detached { error, .. } => Some(error.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(error.unwrap().condition, "amqp:not-implemented");
+    client.fill(jobs, 1).await;
+}
+
+#[tokio::test]
 async fn transactions_have_bounds() {
     let server = Server::start_with(Limits {
         transactions_max: 3,
@@ -698,4 +727,35 @@ async fn transactions_have_bounds() {
     }
     assert_eq!(held(&server, "jobs").await, (1, 0));
     client.declare(coordinator).await;
+}
+
+#[tokio::test]
+async fn transactions_are_counted_and_what_they_hold() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    let held = |page: &Page| page.sum("kew_amqp_held_bytes", &[]);
+    for commits in [false, true] {
+        let id = client.declare(coordinator).await;
+        client.post(jobs, &id, &"x".repeat(50_000)).await;
+        until(&server, |page| held(page) >= 50_000).await;
+        let sent = Page::of(&server).sum("kew_bus_messages_sent_total", &[]);
+        assert_eq!(sent, 0);
+        let state = client.discharge(coordinator, &id, !commits).await;
+        assert_eq!(state, DeliveryState::ACCEPTED);
+        until(&server, |page| held(page) < 50_000).await;
+    }
+    let id = Bytes::from_static(b"?");
+    client.discharge(coordinator, &id, false).await;
+    let page = Page::of(&server);
+    let requests = |operation, status, code| {
+        let labels = [("operation", operation), ("status", status), ("code", code)];
+        page.sum("kew_requests_total", &labels)
+    };
+    assert_eq!(requests("declare", "200", ""), 2);
+    assert_eq!(requests("rollback", "200", ""), 1);
+    assert_eq!(requests("commit", "200", ""), 1);
+    assert_eq!(requests("commit", "400", UNKNOWN_ID), 1);
+    assert_eq!(page.sum("kew_bus_messages_sent_total", &[]), 1);
 }
