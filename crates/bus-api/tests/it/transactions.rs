@@ -165,6 +165,24 @@ fn modified(is_elsewhere: bool) -> Outcome {
     })
 }
 
+async fn start() -> Server {
+    start_with(Limits::default()).await
+}
+
+/// Locks that hold until the end of a test, however slow the machine.
+async fn start_with(limits: Limits) -> Server {
+    let server = Server::start_with(limits).await;
+    let options = BusQueueOptions {
+        lock_duration_ms: 300_000,
+        ..server.view("jobs").await.options
+    };
+    let queue = queue_named("jobs");
+    server
+        .order(BusCommand::UpdateQueue { queue, options })
+        .await;
+    server
+}
+
 /// What queue and dead letters hold.
 async fn held(server: &Server, queue: &str) -> (u64, u64) {
     let counts = server.view(queue).await.counts;
@@ -173,7 +191,7 @@ async fn held(server: &Server, queue: &str) -> (u64, u64) {
 
 #[tokio::test]
 async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let (jobs, spare) = (
         client.sender("jobs").await.unwrap(),
@@ -220,7 +238,7 @@ async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
 
 #[tokio::test]
 async fn a_rollback_leaves_everything_and_its_locks() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let spare = client.sender("spare").await.unwrap();
@@ -261,7 +279,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
 
 #[tokio::test]
 async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -320,7 +338,7 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
 
 #[tokio::test]
 async fn a_transaction_ends_two_minutes_after_its_first_operation() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
@@ -353,7 +371,7 @@ async fn a_transaction_ends_two_minutes_after_its_first_operation() {
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let spare = client.sender("spare").await.unwrap();
@@ -429,7 +447,7 @@ async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
 
 #[tokio::test]
 async fn a_transaction_in_which_something_was_refused_is_not_committed() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -485,7 +503,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
 
 #[tokio::test]
 async fn requests_about_messages_can_be_part_of_a_transaction() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -546,7 +564,7 @@ async fn requests_about_messages_can_be_part_of_a_transaction() {
 
 #[tokio::test]
 async fn a_transaction_gives_no_rights() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut owner = server.trusted().await;
     let jobs = owner.sender("jobs").await.unwrap();
     let receiver = owner.receiver("jobs").await.unwrap();
@@ -594,7 +612,7 @@ impl Client {
 
 #[tokio::test]
 async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
@@ -650,7 +668,7 @@ async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
 
 #[tokio::test]
 async fn messages_are_not_received_in_a_transaction() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     client.fill(jobs, 1).await;
@@ -691,7 +709,7 @@ async fn messages_are_not_received_in_a_transaction() {
 
 #[tokio::test]
 async fn transactions_have_bounds() {
-    let server = Server::start_with(Limits {
+    let server = start_with(Limits {
         transactions_max: 3,
         transactions_size_bytes_max: 60_000,
         ..Limits::default()
@@ -731,7 +749,7 @@ async fn transactions_have_bounds() {
 
 #[tokio::test]
 async fn transactions_are_counted_and_what_they_hold() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
