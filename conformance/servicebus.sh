@@ -3,7 +3,8 @@
 
 QUEUES_OF_A_KIND=100
 
-# The kinds, and their settings. Queues are named KIND-1 to KIND-100.
+# The kinds, and their settings. Queues are named KIND-1 to KIND-100. Those that scenarios make and delete have
+# names from x on, so that they do not move the pages of a list in which others look for these.
 bus_config() {
     local kind number separator=
     local -A kinds=(
@@ -12,6 +13,8 @@ bus_config() {
         [session]='"RequiresSession": true'
         [brief-session]='"RequiresSession": true, "LockDuration": "PT5S", "MaxDeliveryCount": 3'
         [unique]='"RequiresDuplicateDetection": true, "DuplicateDetectionHistoryTimeWindow": "PT20S"'
+        [renewed]='"LockDuration": "PT10S"'
+        [renewed-session]='"RequiresSession": true, "LockDuration": "PT10S"'
         [fading]='"DefaultMessageTimeToLive": "PT2S"'
         [expiring]='"DeadLetteringOnMessageExpiration": true'
         [forwarding]='"ForwardTo": "forwarded-N"'

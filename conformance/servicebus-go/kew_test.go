@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,9 +38,20 @@ var (
 	// Every scenario goes through each of these.
 	doors = everyDoor()
 
+	// How long scenarios take that hold for as long as they are asked to.
+	soak = soakTime()
+
 	taken   = map[string]int{}
 	takenMu sync.Mutex
 )
+
+func soakTime() time.Duration {
+	seconds, err := strconv.Atoi(os.Getenv("KEW_SOAK_SECONDS"))
+	if err != nil {
+		seconds = 20
+	}
+	return time.Duration(seconds) * time.Second
+}
 
 // Door is one way to the server: what is given to the SDK.
 type Door struct {

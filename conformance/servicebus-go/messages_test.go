@@ -387,7 +387,7 @@ func TestASenderGetsMoreCredit(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("plain")
 		sender := newSender(t, client, queue)
-		const count, atOnce = 2_500, 50
+		const count, atOnce = 10_000, 50
 		failed := make(chan error, atOnce)
 		for worker := range atOnce {
 			go func() {
@@ -406,7 +406,9 @@ func TestASenderGetsMoreCredit(t *testing.T) {
 		receiver := newReceiverWith(t, client, queue, azservicebus.ReceiverOptions{
 			ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete,
 		})
-		take(t, receiver, count)
+		for range count / 1_000 {
+			take(t, receiver, 1_000)
+		}
 		isEmpty(t, receiver)
 	})
 }
@@ -441,8 +443,8 @@ func TestAReceiverThatWaitsIsServedAtOnce(t *testing.T) {
 			}
 			fastest = min(fastest, at.Sub(sent))
 		}
-		// This SDK waits 20 ms for more, once a message has come.
-		if fastest > 70*time.Millisecond {
+		// This SDK waits 20 ms for more, once a message has come; the rest is the server's.
+		if fastest > (20+50)*time.Millisecond {
 			t.Fatalf("%v after the send", fastest)
 		}
 	})

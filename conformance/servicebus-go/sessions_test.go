@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,7 +229,7 @@ func TestWhatDoesNotFitSessionsIsRefused(t *testing.T) {
 func TestManyReceiversOfFewSessions(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
-		const sessions, each, pumps = 3, 40, 8
+		const sessions, each, pumps = 3, 40, 16
 		sender := newSender(t, client, queue)
 		for number := range each {
 			for session := range sessions {
@@ -269,6 +270,78 @@ func TestManyReceiversOfFewSessions(t *testing.T) {
 				next[message.session]++
 			case <-time.After(patience):
 				t.Fatalf("only %v", next)
+			}
+		}
+	})
+}
+
+// For as long as it is asked to: many receivers wait for few sessions, take turns, and keep their connection.
+func TestSoakManyReceiversOfFewSessions(t *testing.T) {
+	eachDoor(t, func(t *testing.T, door Door) {
+		queue := fresh("session")
+		const sessions, pumps = 3, 16
+		// Without a deadline, of which the SDK would tell the server.
+		done, stop := context.WithCancel(ctx)
+		defer time.AfterFunc(soak, stop).Stop()
+		type came struct{ session, body string }
+		all := make(chan came, 1_000)
+		consumer := door.client(t)
+		report := func(err error) {
+			if err != nil && done.Err() == nil {
+				t.Error(err)
+				stop()
+			}
+		}
+		var wait sync.WaitGroup
+		for range pumps {
+			wait.Go(func() {
+				for done.Err() == nil {
+					// This SDK drops the connection of all when a wait is given up at the wrong moment: none is,
+					// before the end.
+					receiver, err := consumer.AcceptNextSessionForQueue(done, queue, nil)
+					if err != nil {
+						report(err)
+						continue
+					}
+					limited, cancel := contextFor(time.Second)
+					messages, err := receiver.ReceiveMessages(limited, 5, nil)
+					cancel()
+					if !errors.Is(err, context.DeadlineExceeded) {
+						report(err)
+					}
+					for _, message := range messages {
+						report(receiver.CompleteMessage(ctx, message, nil))
+						if done.Err() == nil {
+							all <- came{receiver.SessionID(), string(message.Body)}
+						}
+					}
+					receiver.Close(ctx)
+				}
+			})
+		}
+		go func() {
+			wait.Wait()
+			close(all)
+		}()
+		sender := newSender(t, door.client(t), queue)
+		wait.Go(func() {
+			for number := 0; done.Err() == nil; number++ {
+				session := fmt.Sprint(number % sessions)
+				report(sender.SendMessage(ctx, inSession(session, fmt.Sprint(number/sessions)), nil))
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+		next := map[string]int{}
+		for message := range all {
+			if message.body != fmt.Sprint(next[message.session]) {
+				t.Errorf("session %s: %s instead of %d", message.session, message.body, next[message.session])
+			}
+			next[message.session]++
+		}
+		equal(t, "sessions", len(next), sessions)
+		for session, count := range next {
+			if count < 10 {
+				t.Errorf("only %d messages of session %s", count, session)
 			}
 		}
 	})

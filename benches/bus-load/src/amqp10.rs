@@ -1,13 +1,13 @@
 //! The two ends of a queue over AMQP 1.0.
 
 use anyhow::{Context as _, Result, bail};
-use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode as _, Map, Value};
-use kew_amqp::message::{Header, Message, MessageId, Properties, write_data, write_head};
+use bytes::Bytes;
+use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Tag};
 use kew_amqp::{Delivery, Event, LinkId, Outgoing};
+use kew_bus_client::{Client, body_of, message};
 
-use crate::client::Client;
+use crate::client::{connect, receiver};
 use crate::ends::{Received, Receiving, Sending, stamp_of};
 use crate::options::{Settles, Target};
 
@@ -20,7 +20,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) async fn connect(target: &Target, queue: &str) -> Result<Self> {
-        let mut client = Client::connect(target).await?;
+        let mut client = connect(target).await?;
         let link = client.sender(queue).await?;
         Ok(Self {
             client,
@@ -90,33 +90,6 @@ pub(crate) fn is_accepted(event: &Event) -> Result<bool> {
     }
 }
 
-/// An encoded message: durable, with an id, and of a session if one is named.
-pub(crate) fn message(body: &[u8], number: u64, session: Option<&str>) -> Bytes {
-    let header = Header {
-        durable: true,
-        ..Header::default()
-    };
-    let properties = Properties {
-        message_id: Some(MessageId::Ulong(number)),
-        group_id: session.map(Into::into),
-        ..Properties::default()
-    };
-    let mut out = BytesMut::with_capacity(body.len() + 64);
-    write_head(&mut out, &header, &Map::default(), &Map::default());
-    properties.encode(&mut out);
-    write_data(&mut out, body);
-    out.freeze()
-}
-
-/// The body of an encoded message.
-pub(crate) fn body_of(payload: Bytes) -> Result<Bytes> {
-    let message = Message::scan(payload)?;
-    match message.body_values().next().map(|raw| raw.value()) {
-        Some(Value::Binary(body)) => Ok(body),
-        other => bail!("the body is not of bytes: {other:?}"),
-    }
-}
-
 /// A link that receives, on a connection of its own.
 pub(crate) struct Receiver {
     client: Client,
@@ -127,8 +100,8 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
-        let mut client = Client::connect(target).await?;
-        let link = client.receiver(queue, target.settles).await?;
+        let mut client = connect(target).await?;
+        let link = receiver(&mut client, queue, target.settles).await?;
         client.connection.grant(link, credit);
         Ok(Self {
             client,
@@ -139,7 +112,9 @@ impl Receiver {
     }
 
     fn on_delivery(&mut self, delivery: Delivery, received: &mut Received) -> Result<()> {
-        received.stamps.push(stamp_of(&body_of(delivery.payload)?)?);
+        received
+            .stamps
+            .push(stamp_of(&body_of(&Message::scan(delivery.payload)?)?)?);
         let connection = &mut self.client.connection;
         match self.settles {
             Settles::First => {
@@ -175,6 +150,6 @@ impl Receiving for Receiver {
     }
 
     async fn leave(&mut self) -> Result<()> {
-        self.client.close().await
+        Ok(self.client.close().await?)
     }
 }

@@ -2,19 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use kew_amqp::LinkId;
+use kew_bus_client::{Client, message};
 use queue_load::Usage;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::amqp10::{is_accepted, message, send};
-use crate::client::Client;
+use crate::amqp10::{is_accepted, send};
+use crate::client::{connect, receiver};
 use crate::options::{Entities, Idle, Idling, Target};
 use crate::report::round;
 
 /// How many connections are opened at a time.
 const OPENING_MAX: usize = 64;
+
+/// Files that the generator itself may have open, besides connections.
+const OWN_FILES_MAX: u64 = 64;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -49,6 +54,13 @@ impl Outcome {
 
 /// Opens connections, holds them, and sees to it that all are still there.
 pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
+    let (files_max, needed) = (raise_open_files(), u64::from(options.count) + OWN_FILES_MAX);
+    if files_max < needed {
+        bail!(
+            "{} connections need {needed} open files, and this process may have {files_max} (ulimit -Hn)",
+            options.count
+        );
+    }
     let usage = || target.pid.and_then(Usage::of);
     let (before, began) = (usage(), Instant::now());
     let mut opening = JoinSet::new();
@@ -89,10 +101,24 @@ pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// Raises the limit of open files as far as the process may, and answers it.
+fn raise_open_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    current.unwrap_or(u64::MAX)
+}
+
 async fn open(target: &Target, options: &Idle) -> Result<Client> {
-    let mut client = Client::connect(target).await?;
+    let mut client = connect(target).await?;
     if options.state == Idling::Receiving {
-        let link = client.receiver(&options.queue, target.settles).await?;
+        let link = receiver(&mut client, &options.queue, target.settles).await?;
         client.connection.grant(link, 1);
         // The grant is written.
         client.exchange().await?;
@@ -109,7 +135,7 @@ pub(crate) fn entity(number: u32) -> String {
 pub(crate) async fn entities(target: &Target, options: &Entities) -> Result<Outcome> {
     let usage = || target.pid.and_then(Usage::of);
     let (before, began) = (usage(), Instant::now());
-    let mut client = Client::connect(target).await?;
+    let mut client = connect(target).await?;
     let body = vec![b'x'; options.size as usize];
     for number in 0..options.count {
         let link = client.sender(&entity(number)).await?;

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use kew_amqp::codec::{Map, Symbol, Value};
+use kew_amqp::message::Message;
 use kew_amqp::performative::{Attach, DeliveryState};
 use kew_amqp::{Event, LinkId};
+use kew_bus_client::{Client, body_of, message, receiver_attach};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::amqp10::{body_of, is_accepted, message, send};
-use crate::client::{Client, receiver_attach};
+use crate::amqp10::{is_accepted, send};
+use crate::client::connect;
 use crate::ends::{stamp_of, stamped};
 use crate::options::{Sessions, Target};
 use crate::report::round;
@@ -80,7 +82,7 @@ pub(crate) async fn run(target: &Target, options: &Sessions) -> Result<Outcome> 
 
 /// Sends to all sessions in turn, so that each has its messages spread over the queue.
 async fn fill(target: &Target, options: &Sessions) -> Result<()> {
-    let mut client = Client::connect(target).await?;
+    let mut client = connect(target).await?;
     let link = client.sender(&options.queue).await?;
     let mut unsettled = 0;
     for place in 0..u64::from(options.messages) {
@@ -113,7 +115,7 @@ struct Drain {
 impl Drain {
     /// Drains sessions until none is left.
     async fn receive(&self) -> Result<()> {
-        let mut client = Client::connect(&self.target).await?;
+        let mut client = connect(&self.target).await?;
         while self.accepted.fetch_add(1, Ordering::Relaxed) < self.options.count {
             let attach = self.waited(client.attach(session_attach(&self.options.queue)));
             let (link, answer) = attach.await.context("no session came")?;
@@ -137,7 +139,7 @@ impl Drain {
             let event =
                 waited.with_context(|| format!("{received} came, {completed} completed"))?;
             if let Event::Delivery(delivery) = event {
-                let place = stamp_of(&body_of(delivery.payload)?)?;
+                let place = stamp_of(&body_of(&Message::scan(delivery.payload)?)?)?;
                 if place != u64::from(received) {
                     bail!("message {place} came where {received} was due");
                 }
@@ -153,13 +155,16 @@ impl Drain {
     }
 
     /// What is awaited must come in time.
-    async fn waited<T>(&self, awaited: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn waited<T>(
+        &self,
+        awaited: impl Future<Output = Result<T, kew_bus_client::Error>>,
+    ) -> Result<T> {
         let began = Instant::now();
         let limit = Duration::from_secs_f64(self.options.stall);
         let came = tokio::time::timeout(limit, awaited).await;
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.longest_wait_ms.fetch_max(ms, Ordering::Relaxed);
-        came.with_context(|| format!("stalled: nothing came for {limit:?}"))?
+        Ok(came.with_context(|| format!("stalled: nothing came for {limit:?}"))??)
     }
 }
 

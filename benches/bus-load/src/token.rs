@@ -7,12 +7,13 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use kew_amqp::Outgoing;
 use kew_amqp::codec::{Map, Text};
 use kew_amqp::message::{Message, write_application_properties, write_value};
 use kew_amqp::performative::{DeliveryState, Tag};
-use kew_amqp::{Event, Outgoing};
+use kew_bus_client::Client;
 
-use crate::client::Client;
+use crate::client::receiver;
 use crate::options::{Settles, Target};
 
 const NODE: &str = "$cbs";
@@ -32,7 +33,7 @@ pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
     write_value(&mut request, &Text::from(token.as_str()));
 
     let requests = client.sender(NODE).await?;
-    let answers = client.receiver(NODE, Settles::First).await?;
+    let answers = receiver(client, NODE, Settles::First).await?;
     client.connection.grant(answers, 1);
     while !client.connection.can_send(requests) {
         client.event().await?;
@@ -45,11 +46,7 @@ pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
     };
     let parts = [request.freeze(), Bytes::new()];
     client.connection.send(requests, outgoing, parts)?;
-    let answer = loop {
-        if let Event::Delivery(delivery) = client.event().await? {
-            break delivery;
-        }
-    };
+    let answer = client.delivery(answers).await?;
     let accepted = Some(DeliveryState::ACCEPTED);
     client.connection.settle(answer.delivery, accepted);
     let properties = Message::scan(answer.payload)?.application_properties();
@@ -58,7 +55,8 @@ pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
         bail!("the token was refused: {properties:?}");
     }
     client.detach(requests).await?;
-    client.detach(answers).await
+    client.detach(answers).await?;
+    Ok(())
 }
 
 /// A shared access signature.

@@ -26,7 +26,7 @@ function connect(door, text = connectionString(door)) {
 }
 
 // Files of scenarios are processes of their own: where the queues of each begin.
-const firsts = { messages: 0, requests: 50, sessions: 70, rhea: 80 };
+const firsts = { messages: 0, requests: 50, sessions: 70, rhea: 80, soak: 90 };
 const taken = {};
 
 function fresh(kind = "plain") {

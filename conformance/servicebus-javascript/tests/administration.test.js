@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const { describe, test } = require("node:test");
 const { ServiceBusAdministrationClient } = require("@azure/service-bus");
-const { connect, connectionString, put } = require("../lib/kew.js");
+const { connect, connectionString, drop, put, sleep, take } = require("../lib/kew.js");
 
 const skip = process.env.KEW_BUS_HTTPS ? false : "no port 443";
 const client = (text = connectionString("amqps")) =>
@@ -13,7 +13,7 @@ const client = (text = connectionString("amqps")) =>
 describe("https", { skip }, () => {
   test("a queue is made, changed and deleted", async () => {
     const admin = client();
-    const name = "Made.By/JavaScript";
+    const name = "X.Made.By/JavaScript";
     const made = await admin.createQueue(name, {
       lockDuration: "PT30S", maxDeliveryCount: 4, requiresSession: true, defaultMessageTimeToLive: "PT1H",
       deadLetteringOnMessageExpiration: true, userMetadata: "a < b & c",
@@ -44,6 +44,65 @@ describe("https", { skip }, () => {
     await bus.close();
   });
 
+  test("links that are there hear of changes", async () => {
+    const admin = client();
+    const name = "x-changed-by-javascript";
+    const queue = await admin.createQueue(name);
+    const bus = connect("amqps");
+    const setStatus = (status) => admin.updateQueue({ ...queue, status });
+    // What a receiver that waits is told when the queue is changed.
+    const waitingHears = async (change) => {
+      const receiver = bus.createReceiver(name);
+      const told = new Promise((resolve) => {
+        receiver.subscribe({ async processMessage() {}, processError: async ({ error }) => resolve(error) });
+      });
+      // It receives by then.
+      await put(bus, name, "x");
+      while ((await admin.getQueueRuntimeProperties(name)).totalMessageCount) await sleep(50);
+      await change();
+      const { code } = await told;
+      await receiver.close();
+      return code;
+    };
+    try {
+      const sender = bus.createSender(name);
+      await sender.sendMessages({ body: "before" });
+      await setStatus("SendDisabled");
+      // Who sends while the link is being detached waits for its own time-out: the SDK forgets to tell it.
+      while (sender._sender.isOpen()) await sleep(20);
+      await assert.rejects(sender.sendMessages({ body: "meanwhile" }), { code: "MessagingEntityDisabled" });
+      assert.equal((await drop(bus.createReceiver(name))).body, "before");
+      await setStatus("Active");
+      await sender.sendMessages({ body: "after" });
+      assert.equal((await drop(bus.createReceiver(name))).body, "after");
+      assert.equal(await waitingHears(() => setStatus("ReceiveDisabled")), "MessagingEntityDisabled");
+      await setStatus("Active");
+      assert.equal(await waitingHears(() => admin.deleteQueue(name)), "MessagingEntityNotFound");
+    } finally {
+      await bus.close();
+    }
+  });
+
+  test("a full queue takes no more until something is taken out", async () => {
+    const admin = client();
+    const name = "x-filled-by-javascript";
+    await admin.createQueue(name, { maxSizeInMegabytes: 1 });
+    const bus = connect("amqps");
+    try {
+      const sender = bus.createSender(name);
+      const messages = Array(5).fill({ body: Buffer.alloc(100_000) });
+      const fill = async () => {
+        for (let i = 0; i < 10; i++) await sender.sendMessages(messages);
+      };
+      await assert.rejects(fill(), { code: "QuotaExceeded" });
+      await take(bus.createReceiver(name, { receiveMode: "receiveAndDelete" }), 5);
+      await sender.sendMessages({ body: "fits" });
+    } finally {
+      await bus.close();
+    }
+    await admin.deleteQueue(name);
+  });
+
   test("queues are listed in pages", async () => {
     const names = new Set();
     let pages = 0;
@@ -61,15 +120,15 @@ describe("https", { skip }, () => {
     const admin = client();
     const key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
     const rule = { claimType: "SharedAccessKey", accessRights: ["Send"], keyName: "senders", primaryKey: key, secondaryKey: key };
-    await admin.createQueue("ruled-by-javascript", { authorizationRules: [rule] });
-    const [found] = (await admin.getQueue("ruled-by-javascript")).authorizationRules;
+    await admin.createQueue("x-ruled-by-javascript", { authorizationRules: [rule] });
+    const [found] = (await admin.getQueue("x-ruled-by-javascript")).authorizationRules;
     assert.deepEqual([found.keyName, found.accessRights], ["senders", ["Send"]]);
     const [endpoint] = connectionString("amqps").split(";");
     const bus = connect("amqps", `${endpoint};SharedAccessKeyName=senders;SharedAccessKey=${key}`);
-    await put(bus, "ruled-by-javascript", "x");
-    await assert.rejects(bus.createReceiver("ruled-by-javascript").receiveMessages(1), { code: "UnauthorizedAccess" });
+    await put(bus, "x-ruled-by-javascript", "x");
+    await assert.rejects(bus.createReceiver("x-ruled-by-javascript").receiveMessages(1), { code: "UnauthorizedAccess" });
     await bus.close();
-    await admin.deleteQueue("ruled-by-javascript");
+    await admin.deleteQueue("x-ruled-by-javascript");
   });
 
   test("the namespace, and a wrong key", async () => {

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import threading
 
@@ -52,7 +51,7 @@ class Door:
 
     def connect(self, connection_string=None, kind=ServiceBusClient, **options):
         text = connection_string or self.connection_string
-        return kind.from_connection_string(text, **self.options, **options)
+        return kind.from_connection_string(text, **{**self.options, **options})
 
 
 DOORS = ["amqp", "amqps"] + (["websockets"] if os.environ["KEW_BUS_HTTPS"] else [])
@@ -70,54 +69,47 @@ def client(door):
 
 
 class Server:
-    """One that a scenario kills."""
+    """One that a scenario stops, kills and finds again in the same place."""
 
-    def __init__(self, directory):
-        self.data = directory / "data"
-        self.config = directory / "Config.json"
-        queues = [
-            {"Name": "plain"},
-            {"Name": "session", "Properties": {"RequiresSession": True}},
-            {"Name": "unique", "Properties": {"RequiresDuplicateDetection": True}},
-        ]
-        namespace = {"Name": "sbemulatorns", "Queues": queues}
-        self.config.write_text(json.dumps({"UserConfig": {"Namespaces": [namespace]}}))
-        self.process = None
+    QUEUES = [
+        {"Name": "plain"},
+        {"Name": "brief", "Properties": {"LockDuration": "PT5S"}},
+        {"Name": "session", "Properties": {"RequiresSession": True}},
+        {"Name": "unique", "Properties": {"RequiresDuplicateDetection": True}},
+    ]
 
-    def start(self):
-        command = [os.environ["KEW_BINARY"], "serve", "--data-dir", self.data, "--import", self.config]
-        command += ["--queue-listen", "127.0.0.1:0", "--bus-listen", "127.0.0.1:0"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("KEW_")}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    def __init__(self):
+        command = [pathlib.Path(__file__).parents[2] / "restarting", json.dumps(self.QUEUES)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.connection_string = self.hear()
+
+    def hear(self):
         deadline = threading.Timer(60, self.process.kill)
         deadline.start()
-        facts = {}
-        for line in self.process.stdout:
-            name, _, value = line.strip().partition("=")
-            facts[name] = value.strip("'")
-            if name == "KEW_READY":
-                break
+        line = self.process.stdout.readline().strip()
         deadline.cancel()
-        assert "KEW_READY" in facts, "the server did not start"
-        self.connection_string = facts["KEW_BUS_CONNECTION_STRING"]
-        return self
+        assert line, "the server did not start, or did not end well"
+        return line
 
-    def kill(self):
-        if self.process:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(30)
-            self.process.stdout.close()
-            self.process = None
+    def restart(self, name):
+        self.process.stdin.write(f"{name}\n")
+        self.process.stdin.flush()
+        assert self.hear() == "ready"
 
-    def connect(self):
-        return Door("amqp", self.connection_string).connect()
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+    def connect(self, **options):
+        return Door("amqp", self.connection_string).connect(**options)
 
 
 @pytest.fixture
-def killable(tmp_path):
-    server = Server(tmp_path).start()
+def killable():
+    server = Server()
     yield server
-    server.kill()
+    server.end()
 
 
 def put(client, queue, *messages):

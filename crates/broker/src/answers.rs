@@ -60,9 +60,10 @@ impl Among {
         Self { answers, key }
     }
 
-    /// Nobody is answered: the command was not taken.
-    pub(crate) fn forget(mut self) {
+    /// Nobody is answered: the command was not taken. Says which one.
+    pub(crate) fn forget(mut self) -> u64 {
         self.answers = None;
+        self.key
     }
 }
 

@@ -36,6 +36,30 @@ pub struct Answer {
     pub bodies: Vec<Bytes>,
 }
 
+impl Answer {
+    /// The answer, if all its bodies are in memory.
+    pub fn in_memory(answered: Answered) -> Result<Self, Box<Answered>> {
+        match answered.bodies.iter().map(Body::in_memory).collect() {
+            Some(bodies) => Ok(Self {
+                outcome: answered.outcome,
+                bodies,
+            }),
+            None => Err(Box::new(answered)),
+        }
+    }
+
+    /// Reads the bodies that are not in memory. A message whose body proves damaged on the disk is
+    /// left out, and reported with file and offset.
+    pub async fn read(answered: Answered) -> Result<Self, Rejection> {
+        match Self::in_memory(answered) {
+            Ok(answer) => Ok(answer),
+            Err(answered) => tokio::task::spawn_blocking(|| read_bodies(*answered))
+                .await
+                .map_err(|_| Rejection::Stopped),
+        }
+    }
+}
+
 /// Why a broker could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -127,43 +151,29 @@ impl Broker {
         submitted.map_err(|(_, rejection)| rejection)?;
         // A ticket is dropped without an answer only when its runner is gone.
         let answered = answer.await.unwrap_or(Err(Rejection::Stopped))?;
-        if answered.bodies.is_empty() {
-            return Ok(Answer {
-                outcome: answered.outcome,
-                bodies: Vec::new(),
-            });
-        }
-        if let Some(bodies) = answered.bodies.iter().map(Body::in_memory).collect() {
-            return Ok(Answer {
-                outcome: answered.outcome,
-                bodies,
-            });
-        }
-        tokio::task::spawn_blocking(|| read_bodies(answered))
-            .await
-            .map_err(|_| Rejection::Stopped)
+        Answer::read(answered).await
     }
 
-    /// Has a command carried out whose answer comes to others of the same asker, under this key. It
-    /// comes when what it rests on is durable, and its bodies are not read yet.
+    /// Has commands carried out whose answers come together, each under its key. An answer comes when
+    /// what it rests on is durable, and its bodies are not read yet.
     ///
-    /// Commands are carried out in the order in which they are submitted. If this returns an error,
-    /// there is no answer.
+    /// Commands are carried out in the order in which they are submitted. To those that `refused`
+    /// tells of there is no answer.
     pub fn submit_among(
         &self,
-        command: Command,
+        commands: impl Iterator<Item = (u64, Command)>,
         answers: &Arc<Answers>,
-        key: u64,
-    ) -> Result<(), Rejection> {
-        let among = Asker::Among(Among::new(answers, key));
-        self.shared
-            .submit(among, command)
-            .map_err(|(asker, rejection)| {
-                if let Asker::Among(among) = asker {
-                    among.forget();
-                }
-                rejection
-            })
+        mut refused: impl FnMut(u64, Rejection),
+    ) {
+        let asked = commands.map(|(key, command)| {
+            let among = Among::new(answers, key);
+            (Asker::Among(among), command)
+        });
+        self.shared.submit_all(asked, |asker, rejection| {
+            if let Asker::Among(among) = asker {
+                refused(among.forget(), rejection);
+            }
+        });
     }
 
     /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.

@@ -57,6 +57,32 @@ impl Shared {
     /// Takes a command, or gives back who asked.
     pub(crate) fn submit(&self, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
         let mut mailbox = lock(&self.mailbox);
+        self.take(&mut mailbox, asker, command)?;
+        self.wake(mailbox);
+        Ok(())
+    }
+
+    /// Takes many commands at once: the runner is woken when all are there.
+    pub(crate) fn submit_all(
+        &self,
+        commands: impl Iterator<Item = (Asker, Command)>,
+        mut on_refusal: impl FnMut(Asker, Rejection),
+    ) {
+        let mut mailbox = lock(&self.mailbox);
+        for (asker, command) in commands {
+            if let Err((asker, rejection)) = self.take(&mut mailbox, asker, command) {
+                on_refusal(asker, rejection);
+            }
+        }
+        self.wake(mailbox);
+    }
+
+    fn take(
+        &self,
+        mailbox: &mut Mailbox,
+        asker: Asker,
+        command: Command,
+    ) -> Result<(), (Asker, Rejection)> {
         if mailbox.stop || mailbox.stopped {
             self.instruments.refused_stopped.increment();
             return Err((asker, Rejection::Stopped));
@@ -66,7 +92,6 @@ impl Shared {
             return Err((asker, Rejection::Busy));
         };
         mailbox.commands.push_back(((asker, admitted), command));
-        self.wake(mailbox);
         Ok(())
     }
 

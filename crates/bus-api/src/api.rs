@@ -38,8 +38,10 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) rules: Rules,
     pub(crate) limits: Limits,
-    /// For what HTTP requests hold.
-    pub(crate) room: http::Room,
+    /// For long heads of HTTP requests, whoever sends them.
+    pub(crate) heads: http::Room,
+    /// For bodies of HTTP requests, of clients with a token: strangers have no part in it.
+    pub(crate) bodies: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuer: Option<Arc<Issuer>>,
@@ -116,7 +118,8 @@ impl BusApi {
         let shared = Arc::new(Shared {
             broker,
             rules: Rules::default(),
-            room: http::Room::new(options.limits.http_size_bytes_max),
+            heads: http::Room::new(options.limits.http_heads_size_bytes_max),
+            bodies: http::Room::new(options.limits.http_size_bytes_max),
             answers: room_for_answers(options.limits.held_size_bytes_max),
             limits: options.limits,
             jobs: http::Jobs::default(),
@@ -147,8 +150,14 @@ impl BusApi {
             self.shared.instruments.accepted.increment();
             return Some(permit);
         }
-        self.shared.note_turned_away(peer);
+        self.note_turned_away(peer);
         None
+    }
+
+    /// Counts and logs a connection that is closed because there is no room for it elsewhere.
+    pub fn note_turned_away(&self, peer: SocketAddr) {
+        let open = self.shared.connections.load(Ordering::Relaxed);
+        self.shared.note_turned_away(peer, open);
     }
 
     /// What it has counted, for a page of metrics. Does not block.

@@ -135,7 +135,7 @@ impl Driver {
                 () = &mut alarm => {
                     let now = self.now();
                     self.client.on_time(now);
-                    self.client.connection.shrink();
+                    self.client.shrink();
                     self.is_lean = true;
                 }
             }

@@ -57,14 +57,20 @@ impl Shared {
 const ANSWER_UNIT_BYTES: usize = 16 << 10;
 
 /// Room for answers with messages in them, from when they are asked for until their connection has
-/// them. The largest one has room at any rate.
+/// them; over HTTP, until they are written. The largest one has room at any rate.
 pub(crate) fn room_for_answers(held_size_bytes_max: usize) -> Arc<Semaphore> {
     let units = held_size_bytes_max / ANSWER_UNIT_BYTES;
-    let least = units_of(usize::MAX) as usize;
+    let least = units_of_page() as usize;
     Arc::new(Semaphore::new(units.clamp(least, Semaphore::MAX_PERMITS)))
 }
 
-fn units_of(size_bytes: usize) -> u32 {
+/// A page of many things over HTTP: what the broker answers, and what is written of it.
+fn units_of_page() -> u32 {
+    2 * units_of(usize::MAX)
+}
+
+/// The units that an answer of this size takes: one at least, and no more than the largest.
+pub(crate) fn units_of(size_bytes: usize) -> u32 {
     let largest = usize::try_from(ANSWER_SIZE_BYTES_MAX).unwrap_or(usize::MAX);
     let units = size_bytes.min(largest).div_ceil(ANSWER_UNIT_BYTES).max(1);
     u32::try_from(units).unwrap_or(u32::MAX)
@@ -82,6 +88,12 @@ impl Shared {
         let answers = Arc::clone(&self.answers);
         let room = answers.acquire_many_owned(units_of(size_bytes));
         room.await.ok()
+    }
+
+    /// Room for a page over HTTP, which may be as large as what it is made of, when there is some.
+    pub(crate) async fn room_for_page(&self) -> Option<OwnedSemaphorePermit> {
+        let answers = Arc::clone(&self.answers);
+        answers.acquire_many_owned(units_of_page()).await.ok()
     }
 }
 

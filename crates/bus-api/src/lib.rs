@@ -59,6 +59,7 @@ pub use api::{
     BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
 pub use config::{BusConfig, ImportError, ImportedQueue, read_config};
+pub use http::is_custom_header;
 pub use import::import;
 pub use limits::Limits;
 pub use origin::Origin;

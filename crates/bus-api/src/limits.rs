@@ -66,8 +66,11 @@ pub struct Limits {
     pub http_head_size_bytes_max: usize,
     /// The body of an HTTP request: a message of 1 MiB, with what describes it. Default 1,088 KiB.
     pub http_body_size_bytes_max: usize,
-    /// Bodies and long heads of all HTTP requests that are being read or answered. One more is
-    /// refused with 503. Default 64 MiB.
+    /// What heads of all HTTP requests that are being read or answered have above 8 KiB each, also of
+    /// clients without a token. One more is refused with 503. Default 16 MiB.
+    pub http_heads_size_bytes_max: usize,
+    /// Bodies of all HTTP requests that are being read or answered, which only clients with a token
+    /// send. One more is refused with 503. Default 64 MiB.
     pub http_size_bytes_max: usize,
 }
 
@@ -95,6 +98,7 @@ impl Default for Limits {
             http_keep_alive: Duration::from_secs(120),
             http_head_size_bytes_max: 64 << 10,
             http_body_size_bytes_max: (1 << 20) + (64 << 10),
+            http_heads_size_bytes_max: 16 << 20,
             http_size_bytes_max: 64 << 20,
         }
     }

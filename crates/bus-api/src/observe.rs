@@ -27,11 +27,10 @@ fn description(error: &Error) -> String {
 
 impl Shared {
     /// One more than there may be was turned away.
-    pub(crate) fn note_turned_away(&self, peer: std::net::SocketAddr) {
+    pub(crate) fn note_turned_away(&self, peer: std::net::SocketAddr, open: usize) {
         self.instruments.turned_away.increment();
         if let Some(count) = self.refused_log.note(SystemTime::now()) {
-            let connections_max = self.limits.connections_max;
-            tracing::warn!(%peer, connections_max, count, "connections turned away: too many are open");
+            tracing::warn!(%peer, open, count, "connections turned away: too many are open");
         }
     }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode, Map, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
-use kew_amqp::message::{Header, Message, write_application_properties, write_head};
+use kew_amqp::codec::{Encode, Map, MapWriter, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
+use kew_amqp::message::{Header, Message, write_application_properties, write_new_head};
 use kew_amqp::performative::Tag;
 use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, PeekedBusMessage};
 use kew_engine::{Timestamp, Token};
@@ -27,6 +27,9 @@ pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     "x-opt-message-state",
     DEAD_LETTER_SOURCE,
 ];
+
+/// About how large the head of a message is without the annotations of its client.
+const HEAD_SIZE_BYTES: usize = 288;
 
 /// What the queue says of a message that goes out.
 #[derive(Clone, Debug)]
@@ -94,14 +97,14 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     let mut header = message.header().ok()?;
     header.delivery_count = facts.delivery_count;
     set_time_to_live(&mut header, facts);
-    let mut head = BytesMut::new();
-    let delivery_annotations = Map::build(|map| {
-        if let Some(lock) = facts.lock {
-            map.entry(&Symbol::from_static("x-opt-lock-token"), &uuid(lock));
-        }
+    let of_client = message.message_annotations();
+    let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + of_client.size_bytes());
+    let lock_token = facts.lock.map(|lock| {
+        move |map: &mut MapWriter| map.entry(&Symbol::from_static("x-opt-lock-token"), &uuid(lock))
     });
-    let annotations = annotations(facts, &message.message_annotations());
-    write_head(&mut head, &header, &delivery_annotations, &annotations);
+    write_new_head(&mut head, &header, lock_token, |map| {
+        write_annotations(map, facts, &of_client);
+    });
     let cause = facts.cause.and_then(explain);
     if overlays.is_empty() && cause.is_none() {
         return Some([head.freeze(), message.bare_and_footer()]);
@@ -133,32 +136,29 @@ fn set_time_to_live(header: &mut Header, facts: &Facts) {
     header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
 }
 
-fn annotations(facts: &Facts, of_client: &Map) -> Map {
-    Map::build(|map| {
-        let is_own = |key: &Raw| match key.value() {
-            Value::Symbol(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
-            Value::String(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
-            _ => false,
-        };
-        for (key, value) in of_client.iter().filter(|(key, _)| !is_own(key)) {
-            map.entry(&key, &value);
-        }
-        let mut put =
-            |key: &'static str, value: Value| map.entry(&Symbol::from_static(key), &value);
-        put("x-opt-enqueued-time", wire_time(facts.enqueued_at));
-        put("x-opt-sequence-number", number(facts.sequence_number));
-        put(
-            "x-opt-enqueue-sequence-number",
-            number(facts.first_sequence_number),
-        );
-        if let Some(locked_until) = facts.locked_until {
-            put("x-opt-locked-until", wire_time(locked_until));
-        }
-        put("x-opt-message-state", Value::Int(facts.state));
-        if let Some(source) = &facts.dead_letter_source {
-            put(DEAD_LETTER_SOURCE, Value::String((&**source).into()));
-        }
-    })
+fn write_annotations(map: &mut MapWriter, facts: &Facts, of_client: &Map) {
+    let is_own = |key: &Raw| match key.value() {
+        Value::Symbol(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
+        Value::String(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
+        _ => false,
+    };
+    for (key, value) in of_client.iter().filter(|(key, _)| !is_own(key)) {
+        map.entry(&key, &value);
+    }
+    let mut put = |key: &'static str, value: Value| map.entry(&Symbol::from_static(key), &value);
+    put("x-opt-enqueued-time", wire_time(facts.enqueued_at));
+    put("x-opt-sequence-number", number(facts.sequence_number));
+    put(
+        "x-opt-enqueue-sequence-number",
+        number(facts.first_sequence_number),
+    );
+    if let Some(locked_until) = facts.locked_until {
+        put("x-opt-locked-until", wire_time(locked_until));
+    }
+    put("x-opt-message-state", Value::Int(facts.state));
+    if let Some(source) = &facts.dead_letter_source {
+        put(DEAD_LETTER_SOURCE, Value::String((&**source).into()));
+    }
 }
 
 fn number(number: u64) -> Value {

@@ -21,6 +21,9 @@ use crate::Error;
 /// The filter that asks for a session: null is the next one that is free.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
+/// How much is read at once at least, in bytes.
+const READ_SIZE: usize = 16 * 1024;
+
 /// The name and key of an authorization rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -46,14 +49,27 @@ pub struct Client {
 impl Client {
     /// Connects, shows who it is, and begins a session.
     pub async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
+        let response = format!("\0{}\0{}", rule.name, rule.key);
+        Self::connect_with(address, "PLAIN", Some(Bytes::from(response))).await
+    }
+
+    /// Connects without showing who it is, and begins a session: a token has to follow.
+    pub async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
+        Self::connect_with(address, "ANONYMOUS", None).await
+    }
+
+    async fn connect_with(
+        address: SocketAddr,
+        mechanism: &'static str,
+        initial_response: Option<Bytes>,
+    ) -> Result<Self, Error> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let response = format!("\0{}\0{}", rule.name, rule.key);
         let config = Config {
             container_id: "kew-bus-client".into(),
             sasl: Sasl::Client {
-                mechanism: Symbol::from_static("PLAIN"),
-                initial_response: Some(Bytes::from(response)),
+                mechanism: Symbol::from_static(mechanism),
+                initial_response,
             },
             ..Config::default()
         };
@@ -83,7 +99,7 @@ impl Client {
 
     /// Attaches a link that receives under locks.
     pub async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
-        Ok(self.attach(receives(address)).await?.0)
+        Ok(self.attach(receiver_attach(address)).await?.0)
     }
 
     /// Attaches a link that receives what is of a session: of this one, or of the next that is free.
@@ -93,7 +109,7 @@ impl Client {
         address: &str,
         session: Option<&str>,
     ) -> Result<(LinkId, String), Error> {
-        let mut attach = receives(address);
+        let mut attach = receiver_attach(address);
         let wanted = session.map_or(Value::Null, |id| Value::String(Text::from(id)));
         if let Some(source) = &mut attach.source {
             source.filter = Some(Map::build(|map| {
@@ -228,21 +244,41 @@ impl Client {
     /// The next event, of whatever kind. To drop the future loses nothing.
     pub async fn event(&mut self) -> Result<Event, Error> {
         loop {
-            match self.connection.poll_event() {
-                Some(Event::Closed { error, .. }) => {
-                    return Err(Error::Gone(format!("it was closed: {error:?}")));
-                }
-                Some(Event::Ended { error, .. }) => {
-                    return Err(Error::Gone(format!("the session was ended: {error:?}")));
-                }
-                Some(event) => return Ok(event),
-                None => self.exchange().await?,
+            if let Some(event) = self.ready_event()? {
+                return Ok(event);
             }
+            self.exchange().await?;
         }
     }
 
-    /// Writes what there is to be written, and waits until something came in or went out.
-    async fn exchange(&mut self) -> Result<(), Error> {
+    /// The next event that came in already, if there is one.
+    pub fn ready_event(&mut self) -> Result<Option<Event>, Error> {
+        match self.connection.poll_event() {
+            Some(Event::Closed { error, .. }) => {
+                Err(Error::Gone(format!("it was closed: {error:?}")))
+            }
+            Some(Event::Ended { error, .. }) => {
+                Err(Error::Gone(format!("the session was ended: {error:?}")))
+            }
+            event => Ok(event),
+        }
+    }
+
+    /// Closes the connection, and waits until the server has answered.
+    pub async fn close(&mut self) -> Result<(), Error> {
+        self.connection.close(None);
+        loop {
+            while self.connection.poll_event().is_some() {}
+            if self.connection.is_closed() {
+                return Ok(());
+            }
+            self.exchange().await?;
+        }
+    }
+
+    /// Writes what there is to be written, and waits until something came in or went out. To drop the
+    /// future loses nothing.
+    pub async fn exchange(&mut self) -> Result<(), Error> {
         let ms = self.began.elapsed().as_millis();
         let now = Millis(u64::try_from(ms).unwrap_or(u64::MAX));
         if self.output.is_empty() {
@@ -250,12 +286,14 @@ impl Client {
         }
         let (mut reading, mut writing) = self.stream.split();
         let wants_input = self.connection.wants_input();
+        let input = self.connection.input();
+        input.reserve(READ_SIZE);
         tokio::select! {
             biased;
             written = writing.write_buf(&mut self.output), if !self.output.is_empty() => {
                 written?;
             }
-            read = reading.read_buf(self.connection.input()), if wants_input => {
+            read = reading.read_buf(input), if wants_input => {
                 if read? == 0 {
                     return Err(Error::Gone("the server hung up".into()));
                 }
@@ -267,7 +305,7 @@ impl Client {
 }
 
 /// An attach for a link that receives under locks, and wants to know what became of its settlements.
-fn receives(address: &str) -> Attach {
+pub fn receiver_attach(address: &str) -> Attach {
     let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
     attach.source = Some(Source::new(address.into()));
     attach.target = Some(Target::new("kew-bus-client".into()));

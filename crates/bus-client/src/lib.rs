@@ -11,7 +11,7 @@ mod client;
 mod management;
 mod message;
 
-pub use client::{Client, Rule};
+pub use client::{Client, Rule, receiver_attach};
 pub use message::{body_of, delivery_count, locked_until_ms, message, sequence_number};
 
 use kew_amqp::performative::DeliveryState;

@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kew_listen::{Door, Opened};
+use kew_listen::{Door, Opened, Place};
 use kew_queue_api::{ConnectionPermit, Origin, QueueApi};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::open_files::Places;
 use crate::settings::tls::PlainHttp;
 
 /// What a listener serves.
@@ -32,6 +33,7 @@ pub(crate) struct Acceptor {
     pub(crate) api: QueueApi,
     pub(crate) door: Door,
     pub(crate) plain: PlainHttp,
+    pub(crate) places: Places,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -101,10 +103,17 @@ impl Acceptor {
             stopping: self.stopping.clone(),
         };
         // It counts from now on, whatever it is going to say.
-        match self.api.admit() {
-            Some(permit) => serving.spawn(connection.serve(stream, permit)),
-            None => serving.spawn(connection.turn_away(stream)),
-        };
+        let place = self.places.take();
+        if let Some(admitted) = place.and_then(|place| Some((place, self.api.admit()?))) {
+            serving.spawn(connection.serve(stream, admitted));
+        } else if let Some(place) = self.places.take_to_turn_away() {
+            serving.spawn(async move {
+                connection.turn_away(stream).await;
+                drop(place);
+            });
+        } else {
+            self.api.note_turned_away(peer);
+        }
     }
 }
 
@@ -119,7 +128,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+    async fn serve(self, stream: TcpStream, (_place, permit): (Place, ConnectionPermit)) {
         let peer = self.peer;
         let mut stopping = self.stopping.clone();
         let opened = tokio::select! {

@@ -11,15 +11,10 @@ use crate::admin::{
 use crate::cli::{AccountArgs, AccountCommand, print_line};
 
 pub(crate) fn run(args: AccountArgs) -> Result<()> {
-    let AccountArgs {
-        command,
-        data_dir,
-        admin_socket,
-        json,
-    } = args;
+    let AccountArgs { command, of } = args;
     let act = act(command)?;
-    match ask(data_dir, admin_socket, act)? {
-        Ok(answer) => print(&answer, json),
+    match ask(of.of.data_dir, of.admin_socket, act)? {
+        Ok(answer) => print(&answer, of.json),
         Err(Failure { message, .. }) => bail!("{message}"),
     }
 }

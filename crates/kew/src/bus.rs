@@ -3,19 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{
     BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
 };
-use kew_listen::{Door, Opened, Tls};
+use kew_listen::{Door, Opened, Place, Tls};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
+use crate::open_files::Places;
 use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, reachable, secure_host};
 use crate::settings::Settings;
 use crate::settings::bus_listen::BusListen;
@@ -160,10 +160,6 @@ pub(crate) fn endpoint(address: SocketAddr) -> String {
     }
 }
 
-/// Connections of a listener that are being told that there is no room: each has a file open, of which
-/// the log needs some. One more is closed without a word.
-const TURNED_AWAY_MAX: usize = 64;
-
 /// Serves what comes to one listener.
 pub(crate) struct BusAcceptor {
     /// Whether the rule whose key is public is served here.
@@ -171,13 +167,13 @@ pub(crate) struct BusAcceptor {
     pub(crate) api: BusApi,
     pub(crate) door: Door,
     pub(crate) plain: PlainHttp,
+    pub(crate) places: Places,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl BusAcceptor {
     pub(crate) async fn run(self, listener: TcpListener) {
         let stopping = self.stopping.clone();
-        let turning_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         accept(listener, stopping, |serving, stream, peer| {
             let connection = BusConnection {
                 api: self.api.clone(),
@@ -188,9 +184,9 @@ impl BusAcceptor {
                 stopping: self.stopping.clone(),
             };
             // It counts from now on, whatever it is going to say.
-            if let Some(permit) = self.api.admit(peer) {
-                serving.spawn(connection.serve(stream, permit));
-            } else if let Ok(place) = Arc::clone(&turning_away).try_acquire_owned() {
+            if let Some(admitted) = self.admit(peer) {
+                serving.spawn(connection.serve(stream, admitted));
+            } else if let Some(place) = self.places.take_to_turn_away() {
                 serving.spawn(async move {
                     connection.turn_away(stream).await;
                     drop(place);
@@ -198,6 +194,14 @@ impl BusAcceptor {
             }
         })
         .await;
+    }
+
+    fn admit(&self, peer: SocketAddr) -> Option<(Place, ConnectionPermit)> {
+        let Some(place) = self.places.take() else {
+            self.api.note_turned_away(peer);
+            return None;
+        };
+        Some((place, self.api.admit(peer)?))
     }
 }
 
@@ -212,7 +216,7 @@ struct BusConnection {
 }
 
 impl BusConnection {
-    async fn serve(self, stream: TcpStream, permit: ConnectionPermit) {
+    async fn serve(self, stream: TcpStream, (_place, permit): (Place, ConnectionPermit)) {
         let mut stopping = self.stopping.clone();
         let opened = tokio::select! {
             biased;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use kew_bus_api::Right;
 
+use crate::flags::DirectoryArgs;
 use crate::operate_args::OperateCommand;
 use crate::quota::Key;
 
@@ -49,21 +50,12 @@ pub(super) struct ExportArgs {
     pub(super) of: DirectoryArgs,
 }
 
-/// Whom to ask, of those who use a data directory.
+/// Whose rules are meant.
 #[derive(Debug, Args)]
-pub(super) struct DirectoryArgs {
-    /// The data directory
-    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
-    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", global = true)]
-    pub(super) data_dir: Option<PathBuf>,
-
-    /// The socket of the server, if it is not admin.sock in the data directory
-    #[arg(long, env = "KEW_ADMIN_SOCKET", value_name = "PATH", global = true)]
-    pub(super) admin_socket: Option<PathBuf>,
-
-    /// Print one line of JSON
-    #[arg(long, global = true)]
-    pub(super) json: bool,
+pub(crate) struct WhoseArgs {
+    /// The queue whose they are; without it, the namespace's
+    #[arg(long, value_name = "QUEUE")]
+    pub(super) entity: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,31 +67,27 @@ pub(crate) enum RuleCommand {
         /// What it allows, separated by commas: send, listen, manage (which includes the others)
         #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
         rights: Vec<Right>,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
+        #[command(flatten)]
+        of: WhoseArgs,
     },
     /// List rules and their rights, without their keys.
     List {
-        /// The queue whose rules they are; without it, those of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
+        #[command(flatten)]
+        of: WhoseArgs,
     },
     /// Remove a rule. Its keys stop working at once.
     Remove {
         /// The rule
         name: String,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
+        #[command(flatten)]
+        of: WhoseArgs,
     },
     /// Print a rule's two keys with connection strings.
     Keys {
         /// The rule
         name: String,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
+        #[command(flatten)]
+        of: WhoseArgs,
     },
     /// Make a key anew, and print it. The old one stops working at once.
     Regenerate {
@@ -108,8 +96,7 @@ pub(crate) enum RuleCommand {
         /// Which of its keys
         #[arg(long)]
         key: Key,
-        /// The queue whose rule it is; without it, it is one of the namespace
-        #[arg(long, value_name = "QUEUE")]
-        entity: Option<String>,
+        #[command(flatten)]
+        of: WhoseArgs,
     },
 }

@@ -19,10 +19,7 @@ use crate::operate;
 pub(crate) fn run(args: BusArgs) -> ExitCode {
     let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(args) => {
-            let of = args.of;
-            rule::run(args.command, of.data_dir, of.admin_socket, of.json)
-        }
+        BusCommand::Rule(args) => rule::run(args.command, args.of),
         BusCommand::Export(args) => export(args),
     };
     match done {
@@ -35,7 +32,7 @@ pub(crate) fn run(args: BusArgs) -> ExitCode {
 }
 
 fn export(ExportArgs { output, of }: ExportArgs) -> Result<()> {
-    let config = match ask(of.data_dir, of.admin_socket, Act::ExportBus)? {
+    let config = match ask(of.of.data_dir, of.admin_socket, Act::ExportBus)? {
         Ok(Answer::Config { config }) => config,
         Ok(_) => bail!("the server answered about something else"),
         Err(failure) => bail!("{}", failure.message),

@@ -7,8 +7,9 @@ use hyper::Uri;
 use kew_issuer::{IssuerOptions, Role};
 use serde::Deserialize;
 
-use crate::cli::ServeArgs;
-use crate::settings::{SettingsError, Variable};
+use crate::serve_args::ServeArgs;
+use crate::settings::SettingsError;
+use crate::settings::layer::Variable;
 
 /// The longest URL of an issuer: it goes into a header.
 const URL_SIZE_BYTES_MAX: usize = 1024;

@@ -6,7 +6,8 @@ mod repair;
 use anyhow::{Context, Result, bail};
 use kew_log::{DataDir, Report, SegmentReport, SegmentState, SnapshotReport};
 
-use crate::cli::{DataDirArgs, LogArgs, LogCommand, print_line};
+use crate::cli::{LogArgs, LogCommand, print_line};
+use crate::flags::DataDirArgs;
 use crate::settings;
 
 pub(crate) fn run(args: &LogArgs) -> Result<()> {

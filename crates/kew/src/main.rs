@@ -6,12 +6,17 @@ mod admin;
 mod bus;
 mod bus_args;
 mod bus_command;
+mod bus_entity_args;
+mod bus_message_args;
 mod cli;
 mod completions;
 mod disk_test;
+mod flags;
+mod input;
 mod issuer_keys;
 mod log_command;
 mod logs;
+mod open_files;
 mod operate;
 mod operate_args;
 mod queue_args;
@@ -19,6 +24,7 @@ mod queue_command;
 mod queue_values;
 mod quota;
 mod serve;
+mod serve_args;
 mod settings;
 mod tls_command;
 
@@ -26,6 +32,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use mimalloc::MiMalloc;
+
+/// Commands, bodies and answers are made on the threads of connections and dropped on the
+/// partition's, and the reverse: memory that one thread takes and another gives back is what
+/// glibc's allocator does worst.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The exit code for a command line or a configuration that cannot be meant.
 const EXIT_USAGE: u8 = 2;

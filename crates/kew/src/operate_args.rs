@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::queue_values::duration;
+use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
+use crate::bus_message_args::{LockedArgs, ReceiveArgs, SendArgs};
+use crate::flags::Caution;
+use crate::queue_values::{duration, pair};
 
 /// Whom to ask, and how to print what is answered.
 #[derive(Debug, Args)]
@@ -15,8 +18,9 @@ pub(crate) struct Common {
     /// [env: KEW_BUS_CONNECTION_STRING, then SERVICEBUS_CONNECTION_STRING]
     /// [default: the emulator's rule at localhost:5672]
     ///
-    /// Its rule must have the right to manage the namespace. Others on this machine can see what is on a
-    /// command line: prefer the environment for secrets.
+    /// Its rule must have the right to manage the namespace; to send messages and to receive them, Send
+    /// and Listen are enough, and a rule of the queue if the string names it as EntityPath. Others on this
+    /// machine can see what is on a command line: prefer the environment for secrets.
     #[arg(long, value_name = "STRING")]
     pub(super) connection_string: Option<String>,
 
@@ -79,20 +83,26 @@ pub(crate) struct FilterArgs {
     pub(super) property: Vec<(String, String)>,
 }
 
-/// A name and a value.
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME=VALUE".into()),
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperateCommand {
     /// List queues with their counts
     List(ListArgs),
     /// Show a queue
     Show(ShowArgs),
+    /// Create a queue
+    Create(CreateArgs),
+    /// Change settings of a queue
+    Update(UpdateArgs),
+    /// Delete a queue with all its messages
+    Delete(DeleteQueueArgs),
+    /// Send messages: from arguments, a file or standard input
+    ///
+    /// Several go in batches, of which each is sent as a whole or not at all.
+    Send(SendArgs),
+    /// Receive messages; each is locked for a while, or taken out with --delete
+    ///
+    /// Over HTTP, as all of kew bus, which has no sessions, and names of properties in lower case alone.
+    Receive(ReceiveArgs),
     /// Look at messages in any state without receiving them
     Peek(PeekArgs),
     /// Delete messages in any state: ready, deferred, scheduled, of sessions
@@ -189,16 +199,6 @@ pub(crate) struct PurgeArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Caution {
-    /// Only count
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Do not ask. Without a terminal nobody is asked
-    #[arg(long, short)]
-    pub(super) yes: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ResubmitArgs {
     /// The queue whose dead letters are meant
     pub(super) queue: String,
@@ -241,6 +241,12 @@ pub(crate) enum MessageCommand {
     Get(GetArgs),
     /// Delete a message
     Delete(DeleteArgs),
+    /// A message that was received is done
+    Complete(LockedArgs),
+    /// Give a message that was received back; its delivery counts as failed
+    Abandon(LockedArgs),
+    /// Keep a message that was received locked for longer
+    Renew(LockedArgs),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::flags::Yes;
 use crate::queue_values::{
     duration, message_part, metadata_pair, queue_name, time_to_live, whole_seconds,
 };
@@ -121,9 +122,8 @@ pub(crate) struct DeleteArgs {
     /// Succeed if there is no such queue
     #[arg(long)]
     pub(crate) if_exists: bool,
-    /// Do not ask. Without a terminal nobody is asked
-    #[arg(long, short)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) yes: Yes,
 }
 
 #[derive(Debug, Args)]
@@ -238,9 +238,8 @@ pub(crate) struct ClearArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Do not ask. Without a terminal nobody is asked
-    #[arg(long, short)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) yes: Yes,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Values of the command line, checked where they are read.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A queue's name: 3 to 63 of `a-z`, `0-9` and single hyphens within.
 ///
@@ -79,6 +79,79 @@ pub(crate) fn time_to_live(text: &str) -> Result<i64, String> {
     whole_seconds(text).map(i64::from)
 }
 
+/// A name and a value.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}
+
+/// A point in time, as RFC 3339 has it.
+pub(crate) fn point_in_time(text: &str) -> Result<SystemTime, String> {
+    let time: Result<jiff::Timestamp, _> = text.parse();
+    time.map(SystemTime::from)
+        .map_err(|_| "a time is such as 2026-01-31T12:00:00Z".to_owned())
+}
+
+/// How long something lasts that may have no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Ends(Duration),
+    Never,
+}
+
+/// A duration, or `never`.
+pub(crate) fn life(text: &str) -> Result<Life, String> {
+    match text {
+        "never" => Ok(Life::Never),
+        _ => duration(text).map(Life::Ends),
+    }
+}
+
+/// A queue of Service Bus to go on to, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Queue(String),
+    None,
+}
+
+/// The name of a queue of Service Bus, or `none`.
+pub(crate) fn target(text: &str) -> Result<Target, String> {
+    match text {
+        "none" => Ok(Target::None),
+        _ => bus_queue_name(text).map(Target::Queue),
+    }
+}
+
+/// A queue of Service Bus that is managed by HTTP: what follows its name there must not be what some
+/// requests about messages are told by.
+pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
+    let name = bus_entity(text)?;
+    if name.contains('$') {
+        return Err("sub-queues come and go with their queue".into());
+    }
+    let lower = name.to_lowercase();
+    let mut segments = lower.rsplit('/');
+    let (last, second, third) = (segments.next(), segments.next(), segments.next());
+    let is_head = (second, last) == (Some("messages"), Some("head")) && third.is_some();
+    let is_message = third == Some("messages") && segments.next().is_some();
+    if is_head || is_message {
+        return Err("over HTTP that is the path of a message, and no queue's".into());
+    }
+    Ok(name)
+}
+
+/// A queue of Service Bus or one of its sub-queues. What else its name must be, the server says.
+pub(crate) fn bus_entity(text: &str) -> Result<String, String> {
+    let name = text.trim_matches('/');
+    let is_step = |segment: &str| matches!(segment, "" | "." | "..");
+    if name.split('/').any(is_step) {
+        return Err("a queue's name has letters, digits and . - _ between single slashes".into());
+    }
+    Ok(name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +178,41 @@ mod tests {
         assert_eq!(whole_seconds("1h"), Ok(3600));
         assert!(whole_seconds("1ms").is_err());
         assert_eq!(time_to_live("never"), Ok(-1));
+    }
+
+    #[test]
+    fn names_of_service_bus() {
+        for good in [
+            "q",
+            "Orders",
+            "a/b.c",
+            "messages",
+            "a/messages",
+            "/q/",
+            "messages/x",
+        ] {
+            assert!(bus_queue_name(good).is_ok(), "{good}");
+        }
+        // A deletion of these would be one of messages.
+        for bad in [
+            "",
+            "a//b",
+            "a/../b",
+            "q/messages/head",
+            "q/Messages/1/2",
+            "q/$deadletterqueue",
+        ] {
+            assert!(bus_queue_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            bus_entity("q/$DeadLetterQueue").as_deref(),
+            Ok("q/$DeadLetterQueue")
+        );
+        assert_eq!(target("none"), Ok(Target::None));
+        assert_eq!(life("never"), Ok(Life::Never));
+        assert_eq!(life("2m"), Ok(Life::Ends(Duration::from_mins(2))));
+        assert!(point_in_time("2026-01-31T12:00:00Z").is_ok());
+        assert!(point_in_time("noon").is_err());
     }
 
     #[test]

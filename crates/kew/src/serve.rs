@@ -22,8 +22,10 @@ use crate::accept::{Acceptor, Role};
 use crate::admin::bus::BusEndpoint;
 use crate::admin::{self, Administered, Endpoint};
 use crate::bus::{self, BusAcceptor};
-use crate::cli::{ServeArgs, print_line};
+use crate::cli::print_line;
 use crate::issuer_keys::KeyKeeper;
+use crate::open_files;
+use crate::serve_args::ServeArgs;
 use crate::settings::tls::{PlainHttp, TlsSettings};
 use crate::settings::{Place, PublicKey, Settings};
 
@@ -33,7 +35,7 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: ServeArgs) -> Result<()> {
     let settings = Settings::from_args(args)?;
     crate::logs::init(settings.observing.log_format)?;
-    let open_files_max = raise_open_files();
+    let open_files_max = open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("kew-front")
@@ -48,25 +50,6 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
 
 /// How often the files of the certificate are looked at.
 const TLS_WATCH_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Files that the server itself may have open, besides connections.
-const OWN_FILES_MAX: u64 = 512;
-
-/// Raises the limit of open files as far as the process may, and answers it: a connection that took
-/// the last one would leave none to the log.
-fn raise_open_files() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    current.unwrap_or(u64::MAX)
-}
 
 async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     // Signals that come while the log is being recovered stop the server right after.
@@ -238,26 +221,6 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
 /// How many connections the kernel keeps that were not accepted yet.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// Lowers the limit of Queue Storage's connections to what there are open files for, and answers that
-/// of Service Bus, which has a third of them if it is served.
-fn share_open_files(open_files_max: u64, queue_max: &mut usize, has_bus: bool) -> usize {
-    let room = open_files_max
-        .saturating_sub(OWN_FILES_MAX)
-        .max(OWN_FILES_MAX / 2);
-    let room = usize::try_from(room).unwrap_or(usize::MAX);
-    let for_bus = if has_bus { room / 3 } else { 0 };
-    let bus_max = kew_bus_api::Limits::default().connections_max.min(for_bus);
-    let for_queue = room - for_bus;
-    if for_queue < *queue_max {
-        tracing::warn!(
-            "the limit of {open_files_max} open files leaves room for {for_queue} connections of \
-             Queue Storage and {bus_max} of Service Bus"
-        );
-        *queue_max = for_queue;
-    }
-    bus_max
-}
-
 async fn serve_until_stopped(
     settings: &Settings,
     issuer: Option<Arc<Issuer>>,
@@ -273,16 +236,16 @@ async fn serve_until_stopped(
         queue_deletion_delay: settings.queue_deletion_delay,
         ..QueueApiOptions::default()
     };
-    let bus_connections_max = share_open_files(
-        open_files_max,
-        &mut options.limits.connections_max,
-        !sockets.bus.is_empty(),
-    );
     let mut bus_options = BusApiOptions {
         issuer,
         ..BusApiOptions::default()
     };
-    bus_options.limits.connections_max = bus_connections_max;
+    let places = open_files::share(
+        open_files_max,
+        &mut options.limits.connections_max,
+        &mut bus_options.limits.connections_max,
+        !sockets.bus.is_empty(),
+    );
     let bus_api = BusApi::open(broker.clone(), bus_options)
         .await
         .context("cannot read the rules of Service Bus")?;
@@ -343,6 +306,7 @@ async fn serve_until_stopped(
             api: api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
+            places: places.queue.clone(),
             stopping: stopping.clone(),
         };
         tasks.spawn(acceptor.run(listener));
@@ -355,6 +319,7 @@ async fn serve_until_stopped(
             api: bus_api.clone(),
             door: door.clone(),
             plain: settings.tls.plain,
+            places: places.bus.clone(),
             stopping: stopping.clone(),
         };
         tasks.spawn(acceptor.run(listener));

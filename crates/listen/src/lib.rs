@@ -10,6 +10,8 @@
 //! [`Tls`] holds the certificate and its key, and takes new ones from their files while connections are
 //! open: these go on as they began, and the next handshake has the new certificate.
 //!
+//! A [`Share`] says how many connections a protocol may have beside others.
+//!
 //! This crate knows no HTTP and no account. It accepts nothing by itself and says nothing to a client
 //! beyond what TLS says.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -17,10 +19,12 @@
 mod certificate;
 mod door;
 mod handshakes;
+mod places;
 mod secure;
 mod tls;
 
 pub use certificate::{CertificateFacts, CertificateFiles, TlsError};
 pub use door::{Door, DoorLimits, Opened, Unopened};
+pub use places::{Place, Share};
 pub use secure::SecureStream;
 pub use tls::{Tls, TlsOptions};

@@ -113,6 +113,24 @@ pub enum Bug {
     BusWindowNeverEnds,
     /// A message that comes back to a bus queue lives for ever.
     BusExpiryForgotten,
+    /// A message that is sent again stays where it was, too.
+    BusResubmittedTwice,
+    /// A message that is sent again is gone after a crash: only that it was taken out is logged.
+    BusResubmittedLost,
+    /// A message that is sent again brings its failed deliveries with it.
+    BusResubmittedKeepsCount,
+    /// A purge leaves deferred messages out.
+    BusPurgeForgetsDeferred,
+    /// A purge that was only to count takes the messages.
+    BusDryRunPurges,
+    /// To delete a message by its number counts as a failed delivery of the next one.
+    BusDeleteCounts,
+    /// A message that is taken by its number has the lock of whoever had it before.
+    BusTakenUnderOldLock,
+    /// A lock that was broken, or given back, still settles.
+    BusFreedLockSettles,
+    /// The state of a session is cleared although it has messages.
+    BusStateInUseCleared,
 }
 
 impl Bug {
@@ -150,7 +168,7 @@ impl Bug {
     ];
 
     /// Every bug of bus queues alone.
-    pub const OF_BUS: [Self; 24] = [
+    pub const OF_BUS: [Self; 33] = [
         Self::BusLocksForgotten,
         Self::BusFailureNotCounted,
         Self::BusDuplicatesForgotten,
@@ -175,6 +193,15 @@ impl Bug {
         Self::BusSizeNotGivenBack,
         Self::BusWindowNeverEnds,
         Self::BusExpiryForgotten,
+        Self::BusResubmittedTwice,
+        Self::BusResubmittedLost,
+        Self::BusResubmittedKeepsCount,
+        Self::BusPurgeForgetsDeferred,
+        Self::BusDryRunPurges,
+        Self::BusDeleteCounts,
+        Self::BusTakenUnderOldLock,
+        Self::BusFreedLockSettles,
+        Self::BusStateInUseCleared,
     ];
 }
 

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,10 +78,16 @@ impl QueueApi {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        tracing::debug!(peer = %origin.peer, "connection turned away: too many are open");
-        self.0.instruments.turned_away.increment();
+        self.note_turned_away(origin.peer);
         let answer = self.0.busy();
         say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
+    }
+
+    /// Counts and logs a connection that is closed without a word because there is no room for it, not
+    /// even to tell its client so.
+    pub fn note_turned_away(&self, peer: SocketAddr) {
+        tracing::debug!(%peer, "connection turned away: too many are open");
+        self.0.instruments.turned_away.increment();
     }
 
     /// Tells a client that it has to use HTTPS, whatever it asks, and ends its connection.

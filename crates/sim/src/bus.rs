@@ -5,6 +5,7 @@
 
 pub(crate) mod checker;
 mod drain;
+mod operator;
 pub(crate) mod workload;
 
 use kew_engine::{EntityName, Service};
@@ -31,33 +32,45 @@ pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
 }
 
 /// What has to occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 27] = [
+pub const MUST_OCCUR: [&str; 39] = [
     "a dead letter went on to another queue",
+    "a deferred message was purged",
     "a deferred message was received",
     "a duplicate was dropped",
     "a lock was lost",
+    "a locked message was purged",
     "a lock was renewed",
     "a message could not go on",
     "a message that expired came back as a dead letter",
     "a message that its receiver gave up came back as a dead letter",
     "a message that was delivered too often came back as a dead letter",
     "a message was deferred",
+    "a message was deleted by its number",
     "a message was delivered again",
     "a message was made a dead letter",
+    "a message was not sent again for its id",
     "a message was refused by a full queue",
+    "a message was sent again",
+    "a message was taken by its number",
     "a message went on too often",
+    "a message's lock was broken",
     "a queue was changed",
     "a queue was deleted",
     "a queue was not found",
     "a queue was perhaps gone, and was",
+    "a queue was purged",
     "a scheduled message was cancelled",
+    "a scheduled message was purged",
     "a session was refused that somebody has",
     "a session was renewed",
+    "a session's lock was broken",
     "a session's state was read",
     "an id was accepted again after its window",
     "messages were deleted at once",
+    "states of sessions were cleared",
     "the lock of a session was lost",
     "the next session was accepted",
+    "what a purge would take was counted",
     "what was sent without an answer was shown",
 ];
 
@@ -72,14 +85,28 @@ pub(crate) struct BusSwarm {
     pub(crate) time_to_live_per_mille: u32,
     pub(crate) schedule_per_mille: u32,
     pub(crate) stale_lock_per_mille: u32,
+    /// How often it is not a client who asks, but an operator.
+    pub(crate) operator_per_mille: u32,
+    /// So many of the queues never go.
+    pub(crate) queues_lasting: usize,
 }
 
 impl BusSwarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "bus swarm");
+        let mut operator = Stream::new(seed, "bus operator swarm");
+        let share_per_mille = if r.happens(400) { 600 } else { 1000 };
+        let queues = 2 + r.index(workload::QUEUES - 1);
+        let operator_per_mille = [0, 60, 200][operator.index(3)];
         Self {
-            share_per_mille: if r.happens(400) { 600 } else { 1000 },
-            queues: 2 + r.index(workload::QUEUES - 1),
+            share_per_mille,
+            queues,
+            operator_per_mille,
+            queues_lasting: if operator_per_mille > 0 {
+                operator::draw_lasting(&mut operator, queues)
+            } else {
+                0
+            },
             weights: workload::weights(&mut r),
             body_size_max: [16, 200, 1500][r.index(3)],
             time_to_live_per_mille: [0, 100, 400][r.index(3)],

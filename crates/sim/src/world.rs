@@ -453,10 +453,10 @@ impl World {
             }
             self.in_flight -= 1;
             operation.seen = seen;
-            if let Seen::Answered(Ok((outcome, _))) = &operation.seen {
+            if let Seen::Answered(Ok((outcome, bodies))) = &operation.seen {
                 match (&operation.command, outcome, &mut self.bus) {
                     (Command::Bus(command), Outcome::Bus(outcome), Some(bus)) => {
-                        bus.workload.learn(command, outcome);
+                        bus.workload.learn(command, outcome, bodies);
                     }
                     (command, outcome, _) => {
                         self.workload.learn(operation.queue, command, outcome);

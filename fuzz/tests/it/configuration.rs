@@ -7,7 +7,7 @@ use kew_fuzz::mutate::{Input, changes};
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-use crate::cli::ServeArgs;
+use crate::serve_args::ServeArgs;
 
 /// A TOML parser and the text of its error.
 const MEMORY_MAX_BYTES: usize = 1 << 20;

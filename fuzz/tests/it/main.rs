@@ -18,14 +18,6 @@ mod shared_access;
 mod sharing;
 mod tokens;
 
-#[path = "../../../crates/kew/src/bus_args.rs"]
-mod bus_args;
-#[path = "../../../crates/kew/src/cli.rs"]
-#[expect(
-    dead_code,
-    reason = "of the binary's source, only what reads the settings is used"
-)]
-mod cli;
 #[path = "../../../crates/queue-client/src/xml.rs"]
 #[expect(
     dead_code,
@@ -33,15 +25,8 @@ mod cli;
     reason = "of the client's source, only what reads answers is used"
 )]
 mod client_xml;
-#[path = "../../../crates/kew/src/operate_args.rs"]
-mod operate_args;
-#[path = "../../../crates/kew/src/queue_args.rs"]
-mod queue_args;
-#[path = "../../../crates/kew/src/queue_values.rs"]
-mod queue_values;
-#[path = "../../../crates/kew/src/quota.rs"]
-#[allow(dead_code, reason = "only the settings file is parsed here")]
-mod quota;
+#[path = "../../../crates/kew/src/serve_args.rs"]
+mod serve_args;
 #[path = "../../../crates/kew/src/settings.rs"]
 #[expect(
     dead_code,

@@ -1,5 +1,7 @@
 //! The reader: bounded, without memory of its own.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::code;
@@ -24,7 +26,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes were read.
+    /// Reads a part of the bytes, which must lie within them.
+    pub fn within(source: &'a Bytes, part: Range<usize>) -> Self {
+        let end = part.end.min(source.len());
+        let at = part.start.min(end);
+        Self { source, at, end }
+    }
+
+    /// Where the next byte is.
     pub fn position(&self) -> usize {
         self.at
     }

@@ -216,6 +216,11 @@ impl Map {
         self.count == 0
     }
 
+    /// How large its entries are, encoded, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.items.len()
+    }
+
     /// Its pairs.
     pub fn iter(&self) -> impl Iterator<Item = (Raw, Raw)> {
         let mut raws = raws(&self.items);

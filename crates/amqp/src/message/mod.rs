@@ -15,7 +15,8 @@ pub use batch::{BATCH_FORMAT, batch_messages, write_batch};
 pub use section::{Header, MessageId, Properties, write_data};
 
 use crate::codec::{
-    Composite, Decode, DecodeError, Encode, Map, Raw, Reader, descriptor_code, write_described,
+    Composite, Decode, DecodeError, Encode, Map, MapWriter, Raw, Reader, descriptor_code,
+    write_described, write_map,
 };
 
 const HEADER: u64 = 0x70;
@@ -134,7 +135,7 @@ impl Message {
     /// The header, with the specification's defaults if there is none.
     pub fn header(&self) -> Result<Header, DecodeError> {
         match &self.header {
-            Some(at) => Header::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            Some(at) => Header::read_list(&mut Reader::within(&self.bytes, at.clone())),
             None => Ok(Header::default()),
         }
     }
@@ -152,7 +153,7 @@ impl Message {
     /// The properties, all null if there are none.
     pub fn properties(&self) -> Result<Properties, DecodeError> {
         match &self.properties {
-            Some(at) => Properties::read_list(&mut Reader::new(&self.bytes.slice(at.clone()))),
+            Some(at) => Properties::read_list(&mut Reader::within(&self.bytes, at.clone())),
             None => Ok(Properties::default()),
         }
     }
@@ -166,7 +167,7 @@ impl Message {
         let Some(at) = at else {
             return Map::default();
         };
-        let map = Map::decode(&mut Reader::new(&self.bytes.slice(at.clone())));
+        let map = Map::decode(&mut Reader::within(&self.bytes, at.clone()));
         map.expect("it was checked when the message was scanned")
     }
 
@@ -245,6 +246,23 @@ pub fn write_head(
     header.encode(out);
     write_annotations(out, DELIVERY_ANNOTATIONS, delivery_annotations);
     write_annotations(out, MESSAGE_ANNOTATIONS, message_annotations);
+}
+
+/// The same, for whoever makes the annotations: they are written where they belong. Delivery
+/// annotations are left out if there is nothing that writes them.
+pub fn write_new_head(
+    out: &mut BytesMut,
+    header: &Header,
+    delivery_annotations: Option<impl FnOnce(&mut MapWriter<'_>)>,
+    message_annotations: impl FnOnce(&mut MapWriter<'_>),
+) {
+    header.encode(out);
+    if let Some(write) = delivery_annotations {
+        write_described(out, DELIVERY_ANNOTATIONS, |out| write_map(out, write));
+    }
+    write_described(out, MESSAGE_ANNOTATIONS, |out| {
+        write_map(out, message_annotations)
+    });
 }
 
 fn write_annotations(out: &mut BytesMut, section: u64, annotations: &Map) {

@@ -23,6 +23,11 @@ impl Reading {
                 queue,
                 sequence_number,
                 ..
+            }
+            | BusFact::Resubmitted {
+                to: queue,
+                to_sequence_number: sequence_number,
+                ..
             } => self.note_arrival(*queue, *sequence_number, at, why),
             BusFact::Activated {
                 queue,
@@ -38,13 +43,6 @@ impl Reading {
                 }
             }
             BusFact::Moved {
-                queue,
-                sequence_number,
-                to,
-                to_sequence_number,
-                ..
-            }
-            | BusFact::Resubmitted {
                 queue,
                 sequence_number,
                 to,
@@ -92,6 +90,38 @@ impl Reading {
                 self.stand_in_bus(*queue, at);
             }
         }
+    }
+
+    /// A message that was sent again, from where a gap has hidden that it ever was: its event brings all
+    /// of it, so that it is one that came in.
+    pub(super) fn as_arrival(&mut self, event: Event) -> Event {
+        let Event { at, fact } = event;
+        let fact = match fact {
+            Fact::Bus(BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                to,
+                to_sequence_number,
+                expires_at,
+                session,
+                id_hash,
+                body,
+            }) if !self.state.holds(queue, sequence_number) => {
+                self.holes.remove(&(queue, sequence_number));
+                self.stand_in_bus(queue, at);
+                Fact::Bus(BusFact::Sent {
+                    queue: to,
+                    sequence_number: to_sequence_number,
+                    expires_at,
+                    scheduled_at: Timestamp::ZERO,
+                    session,
+                    id_hash,
+                    body,
+                })
+            }
+            other => other,
+        };
+        Event { at, fact }
     }
 
     /// Remembers an entity of which the fact tells that it is no sub-queue.

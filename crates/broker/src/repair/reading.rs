@@ -264,7 +264,7 @@ impl Replay for Reading {
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let event = Event::decode(event)?;
+        let event = self.as_arrival(Event::decode(event)?);
         self.prepare(&event);
         match &event.fact {
             Fact::QueueDeleted { queue } => {

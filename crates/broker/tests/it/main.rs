@@ -5,6 +5,7 @@
 mod broker;
 mod bus;
 mod bus_repair;
+mod damaged;
 mod metrics;
 mod partition;
 mod repair;

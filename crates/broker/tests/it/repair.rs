@@ -1,30 +1,24 @@
 //! Damaged partitions: what is listed as lost is lost, and everything else is there unchanged.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, Token, VisibilityTimeout};
-use kew_log::{FaultyStorage, LogOptions, verify};
+use kew_log::{FaultyStorage, verify};
+
+use crate::damaged::{Bench, Dice, Sizes, damage};
 
 const QUEUES: [&str; 3] = ["apples", "pears", "plums"];
 
 fn options() -> PartitionOptions {
-    PartitionOptions {
-        log: LogOptions {
-            segment_size_first_bytes: 16 << 10,
-            segment_size_max_bytes: 16 << 10,
-            batch_size_max_bytes: 8 << 10,
-            turn_space_min_bytes: 4 << 10,
-            settlement_reserve_bytes: 1 << 10,
-            ballast_size_bytes: 4 << 10,
-            recent_bytes_max: 1 << 10,
-            ..LogOptions::default()
-        },
-        command_size_bytes_max: 2 << 10,
-        // Only when the test says so.
-        snapshot_after_bytes: u64::MAX / 8,
-        tick_budget: 16,
-    }
+    let sizes = Sizes {
+        segment_kib: 16,
+        batch_kib: 8,
+        turn_kib: 4,
+        settlement_kib: 1,
+        command_kib: 2,
+    };
+    sizes.options()
 }
 
 fn name(queue: &str) -> EntityName {
@@ -35,9 +29,7 @@ fn name(queue: &str) -> EntityName {
 type Known = BTreeMap<[u8; 16], (String, String)>;
 
 struct Driver {
-    storage: FaultyStorage,
-    partition: Partition<u32>,
-    now: Timestamp,
+    bench: Bench,
     /// Messages that were sent and not deleted, by id, with queue and body.
     alive: Known,
     /// All that were ever sent.
@@ -56,32 +48,15 @@ impl Driver {
     }
 
     fn on(storage: FaultyStorage) -> Self {
-        let now = Timestamp::from_ms(1_000_000);
-        let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
         Self {
-            storage,
-            partition,
-            now,
+            bench: Bench::on(storage, options()),
             alive: Known::new(),
             sent: Known::new(),
         }
     }
 
     fn ask(&mut self, command: Command) -> Answered {
-        let mut commands = VecDeque::from([(0, command)]);
-        let mut replies = Vec::new();
-        while replies.is_empty() {
-            self.partition.turn(self.now, &mut commands, &mut replies);
-            self.jobs(&mut replies);
-        }
-        replies.remove(0).1.unwrap()
-    }
-
-    fn jobs(&mut self, replies: &mut Vec<(u32, kew_broker::Reply)>) {
-        while let Some(job) = self.partition.next_job() {
-            let outcome = job.run(&self.storage);
-            self.partition.complete(outcome, replies).unwrap();
-        }
+        self.bench.ask(command).unwrap()
     }
 
     fn send(&mut self, queue: &str, number: usize) {
@@ -137,21 +112,16 @@ impl Driver {
         }
     }
 
-    fn snapshot(&mut self) {
-        self.partition.snapshot();
-        self.jobs(&mut Vec::new());
-    }
-
     fn close(mut self) -> (FaultyStorage, Known, Known) {
-        self.partition.mark();
-        self.jobs(&mut Vec::new());
-        (self.storage.kill(), self.alive, self.sent)
+        self.bench.mark();
+        (self.bench.storage.kill(), self.alive, self.sent)
     }
 
     /// Every message that is there, by id.
     fn everything(&mut self) -> Known {
-        self.now = self.now.plus_seconds(3600);
+        self.bench.now = self.bench.now.plus_seconds(3600);
         let queues: Vec<String> = self
+            .bench
             .partition
             .state()
             .queues()
@@ -192,13 +162,13 @@ fn snapshotted() -> (FaultyStorage, Known, Known) {
         driver.delete_some(queue, 18);
     }
     driver.send_many(60, 30);
-    driver.snapshot();
+    driver.bench.snapshot();
     driver.send_many(90, 30);
     driver.delete_some("plums", 3);
-    driver.snapshot();
+    driver.bench.snapshot();
     driver.send_many(120, 30);
     driver.delete_some("plums", 3);
-    driver.snapshot();
+    driver.bench.snapshot();
     driver.send_many(150, 45);
     driver.delete_some("apples", 4);
     driver.close()
@@ -279,7 +249,7 @@ fn check_repaired(
     });
     driver.sent = sent.clone();
     for queue in ["new", "apples"] {
-        if driver.partition.state().has_entity(&name(queue)) {
+        if driver.bench.partition.state().has_entity(&name(queue)) {
             let before = driver.sent.len();
             driver.send(queue, 7);
             assert_eq!(driver.sent.len(), before + 1, "{story}: an id comes again");
@@ -585,35 +555,10 @@ fn random_damage_is_repaired_and_nothing_is_lost_in_silence() {
     let histories = [plain(), snapshotted()];
     let mut repaired = 0;
     for seed in 0..600u64 {
-        let mut random = seed;
-        let mut below = |bound: u64| {
-            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            (mixed ^ (mixed >> 27)) % bound
-        };
-        let (storage, alive, sent) = &histories[usize::try_from(below(2)).unwrap()];
+        let mut dice = Dice(seed);
+        let (storage, alive, sent) = &histories[usize::try_from(dice.below(2)).unwrap()];
         let disk = storage.kill();
-        for _ in 0..=below(3) {
-            let files = disk.files();
-            let (file, size) = &files[usize::try_from(below(files.len() as u64)).unwrap()];
-            let at = below((*size).max(1)).min(size.saturating_sub(1));
-            match below(6) {
-                _ if *size == 0 => {}
-                0 | 1 => disk.flip(file, at, 1 << below(8)),
-                2 => {
-                    let from = at / 512 * 512;
-                    let count = usize::try_from((size - from).min(512)).unwrap();
-                    disk.corrupt(file, from, &vec![0; count]);
-                }
-                3 => {
-                    let from = at / 4096 * 4096;
-                    let count = usize::try_from((size - from).min(4096)).unwrap();
-                    disk.corrupt(file, from, &vec![0xa5; count]);
-                }
-                4 => disk.truncate(file, at),
-                _ => disk.lose_file(file),
-            }
-        }
+        damage(&disk, &mut dice);
         let story = format!("seed {seed}");
         if look(&disk).is_needed() {
             repair(&disk, alive, sent, &story);

@@ -13,7 +13,7 @@ mod tokens;
 mod transaction;
 mod under_way;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::{Answers, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
-use kew_engine::{EntityName, Timestamp, Token};
+use kew_engine::{Command, EntityName, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
 use crate::client::transaction::Transactions;
-use crate::client::under_way::UnderWay;
+use crate::client::under_way::AllUnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
@@ -107,8 +107,9 @@ pub(crate) struct Client {
     transactions: Transactions,
     /// Answers to what is under way come here.
     pub(crate) answers: Arc<Answers>,
-    under_way: HashMap<u64, UnderWay>,
-    next_key: u64,
+    /// What this turn has for the broker.
+    outbox: Vec<(u64, Command)>,
+    under_way: AllUnderWay,
     /// Kept for its room.
     came: Vec<(u64, Reply)>,
     /// Messages whose send is under way and changes that settlements bring, in bytes.
@@ -130,6 +131,10 @@ pub(crate) struct Client {
     /// How the connection ended: nothing if it did not, or as it should.
     ended: Option<Error>,
 }
+
+/// How much is written at once, about, before more messages are encoded: the client works on what came
+/// first meanwhile.
+const OUTPUT_SIZE_BYTES_WANTED: usize = 32 * 1024;
 
 /// How often a busy broker is asked again what cannot be left undone: for 5 s.
 const BUSY_TRIES: u32 = 50;
@@ -167,8 +172,8 @@ impl Client {
             settlements: BTreeMap::new(),
             transactions: Transactions::default(),
             answers: Arc::default(),
-            under_way: HashMap::new(),
-            next_key: 0,
+            outbox: Vec::new(),
+            under_way: AllUnderWay::default(),
             came: Vec::new(),
             sending_size_bytes: 0,
             sends: 0,
@@ -200,6 +205,7 @@ impl Client {
                 _ => {}
             }
         }
+        self.flush_outbox();
     }
 
     /// Whether more may be under way.
@@ -251,6 +257,7 @@ impl Client {
             None => WireLimits {
                 links_max: limits.links_max,
                 unsettled_max: limits.unsettled_max,
+                output_size_max: OUTPUT_SIZE_BYTES_WANTED,
                 ..WireLimits::default()
             },
         };
@@ -389,7 +396,11 @@ impl Client {
                 ..
             } => self.on_sasl(mechanism.as_str(), response.as_deref()),
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
-            Event::Attach { link, attach } => self.on_attach(link, attach),
+            Event::Attach { link, attach } => {
+                // Its session may be that of a message which was sent before.
+                self.flush_outbox();
+                self.on_attach(link, attach);
+            }
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
@@ -572,6 +583,7 @@ impl Client {
     /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
     /// the whole time of a lock, so that it is tried again if the broker is busy.
     fn submit_and_forget(&mut self, command: BusCommand) {
+        self.flush_outbox();
         let broker = self.shared.broker.clone();
         let mut submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
@@ -593,12 +605,21 @@ impl Client {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(link);
         }
-        while let Some(done) = self.tasks.join_next().await {
-            self.on_done(done);
+        self.flush_outbox();
+        // What is given back is a task, and may follow from an answer.
+        while !(self.tasks.is_empty() && self.under_way.is_empty()) {
+            tokio::select! {
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_done(done),
+                () = self.answers.ready() => self.on_answers(),
+            }
         }
-        while !self.under_way.is_empty() {
-            self.answers.ready().await;
-            self.on_answers();
-        }
+    }
+
+    /// Gives back memory that only a busy connection needs.
+    pub(crate) fn shrink(&mut self) {
+        self.connection.shrink();
+        self.outbox.shrink_to_fit();
+        self.came.shrink_to_fit();
+        self.under_way.shrink_to_fit();
     }
 }

@@ -184,6 +184,8 @@ impl Client {
     ) {
         let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
         self.requests += 1;
+        // The request may be about what was sent before it.
+        self.flush_outbox();
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
             let (answer, room) = management::answer(&context, request).await;

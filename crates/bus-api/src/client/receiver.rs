@@ -1,6 +1,7 @@
 //! Messages that a client receives.
 //!
-//! A link with credit has one task at most: it receives, and waits while there is nothing.
+//! A link with credit receives what is there, and again when all of that is sent. Only if there is
+//! nothing it has a task, one at most, that waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::Tag;
 use kew_amqp::{DeliveryId, LinkId, Outgoing, SendRefusal};
-use kew_broker::Rejection;
+use kew_broker::{Answer, Answered, Rejection, Watch};
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
 };
@@ -19,6 +21,7 @@ use kew_engine::{EntityName, Incarnation, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::changes::Attached;
+use super::under_way::Purpose;
 use super::{Client, Done, Link};
 use crate::api::Shared;
 use crate::holdings::{Account, Part, Room, Sum};
@@ -110,16 +113,29 @@ impl HeldLocks {
     }
 }
 
-/// A message that can go out.
+/// A message that can go out. It is encoded when it does: while some of a batch are on their way,
+/// others are encoded.
 struct Ready {
-    lock: Option<Token>,
-    number: u64,
-    parts: [Bytes; 2],
+    message: DeliveredMessage,
+    /// What is stored, then the changes to its properties.
+    bytes: Vec<Bytes>,
 }
 
 impl Ready {
     fn size_bytes(&self) -> usize {
-        size_of(&self.parts)
+        size_of(&self.bytes)
+    }
+
+    fn tag(&self) -> Tag {
+        match self.message.lock {
+            Some(lock) => tag(lock),
+            None => number_tag(self.message.sequence_number.as_u64()),
+        }
+    }
+
+    fn encode(&self) -> Option<[Bytes; 2]> {
+        let (stored, overlays) = self.bytes.split_first()?;
+        encode(&Facts::from(&self.message), stored.clone(), overlays)
     }
 }
 
@@ -241,28 +257,35 @@ impl Client {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return Ok(());
         };
-        while let Some(ready) = receiver.ready.messages.front() {
+        while let Some(ready) = receiver.ready.messages.front()
+            && self.connection.credit(link) > 0
+        {
+            let Some(parts) = ready.encode() else {
+                receiver.ready.pop();
+                continue;
+            };
             let outgoing = Outgoing {
-                tag: ready.lock.map_or_else(|| number_tag(ready.number), tag),
+                tag: ready.tag(),
                 message_format: 0,
                 is_settled: receiver.mode == ReceiveMode::ReceiveAndDelete,
                 state: None,
             };
-            let sent = self.connection.send(link, outgoing, ready.parts.clone());
-            match (sent, ready.lock) {
-                (Ok(delivery), lock) => {
+            let size_bytes = size_of(&parts);
+            match self.connection.send(link, outgoing, parts) {
+                Ok(delivery) => {
+                    let lock = ready.message.lock;
                     let instruments = &self.shared.instruments;
-                    instruments.note_delivery(lock.is_some(), ready.size_bytes());
+                    instruments.note_delivery(lock.is_some(), size_bytes);
                     if let Some(lock) = lock {
                         receiver.held.insert(delivery, lock);
                     }
                 }
-                (Err(error @ SendRefusal::TooLarge { .. }), _) => {
+                Err(error @ SendRefusal::TooLarge { .. }) => {
                     let condition = condition::MESSAGE_SIZE_EXCEEDED;
                     return Err(Error::new(condition, error.to_string()));
                 }
                 // Credit, room or settlements will bring it here again.
-                (Err(_), _) => return Ok(()),
+                Err(_) => return Ok(()),
             }
             receiver.ready.pop();
         }
@@ -281,23 +304,75 @@ impl Client {
             mode: receiver.mode,
             session: receiver.session.as_ref().map(|session| session.lock),
         };
-        let (entity, incarnation) = (
-            receiver.attached.entity.clone(),
-            receiver.attached.incarnation,
-        );
-        let may_wait = !receiver.is_drain;
+        let incarnation = receiver.attached.incarnation;
         let size_bytes = receiver.largest_size_bytes.saturating_mul(count as usize);
+        let may_wait = !receiver.is_drain;
         let receive = Receive {
             shared: Arc::clone(&self.shared),
+            queue: receiver.attached.entity.clone(),
             command,
             entity: incarnation,
             size_bytes,
             cancel,
         };
+        // Nothing that comes from now on is missed.
+        let watch = may_wait.then(|| self.shared.broker.watch(incarnation));
+        let Some(room) = self.shared.try_room_for(size_bytes) else {
+            return self.receive_later(link, receive, watch, Next::Look);
+        };
+        let command = receive.command.clone();
+        let look = FirstLook {
+            link,
+            receive,
+            watch,
+            room,
+        };
+        self.submit(command, Purpose::Receive(Box::new(look)));
+    }
+
+    fn receive_later(&mut self, link: LinkId, receive: Receive, watch: Option<Watch>, next: Next) {
         self.tasks.spawn(async move {
-            let batch = receive.run(may_wait).await;
-            Done::Received(link, entity, batch)
+            let queue = receive.queue.clone();
+            let received = receive.run(watch, next).await;
+            Done::Received(link, queue, received)
         });
+    }
+
+    /// What was there, or a wait if nothing was.
+    pub(super) fn on_first_look(&mut self, look: FirstLook, reply: Result<Answered, Rejection>) {
+        let FirstLook {
+            link,
+            receive,
+            watch,
+            room,
+        } = look;
+        let answer = match reply.map(Answer::in_memory) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(answered)) => {
+                self.tasks.spawn(async move {
+                    let answer = Answer::read(*answered).await;
+                    let room = Some(room);
+                    let received = answer.map(|answer| Received {
+                        batch: batch_of(answer),
+                        room,
+                    });
+                    Done::Received(link, receive.queue, received)
+                });
+                return;
+            }
+            Err(rejection) => Err(rejection),
+        };
+        match Looked::of(answer) {
+            Looked::Found(batch) => {
+                let room = Some(room);
+                self.on_received(link, receive.queue, Ok(Received { batch, room }));
+            }
+            Looked::Refused(rejection) => self.on_received(link, receive.queue, Err(rejection)),
+            Looked::Not(next) => {
+                drop(room);
+                self.receive_later(link, receive, watch, next);
+            }
+        }
     }
 
     pub(super) fn on_received(
@@ -311,7 +386,7 @@ impl Client {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             // The link went away in the meantime.
             let batch = received.map(|received| received.batch).unwrap_or_default();
-            let unwanted = batch.into_iter().filter_map(ready);
+            let unwanted = batch.into_iter().map(ready);
             return self.give_back(entity, unwanted.collect());
         };
         let cancel = receiver.receiving.take();
@@ -327,7 +402,7 @@ impl Client {
                 .clamp(1, COUNT_MAX);
             receiver.largest_size_bytes = largest;
         }
-        let batch = batch.into_iter().filter_map(ready);
+        let batch = batch.into_iter().map(ready);
         if is_full && receiver.mode == ReceiveMode::PeekLock {
             // Others of the connection were faster. There is no harm in it: nobody has seen these.
             let unwanted = batch.collect();
@@ -349,7 +424,7 @@ impl Client {
 
     /// Unlocks messages that nobody has seen.
     fn give_back(&mut self, queue: EntityName, unwanted: VecDeque<Ready>) {
-        let locks = unwanted.into_iter().filter_map(|ready| ready.lock);
+        let locks = unwanted.into_iter().filter_map(|it| it.message.lock);
         let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Release)).collect();
         if !settlements.is_empty() {
             self.submit_and_forget(BusCommand::Settle { queue, settlements });
@@ -379,22 +454,12 @@ fn size_of(bytes: &[Bytes]) -> usize {
     bytes.iter().map(Bytes::len).sum()
 }
 
-/// A message as it goes out, from what is stored.
-fn ready((message, mut bytes): (DeliveredMessage, Vec<Bytes>)) -> Option<Ready> {
-    if bytes.is_empty() {
-        return None;
-    }
-    let overlays = bytes.split_off(1);
-    let parts = encode(&Facts::from(&message), bytes.pop()?, &overlays)?;
-    Some(Ready {
-        lock: message.lock,
-        number: message.sequence_number.as_u64(),
-        parts,
-    })
+fn ready((message, bytes): (DeliveredMessage, Vec<Bytes>)) -> Ready {
+    Ready { message, bytes }
 }
 
 /// The tag of a message that has no lock: unique, which is all that is asked of it.
-fn number_tag(number: u64) -> kew_amqp::performative::Tag {
+fn number_tag(number: u64) -> Tag {
     let mut bytes = [0; 16];
     for (place, byte) in bytes.iter_mut().zip(number.to_be_bytes()) {
         *place = byte;
@@ -418,6 +483,7 @@ impl Received {
 /// One receive.
 struct Receive {
     shared: Arc<Shared>,
+    queue: EntityName,
     command: BusCommand,
     entity: Incarnation,
     /// About how much it brings at most.
@@ -425,57 +491,94 @@ struct Receive {
     cancel: Arc<Cancel>,
 }
 
-impl Receive {
-    /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
-    async fn run(self, may_wait: bool) -> Result<Received, Rejection> {
-        let broker = &self.shared.broker;
-        let mut watch = may_wait.then(|| broker.watch(self.entity));
-        loop {
-            // Nothing is taken for a link that is known to be gone.
-            if self.cancel.is_given_up() {
-                return Ok(Received::NOTHING);
-            }
-            let room = match self.shared.try_room_for(self.size_bytes) {
-                Some(room) => Some(room),
-                None => {
-                    // A wake-up that comes now must be another's.
-                    let had_watch = watch.take().is_some();
-                    let room = tokio::select! {
-                        room = self.shared.room_for(self.size_bytes) => room,
-                        () = self.cancel.cancelled() => return Ok(Received::NOTHING),
-                    };
-                    watch = had_watch.then(|| broker.watch(self.entity));
-                    room
-                }
-            };
-            match Submitted::new(broker, self.command.clone()).answer().await {
-                Ok(answer) => {
-                    let batch = batch_of(answer);
-                    if !batch.is_empty() || watch.is_none() {
-                        return Ok(Received { batch, room });
-                    }
-                }
-                Err(Rejection::Busy) => {
-                    drop(room);
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                    continue;
-                }
-                Err(rejection) => return Err(rejection),
-            }
-            drop(room);
-            let Some(waiting) = &watch else {
-                return Ok(Received::NOTHING);
-            };
-            tokio::select! {
-                () = waiting.woken() => {}
-                () = self.cancel.cancelled() => watch = None,
-            }
+/// A receive whose first answer is still to come.
+pub(super) struct FirstLook {
+    link: LinkId,
+    receive: Receive,
+    /// None if it must not wait.
+    watch: Option<Watch>,
+    room: OwnedSemaphorePermit,
+}
+
+/// What an answer to a receive comes to.
+enum Looked {
+    Found(Batch),
+    Refused(Rejection),
+    Not(Next),
+}
+
+/// What a receive that has found nothing does next.
+#[derive(Clone, Copy)]
+enum Next {
+    /// Looks, which it has not done yet.
+    Look,
+    /// Waits until there may be something.
+    Wait,
+    /// Lets a busy broker be, and looks again.
+    Pause,
+}
+
+impl Looked {
+    fn of(answer: Result<Answer, Rejection>) -> Self {
+        match answer.map(batch_of) {
+            Ok(batch) if batch.is_empty() => Self::Not(Next::Wait),
+            Ok(batch) => Self::Found(batch),
+            Err(Rejection::Busy) => Self::Not(Next::Pause),
+            Err(rejection) => Self::Refused(rejection),
         }
     }
 }
 
+impl Receive {
+    /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
+    async fn run(self, mut watch: Option<Watch>, mut next: Next) -> Result<Received, Rejection> {
+        loop {
+            match (next, &watch) {
+                (Next::Look, _) => {}
+                (Next::Pause, _) => tokio::time::sleep(BUSY_PAUSE).await,
+                (Next::Wait, None) => return Ok(Received::NOTHING),
+                (Next::Wait, Some(waiting)) => tokio::select! {
+                    () = waiting.woken() => {}
+                    () = self.cancel.cancelled() => watch = None,
+                },
+            }
+            // Nothing is taken for a link that is known to be gone.
+            if self.cancel.is_given_up() {
+                return Ok(Received::NOTHING);
+            }
+            let Some(room) = self.room(&mut watch).await else {
+                return Ok(Received::NOTHING);
+            };
+            let submitted = Submitted::new(&self.shared.broker, self.command.clone());
+            match Looked::of(submitted.answer().await) {
+                Looked::Found(batch) => {
+                    let room = Some(room);
+                    return Ok(Received { batch, room });
+                }
+                Looked::Refused(rejection) => return Err(rejection),
+                Looked::Not(then) => next = then,
+            }
+        }
+    }
+
+    /// Room for what it brings. None if it is not wanted any more.
+    async fn room(&self, watch: &mut Option<Watch>) -> Option<OwnedSemaphorePermit> {
+        if let Some(room) = self.shared.try_room_for(self.size_bytes) {
+            return Some(room);
+        }
+        // A wake-up that comes now must be another's.
+        let had_watch = watch.take().is_some();
+        let room = tokio::select! {
+            room = self.shared.room_for(self.size_bytes) => room,
+            () = self.cancel.cancelled() => return None,
+        }?;
+        *watch = had_watch.then(|| self.shared.broker.watch(self.entity));
+        Some(room)
+    }
+}
+
 /// The messages of an answer, each with its bytes.
-pub(crate) fn batch_of(answer: kew_broker::Answer) -> Batch {
+pub(crate) fn batch_of(answer: Answer) -> Batch {
     let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
         return Batch::new();
     };

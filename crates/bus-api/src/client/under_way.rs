@@ -1,6 +1,10 @@
-//! What the broker has of a client's, without a task for each: sends and settlements.
+//! What the broker has of a client's, without a task for each: sends, settlements, and receives of
+//! what is there.
 //!
-//! Answers of one commit come together, so that their dispositions leave in one write.
+//! What one turn has for the broker is handed over at its end, all at once. Answers of one commit
+//! come together, so that dispositions and messages leave in one write.
+
+use std::collections::VecDeque;
 
 use kew_amqp::DeliveryId;
 use kew_broker::{Answered, Rejection};
@@ -10,6 +14,7 @@ use tokio::time::Instant;
 
 use super::Client;
 use super::coordinator::Commit;
+use super::receiver::FirstLook;
 use super::settle::Settlement;
 use crate::metrics::Sent;
 
@@ -17,6 +22,7 @@ use crate::metrics::Sent;
 pub(super) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
     Settle(Vec<Settlement>),
+    Receive(Box<FirstLook>),
     Commit(Box<Commit>),
 }
 
@@ -26,23 +32,64 @@ pub(super) struct UnderWay {
     began: Instant,
 }
 
+/// All commands whose answers are still to come, by keys that are given in turn: about in this order
+/// they are answered.
+#[derive(Default)]
+pub(super) struct AllUnderWay {
+    first_key: u64,
+    commands: VecDeque<Option<UnderWay>>,
+}
+
+impl AllUnderWay {
+    fn add(&mut self, command: UnderWay) -> u64 {
+        let key = self.first_key + self.commands.len() as u64;
+        self.commands.push_back(Some(command));
+        key
+    }
+
+    fn remove(&mut self, key: u64) -> Option<UnderWay> {
+        let index = usize::try_from(key.checked_sub(self.first_key)?).ok()?;
+        let command = self.commands.get_mut(index)?.take();
+        while let Some(None) = self.commands.front() {
+            self.commands.pop_front();
+            self.first_key += 1;
+        }
+        command
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.commands.shrink_to_fit();
+    }
+}
+
 impl Client {
-    /// Hands a command over, behind those before it.
+    /// Hands a command over at the end of the turn, behind those before it.
     pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
-        let key = self.next_key;
-        self.next_key += 1;
         self.requests += 1;
-        let under_way = UnderWay {
-            purpose,
-            began: Instant::now(),
-        };
-        let command = Command::Bus(command);
+        let began = Instant::now();
+        let key = self.under_way.add(UnderWay { purpose, began });
+        self.outbox.push((key, Command::Bus(command)));
+    }
+
+    /// Hands over what there is: at the end of a turn, and before anything else is submitted that
+    /// came after it.
+    pub(super) fn flush_outbox(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut refused = Vec::new();
         let broker = &self.shared.broker;
-        match broker.submit_among(command, &self.answers, key) {
-            Ok(()) => {
-                self.under_way.insert(key, under_way);
+        broker.submit_among(self.outbox.drain(..), &self.answers, |key, rejection| {
+            refused.push((key, rejection));
+        });
+        for (key, rejection) in refused {
+            if let Some(under_way) = self.under_way.remove(key) {
+                self.on_answer(under_way, Err(rejection));
             }
-            Err(rejection) => self.on_answer(under_way, Err(rejection)),
         }
     }
 
@@ -51,7 +98,7 @@ impl Client {
         let mut came = std::mem::take(&mut self.came);
         self.answers.take(&mut came);
         for (key, reply) in came.drain(..) {
-            if let Some(under_way) = self.under_way.remove(&key) {
+            if let Some(under_way) = self.under_way.remove(key) {
                 self.on_answer(under_way, reply);
             }
         }
@@ -66,7 +113,36 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
+            Purpose::Receive(look) => self.on_first_look(*look, reply),
             Purpose::Commit(commit) => self.on_committed(*commit, reply, took),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> UnderWay {
+        UnderWay {
+            purpose: Purpose::Settle(Vec::new()),
+            began: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn each_is_removed_once_in_any_order() {
+        let mut all = AllUnderWay::default();
+        let keys = [(); 4].map(|()| all.add(command()));
+        assert_eq!(keys, [0, 1, 2, 3]);
+        for key in [1, 0, 3, 2] {
+            assert!(!all.is_empty());
+            assert!(all.remove(key).is_some());
+            assert!(all.remove(key).is_none());
+        }
+        assert!(all.is_empty());
+        assert_eq!(all.add(command()), 4);
+        assert!(all.remove(5).is_none());
+        assert!(all.remove(4).is_some());
     }
 }

@@ -106,6 +106,12 @@ impl HttpError {
         self
     }
 
+    /// The server cannot do it now.
+    pub(crate) fn busy(why: &str) -> Self {
+        let detail = format!("{why} Please wait and try again.");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
+    }
+
     /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
     /// be read.
     pub(crate) fn internal() -> Self {
@@ -174,7 +180,7 @@ impl HttpError {
 impl From<BadToken> for HttpError {
     fn from(error: BadToken) -> Self {
         match error.status() {
-            503 => busy(&error.to_string()),
+            503 => Self::busy(&error.to_string()),
             _ => Self::unauthorized(error.to_string()),
         }
     }
@@ -188,8 +194,8 @@ impl From<Rejection> for HttpError {
                 Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
             }
             Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
-            Rejection::Busy => busy("The server is busy, or its disk is full."),
-            Rejection::Stopped => busy("The server is stopping."),
+            Rejection::Busy => Self::busy("The server is busy, or its disk is full."),
+            Rejection::Stopped => Self::busy("The server is stopping."),
         }
     }
 }
@@ -210,11 +216,6 @@ fn tracking_id() -> String {
         text.push(digit);
     }
     text
-}
-
-fn busy(why: &str) -> HttpError {
-    let detail = format!("{why} Please wait and try again.");
-    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
 }
 
 fn of_refusal(refusal: &BusRefusal) -> HttpError {

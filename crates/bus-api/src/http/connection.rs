@@ -78,10 +78,12 @@ pub(crate) async fn serve<S>(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
+        // Nothing is copied that waits to be written: what its room is for stays as it is counted.
+        .writev(true)
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_buf_size(limits.http_head_size_bytes_max);
-    let stream = Watched::new(stream, Arc::clone(&activity), &shared.room);
+    let stream = Watched::new(stream, Arc::clone(&activity), &shared.heads);
     let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut shutdown = pin!(shutdown);
     let mut is_stopping = false;
@@ -204,7 +206,7 @@ async fn dispatch(
     let grant = shared.grant_of(authorization, &head.path, origin).await;
     let grant = grant.map_err(|error| denied(Offered::Token, error.into()))?;
     activity.prove();
-    let body = body::read(body, shared.room.share(), &shared.limits).await?;
+    let body = body::read(body, shared.bodies.share(), &shared.limits).await?;
     let call = Call {
         head,
         grant,
@@ -218,7 +220,7 @@ async fn dispatch(
             Actor::of(&call).managed(&head.method, &head.path, &answered);
             answered
         }
-        Route::Data => data::answer(shared, &call).await,
+        Route::Data => data::answer(shared, call).await,
         Route::Operator => operator::answer(shared, &call).await,
         Route::Health | Route::WebSocket => Err(HttpError::not_found(&call.head.path)),
     }

@@ -28,5 +28,6 @@ mod websocket;
 
 pub(crate) use answer::HttpError;
 pub(crate) use connection::serve;
+pub use data::is_custom as is_custom_header;
 pub(crate) use operator::Jobs;
 pub(crate) use room::Room;

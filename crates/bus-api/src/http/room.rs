@@ -1,19 +1,30 @@
-//! One bound on what the requests of all connections hold together.
+//! Bounds on what the requests of all connections hold together: one for heads, and one for bodies.
 //!
 //! Each connection has bounds of its own, but thousands of times those is more than a machine has. So
-//! heads that are not short and bodies take their size from one room as they grow, and give it back
-//! when they are dropped.
+//! heads that are not short and bodies take their size from a room as they grow, and give it back
+//! when they are dropped. The two rooms are apart because anybody can send a head, and only clients
+//! with a token send bodies: strangers leave no less room for these. Answers that may be large have
+//! their part of the room that answers over AMQP have too.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::StatusCode;
+use http_body_util::Full;
+use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-use super::answer::HttpError;
+use super::answer::{Answer, HttpError};
+use crate::api::Shared;
+use crate::holdings::units_of;
 
 /// In what the room is counted: nothing smaller is worth it.
 const UNIT_SIZE_BYTES: usize = 1024;
+/// How long a request waits for room for its answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Room for so much at once.
 #[derive(Clone, Debug)]
@@ -44,12 +55,6 @@ impl Room {
 impl Share {
     /// Grows to so much, or stays and refuses with 503.
     pub(super) fn cover(&mut self, size_bytes: usize) -> Result<(), HttpError> {
-        let crowded = || {
-            HttpError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The server has as many requests as it can hold. Try again later.",
-            )
-        };
         let has = self
             .taken
             .as_ref()
@@ -75,19 +80,92 @@ impl Share {
 
     /// The bytes, which give the share back when the last part of them is dropped.
     pub(super) fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held {
-            bytes,
-            _share: self,
-        })
+        held(bytes, self)
     }
 }
 
-struct Held {
-    bytes: Bytes,
-    _share: Share,
+fn crowded() -> HttpError {
+    let text = "The server has as many requests as it can hold.";
+    HttpError::busy(text)
 }
 
-impl AsRef<[u8]> for Held {
+/// What the answer to one request has taken of the room that all answers with messages in them have,
+/// those over AMQP too.
+///
+/// It is taken before anything is read or locked, so that a request that finds no room has done nothing.
+#[derive(Debug)]
+pub(super) struct AnswerRoom(OwnedSemaphorePermit);
+
+impl AnswerRoom {
+    /// Room for an answer of about this size, if there is some now.
+    pub(super) fn try_of(shared: &Shared, size_bytes: usize) -> Option<Self> {
+        shared.try_room_for(size_bytes).map(Self)
+    }
+
+    /// Room for an answer of about this size, or 503 if there is none for a while.
+    pub(super) async fn of(shared: &Shared, size_bytes: usize) -> Result<Self, HttpError> {
+        Self::once(shared.room_for(size_bytes)).await
+    }
+
+    /// The same for a page of many things.
+    pub(super) async fn of_page(shared: &Shared) -> Result<Self, HttpError> {
+        Self::once(shared.room_for_page()).await
+    }
+
+    async fn once(
+        room: impl Future<Output = Option<OwnedSemaphorePermit>>,
+    ) -> Result<Self, HttpError> {
+        let room = timeout(ANSWER_PATIENCE, room).await;
+        room.ok().flatten().map(Self).ok_or_else(crowded)
+    }
+
+    /// The answer, which keeps as much of the room as it needs until its body is written. `size_bytes`
+    /// is what that holds, with what the answer has in its head.
+    pub(super) fn hold(self, size_bytes: usize, answer: Answer) -> Answer {
+        let Self(mut room) = self;
+        let wanted = units_of(size_bytes) as usize;
+        let has = room.num_permits();
+        if let Some(surplus) = has.checked_sub(wanted) {
+            drop(room.split(surplus));
+        } else if let Ok(missing) = u32::try_from(wanted.saturating_sub(has))
+            && let Ok(more) = Arc::clone(room.semaphore()).try_acquire_many_owned(missing)
+        {
+            // There may be none: then the answer is larger than it seemed, and is there all the same.
+            room.merge(more);
+        }
+        answer.map(|body| held(bytes_of(body), room).into())
+    }
+
+    /// The same for an answer that is nothing but its body.
+    pub(super) fn hold_body(self, answer: Answer) -> Answer {
+        let size_bytes = answer.body().size_hint().lower();
+        self.hold(usize::try_from(size_bytes).unwrap_or(usize::MAX), answer)
+    }
+}
+
+/// The bytes of a body, all of which are there.
+fn bytes_of(mut body: Full<Bytes>) -> Bytes {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(&mut body).poll_frame(&mut context) {
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+        _ => Bytes::new(),
+    }
+}
+
+/// Bytes that keep something until the last part of them is dropped. If there are none, it goes now.
+fn held(bytes: Bytes, kept: impl Send + 'static) -> Bytes {
+    match bytes.is_empty() {
+        true => bytes,
+        false => Bytes::from_owner(Held { bytes, _kept: kept }),
+    }
+}
+
+struct Held<T> {
+    bytes: Bytes,
+    _kept: T,
+}
+
+impl<T> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -45,6 +45,11 @@ impl Shown {
         })
     }
 
+    /// What it takes in memory, as long as any part of its body does.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.message.bytes().len()
+    }
+
     /// The application properties that have names.
     pub(super) fn application_properties(&self) -> impl Iterator<Item = (String, Value)> {
         let properties = self.application_properties.iter();

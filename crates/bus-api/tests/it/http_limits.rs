@@ -7,12 +7,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Instant, timeout};
 
 use crate::client::{Server, token};
+use crate::rest;
 
 /// Long enough for anything that happens at all. It passes at once where time is paused.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What the server says until it ends the connection, and after how long that was.
-async fn rest(stream: &mut DuplexStream) -> (String, Duration) {
+async fn read_rest(stream: &mut DuplexStream) -> (String, Duration) {
     let began = Instant::now();
     let mut answer = Vec::new();
     let reading = timeout(PATIENCE, stream.read_to_end(&mut answer));
@@ -26,7 +27,7 @@ async fn rest(stream: &mut DuplexStream) -> (String, Duration) {
 async fn ask(server: &Server, request: &str) -> String {
     let mut stream = server.stream();
     stream.write_all(request.as_bytes()).await.unwrap();
-    rest(&mut stream).await.0
+    read_rest(&mut stream).await.0
 }
 
 fn authorization() -> String {
@@ -50,7 +51,7 @@ async fn who_is_slow_with_a_head_or_asks_nothing_is_cut() {
     ] {
         let mut stream = server.stream();
         stream.write_all(sent.as_bytes()).await.unwrap();
-        let (answer, time) = rest(&mut stream).await;
+        let (answer, time) = read_rest(&mut stream).await;
         assert_eq!(answer.contains("200 OK"), has_answer, "{sent}: {answer}");
         check_between(time, 19, 25);
     }
@@ -83,7 +84,7 @@ async fn a_body_that_does_not_come_is_told_so() {
         "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Content-Length: 9\r\n\r\nhalf"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let (answer, time) = rest(&mut stream).await;
+    let (answer, time) = read_rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     // Time flies also while the broker is asked, whose threads do not know that it is paused.
     assert!(time >= Duration::from_secs(59), "{time:?}");
@@ -124,7 +125,7 @@ async fn a_body_is_asked_for_once_the_token_is_right() {
     stream.read_exact(&mut asked).await.unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"body").await.unwrap();
-    let (answer, _) = rest(&mut stream).await;
+    let (answer, _) = read_rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
 }
 
@@ -232,39 +233,136 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn what_all_requests_hold_has_one_bound() {
+async fn what_all_requests_hold_has_bounds() {
     let limits = Limits {
+        http_heads_size_bytes_max: 40 << 10,
         http_size_bytes_max: 40 << 10,
         ..Limits::default()
     };
     let server = Server::start_with(limits).await;
-    let half = format!(
-        "GET /health HTTP/1.1\r\nHost: h\r\nx: {}",
+    let head = format!(
+        "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\nx: {}",
         "y".repeat(40_000)
     );
-    let mut stream = server.stream();
-    stream.write_all(half.as_bytes()).await.unwrap();
     let authorization = authorization();
-    let body = "z".repeat(30_000);
+    let (body, rest) = ("z".repeat(30_000), "z".repeat(10));
     let send = format!(
         "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Connection: close\r\n\
-         Content-Length: 30000\r\n\r\n{body}"
+         Content-Length: 30010\r\n\r\n{body}"
     );
-    let crowded = async || {
-        let heads = ask(&server, &half).await;
-        let bodies = ask(&server, &send).await;
-        [heads, bodies]
-            .iter()
-            .all(|answer| answer.starts_with("HTTP/1.1 503 "))
+    let (whole_head, whole_send) = (format!("{head}\r\n\r\n"), format!("{send}{rest}"));
+    let is = async |request: &str, status: &str| {
+        // What another one has sent before is read in its own time.
+        let answered = timeout(PATIENCE, async {
+            while !ask(&server, request).await.starts_with(status) {}
+        });
+        answered.await.expect(status);
     };
-    // The first one's bytes are read in their own time.
-    let is_crowded = timeout(PATIENCE, async { while !crowded().await {} });
-    is_crowded.await.expect("no room");
-    drop(stream);
-    let served = timeout(PATIENCE, async {
-        while !ask(&server, &send).await.starts_with("HTTP/1.1 201 ") {}
+    let [no_room, ok, created] = ["HTTP/1.1 503 ", "HTTP/1.1 200 ", "HTTP/1.1 201 "];
+    // A stranger's head leaves no room for another's, and all of it for bodies of others.
+    let mut stranger = server.stream();
+    stranger.write_all(head.as_bytes()).await.unwrap();
+    is(&whole_head, no_room).await;
+    assert!(ask(&server, &whole_send).await.starts_with(created));
+    let mut sender = server.stream();
+    sender.write_all(send.as_bytes()).await.unwrap();
+    is(&whole_send, no_room).await;
+    drop(stranger);
+    is(&whole_head, ok).await;
+    assert!(ask(&server, &whole_send).await.starts_with(no_room));
+    drop(sender);
+    is(&whole_send, created).await;
+}
+
+/// Sends a message of this size.
+async fn send(server: &Server, queue: &str, size_bytes: usize) {
+    let path = format!("{queue}/messages");
+    let answer = rest::ask(server, "POST", &path, &[], &"z".repeat(size_bytes)).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_have_one_bound() {
+    let limits = Limits {
+        // Rooms for answers have 16 MiB at least.
+        held_size_bytes_max: 0,
+        ..Limits::default()
+    };
+    let server = Server::start_with(limits).await;
+    for _ in 0..17 {
+        send(&server, "spare", 1_040_000).await;
+    }
+    let take = rest::request("POST", "spare/messages/head?timeout=60", &[], "");
+    let mut unread = Vec::new();
+    // Each answer begins to be written, and its rest waits for its reader.
+    for _ in 0..16 {
+        let mut stream = server.stream();
+        stream.write_all(take.as_bytes()).await.unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).await.unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 201");
+        unread.push(stream);
+    }
+    // Others have done nothing, and say so, each in its own form.
+    let now = "spare/messages/head?timeout=0";
+    let refused = [
+        ("POST", now),
+        ("DELETE", now),
+        ("GET", "$kew/v1/messages/spare"),
+        ("POST", "$kew/v1/message/spare?number=17&mode=delete"),
+        ("GET", "$kew/v1/queues"),
+        ("GET", "spare"),
+        ("GET", "$Resources/queues"),
+        ("DELETE", "spare"),
+    ];
+    let refused = refused.map(|(method, path)| {
+        let server = &server;
+        async move {
+            let answer = rest::ask(server, method, path, &[], "").await;
+            assert_eq!(answer.status, 503, "{path}: {}", answer.head);
+            assert_eq!(answer.header("retry-after"), Some("1"));
+            match path.starts_with("$kew") {
+                true => assert_eq!(answer.json()["error"]["code"], "ServiceUnavailable"),
+                false => assert!(answer.body.contains("SubCode=50004."), "{answer:?}"),
+            }
+        }
     });
-    served.await.expect("room again");
+    futures_util::future::join_all(refused).await;
+    // The last message was neither taken nor locked in between.
+    drop(unread);
+    let taken = rest::ask(&server, "POST", now, &[], "").await;
+    assert_eq!(taken.status, 201, "{}", taken.head);
+    assert_eq!(taken.properties()["DeliveryCount"], 1);
+    assert_eq!(taken.properties()["SequenceNumber"], 17);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_message_holds_nothing() {
+    let limits = Limits {
+        held_size_bytes_max: 0,
+        http_size_bytes_max: 64 << 10,
+        ..Limits::default()
+    };
+    let server = Server::start_with(limits).await;
+    let body = "x".repeat(40_000);
+    let wait = rest::request("DELETE", "jobs/messages/head?timeout=60", &[], &body);
+    let mut waiting = Vec::new();
+    for count in 1..=20 {
+        let mut stream = server.stream();
+        stream.write_all(wait.as_bytes()).await.unwrap();
+        server.waiting(count).await;
+        waiting.push(stream);
+    }
+    // As large as the room is.
+    let listed = rest::ask(&server, "GET", "$kew/v1/messages/jobs", &[], "").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    for _ in 0..20 {
+        send(&server, "jobs", 60_000).await;
+    }
+    for mut stream in waiting {
+        let (answer, _) = read_rest(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:.100}");
+    }
 }
 
 #[tokio::test]
@@ -278,6 +376,6 @@ async fn a_stop_ends_what_waits_and_answers_what_was_asked() {
     idle.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
     stop.send(()).unwrap();
-    let (answer, _) = rest(&mut idle).await;
+    let (answer, _) = read_rest(&mut idle).await;
     assert!(answer.ends_with("is healthy.\"}"), "{answer}");
 }

@@ -464,3 +464,63 @@ async fn what_is_wrong_is_told_in_json() {
     assert_eq!(answer.status, 401);
     assert_eq!(answer.json()["error"]["code"], "Unauthorized");
 }
+
+#[tokio::test]
+async fn a_page_counts_all_that_it_writes() {
+    let server = Server::start().await;
+    // Properties too, and the escapes that they are written in.
+    let message = json!({"Body": "b", "UserProperties": {"p": "\u{1}".repeat(30_000)}});
+    let messages = Json::from(vec![message; 5]).to_string();
+    assert!(messages.len() > 900_000);
+    let kind = [("Content-Type", "application/vnd.microsoft.servicebus.json")];
+    for _ in 0..12 {
+        let sent = ask(&server, "POST", "jobs/messages", &kind, &messages).await;
+        assert_eq!(sent.status, 201, "{sent:?}");
+    }
+    let mut numbers = Vec::new();
+    let mut from = json!(0);
+    while let Some(number) = from.as_u64() {
+        let path = format!("$kew/v1/messages/jobs?bodies=false&from={number}");
+        let answer = ask(&server, "GET", &path, &[], "").await;
+        assert!(answer.body.len() <= 8 << 20, "{}", answer.body.len());
+        let page = answer.json();
+        let messages = page["messages"].as_array().unwrap();
+        assert_eq!(page["looked_at"], messages.len());
+        let shown = messages
+            .iter()
+            .map(|message| message["sequence_number"].as_u64());
+        numbers.extend(shown.map(Option::unwrap));
+        from = page["next"].clone();
+    }
+    assert_eq!(numbers, (1..=60).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn queues_are_listed_beyond_what_is_asked_for_at_once() {
+    let server = Server::start().await;
+    let content = "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content>\
+                   <QueueDescription/></content></entry>";
+    for index in 0..230 {
+        let path = format!("q{index:03}");
+        let created = ask(&server, "PUT", &path, &[], content).await;
+        assert_eq!(created.status, 201, "{created:?}");
+    }
+    for (query, count, first, last, next) in [
+        ("", 234, "brief", "steps", Json::Null),
+        ("?limit=205&skip=2", 205, "q000", "q204", json!(207)),
+        ("?limit=100&skip=232", 2, "spare", "steps", Json::Null),
+    ] {
+        let page = get(&server, "GET", &format!("queues{query}"), &Json::Null).await;
+        let queues = page["queues"].as_array().unwrap();
+        let names: Vec<&str> = queues
+            .iter()
+            .filter_map(|queue| queue["name"].as_str())
+            .collect();
+        assert_eq!(
+            (names.len(), names[0], names[names.len() - 1]),
+            (count, first, last)
+        );
+        assert!(names.is_sorted(), "{names:?}");
+        assert_eq!(page["next"], next, "{query}");
+    }
+}

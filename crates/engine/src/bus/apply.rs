@@ -62,9 +62,12 @@ impl State {
                 if is_there.is_none() || !self.bus.contains_key(&to) {
                     return;
                 }
+                let delivery_count = is_there.map_or(0, |message| message.delivery_count);
                 if let Some(from) = self.bus.get_mut(&queue) {
                     from.used_at = at;
-                    from.backlog.remove(sequence_number);
+                    if !is_planted(Bug::BusResubmittedTwice) {
+                        from.backlog.remove(sequence_number);
+                    }
                 }
                 if let Some(to_queue) = self.bus.get_mut(&to) {
                     to_queue.apply(
@@ -79,6 +82,11 @@ impl State {
                             body,
                         },
                     );
+                    if is_planted(Bug::BusResubmittedKeepsCount) {
+                        to_queue.backlog.change(to_sequence_number, |message| {
+                            message.delivery_count = delivery_count;
+                        });
+                    }
                 }
             }
             fact => {

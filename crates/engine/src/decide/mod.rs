@@ -29,6 +29,7 @@ fn is_lost(fact: &Fact) -> bool {
         Fact::QueueCleared { .. } => is_planted(Bug::ClearNotLogged),
         Fact::Bus(BusFact::Removed { .. }) => is_planted(Bug::BusRemovalNotLogged),
         Fact::Bus(BusFact::Moved { cause: None, .. }) => is_planted(Bug::BusForwardNotLogged),
+        Fact::Bus(BusFact::Resubmitted { .. }) => is_planted(Bug::BusResubmittedLost),
         _ => false,
     }
 }

@@ -1,7 +1,5 @@
 //! `kew bus rule`: authorization rules of Service Bus.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 
 use crate::admin::bus::{NewRule, RuleAct, RuleAnswer, RuleView};
@@ -9,36 +7,26 @@ use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
 use crate::bus_args::RuleCommand;
 use crate::cli::print_line;
+use crate::flags::DirectoryArgs;
 
-pub(super) fn run(
-    command: RuleCommand,
-    data_dir: Option<PathBuf>,
-    admin_socket: Option<PathBuf>,
-    json: bool,
-) -> Result<()> {
+pub(super) fn run(command: RuleCommand, of: DirectoryArgs) -> Result<()> {
     let (entity, what) = act(command);
-    match ask(data_dir, admin_socket, Act::Rule { entity, what })? {
-        Ok(answer) => print(&answer, json),
+    match ask(of.of.data_dir, of.admin_socket, Act::Rule { entity, what })? {
+        Ok(answer) => print(&answer, of.json),
         Err(failure) => bail!("{}", failure.message),
     }
 }
 
 fn act(command: RuleCommand) -> (Option<String>, RuleAct) {
     match command {
-        RuleCommand::Add {
-            name,
-            rights,
-            entity,
-        } => {
+        RuleCommand::Add { name, rights, of } => {
             let rights = rights.into_iter().collect();
-            (entity, RuleAct::Add(NewRule { name, rights }))
+            (of.entity, RuleAct::Add(NewRule { name, rights }))
         }
-        RuleCommand::List { entity } => (entity, RuleAct::List),
-        RuleCommand::Remove { name, entity } => (entity, RuleAct::Remove { name }),
-        RuleCommand::Keys { name, entity } => (entity, RuleAct::Keys { name }),
-        RuleCommand::Regenerate { name, key, entity } => {
-            (entity, RuleAct::Regenerate { name, key })
-        }
+        RuleCommand::List { of } => (of.entity, RuleAct::List),
+        RuleCommand::Remove { name, of } => (of.entity, RuleAct::Remove { name }),
+        RuleCommand::Keys { name, of } => (of.entity, RuleAct::Keys { name }),
+        RuleCommand::Regenerate { name, key, of } => (of.entity, RuleAct::Regenerate { name, key }),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cli::{RepairArgs, print_line};
 use crate::settings;
 
 pub(super) fn run(args: &RepairArgs) -> Result<()> {
-    let path = settings::data_dir_or_default(args.data_dir.clone())?;
+    let path = settings::data_dir_or_default(args.of.data_dir.clone())?;
     let directory = DataDir::open_existing(&path)
         .with_context(|| format!("cannot repair the data directory {}", path.display()))?;
     let storage = if args.accept_loss {

@@ -33,7 +33,7 @@ struct Job {
 }
 
 pub(super) fn purge(it: &mut Session, args: &PurgeArgs, entity: &str) -> Result<(), Failure> {
-    if !args.caution.dry_run && !args.caution.yes {
+    if args.caution.asks() {
         confirm(&format!("Delete messages of {}?", printable(entity)))?;
     }
     let body = json!({
@@ -46,7 +46,7 @@ pub(super) fn purge(it: &mut Session, args: &PurgeArgs, entity: &str) -> Result<
 }
 
 pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> Result<(), Failure> {
-    if !args.caution.dry_run && !args.caution.yes {
+    if args.caution.asks() {
         let to = args.to.as_deref().unwrap_or("where they came from");
         confirm(&format!(
             "Send messages of {} to {}?",

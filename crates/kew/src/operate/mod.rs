@@ -1,8 +1,15 @@
 //! `kew dlq`, and what `kew bus` asks about queues and messages: a client of the operator's interface at
-//! `/$kew/v1` (`docs/operator-api.md`).
+//! `/$kew/v1` (`docs/operator-api.md`), and of what the service itself has over HTTP: management by ATOM,
+//! and messages.
 
+mod account;
 mod connection;
+mod description;
+mod entity;
 mod jobs;
+mod receive;
+mod received;
+mod send;
 mod show;
 
 use std::process::ExitCode;
@@ -14,7 +21,8 @@ use crate::operate_args::{
     Common, DlqArgs, DlqCommand, FilterArgs, MessageCommand, OperateCommand,
 };
 use crate::queue_command::{Failure, Output, read_certificates};
-use connection::{Account, Client};
+use account::Account;
+use connection::Client;
 
 /// What is not encoded in the paths of entities.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
@@ -39,15 +47,28 @@ pub(crate) fn run(command: &OperateCommand) -> ExitCode {
     match command {
         It::List(args) => with(&args.common, |it| show::list(it, false)),
         It::Show(args) => with(&args.common, |it| show::queue(it, args)),
+        It::Create(args) => with(&args.common, |it| entity::create(it, args)),
+        It::Update(args) => with(&args.common, |it| entity::update(it, args)),
+        It::Delete(args) => with(&args.common, |it| entity::delete(it, args)),
+        It::Send(args) => with(&args.common, |it| send::send(it, args)),
+        It::Receive(args) => with(&args.common, |it| receive::receive(it, args)),
         It::Peek(args) => with(&args.common, |it| show::peek(it, args, &args.queue)),
         It::Purge(args) => with(&args.common, |it| jobs::purge(it, args, &args.queue)),
-        It::Message(MessageCommand::Get(args)) => with(&args.common, |it| show::message(it, args)),
-        It::Message(MessageCommand::Delete(args)) => {
-            with(&args.common, |it| show::delete(it, args))
-        }
+        It::Message(command) => run_message(command),
         It::BreakLock(args) => with(&args.common, |it| show::break_lock(it, args)),
         It::Jobs(args) => with(&args.common, jobs::list),
         It::Cancel(args) => with(&args.common, |it| jobs::cancel(it, args)),
+    }
+}
+
+fn run_message(command: &MessageCommand) -> ExitCode {
+    use MessageCommand as It;
+    match command {
+        It::Get(args) => with(&args.common, |it| show::message(it, args)),
+        It::Delete(args) => with(&args.common, |it| show::delete(it, args)),
+        It::Complete(args) => with(&args.common, |it| receive::complete(it, args)),
+        It::Abandon(args) => with(&args.common, |it| receive::abandon(it, args)),
+        It::Renew(args) => with(&args.common, |it| receive::renew(it, args)),
     }
 }
 

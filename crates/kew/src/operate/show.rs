@@ -6,7 +6,9 @@ use ureq::http::Method;
 
 use super::{Session, in_path};
 use crate::operate_args::{BreakLockArgs, DeleteArgs, GetArgs, GroupsArgs, PeekArgs, ShowArgs};
-use crate::queue_command::{Align, Failure, confirm, note, printable, printable_lines, table};
+use crate::queue_command::{
+    Align, Failure, Output, confirm, note, printable, printable_lines, table,
+};
 
 /// How many messages are asked for at once.
 const PAGE_COUNT: u64 = 500;
@@ -71,13 +73,13 @@ pub(super) fn list(it: &mut Session, with_dead_letters_only: bool) -> Result<(),
 
 pub(super) fn queue(it: &mut Session, args: &ShowArgs) -> Result<(), Failure> {
     let queue: Value = it.client.get(&format!("queues/{}", in_path(&args.queue)))?;
-    object(it, &queue)
+    object(&mut it.output, &queue)
 }
 
 /// An object, on a line of JSON or a field a line.
-fn object(it: &mut Session, object: &Value) -> Result<(), Failure> {
-    if it.output.json {
-        return Ok(it.output.object(object)?);
+pub(super) fn object(output: &mut Output, object: &Value) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.object(object)?);
     }
     for (name, value) in object.as_object().into_iter().flatten() {
         let value = match value {
@@ -86,7 +88,7 @@ fn object(it: &mut Session, object: &Value) -> Result<(), Failure> {
             Value::String(text) => printable(text).into_owned(),
             value => printable(&value.to_string()).into_owned(),
         };
-        it.output.line(&format!("{}: {value}", printable(name)))?;
+        output.line(&format!("{}: {value}", printable(name)))?;
     }
     Ok(())
 }
@@ -123,7 +125,7 @@ pub(super) fn peek(it: &mut Session, args: &PeekArgs, entity: &str) -> Result<()
         if index > 0 {
             it.output.line("")?;
         }
-        object(it, message)?;
+        object(&mut it.output, message)?;
     }
     Ok(())
 }
@@ -208,11 +210,11 @@ pub(super) fn message(it: &mut Session, args: &GetArgs) -> Result<(), Failure> {
             .client
             .call(&Method::POST, &format!("{path}&mode={mode}"), None)?,
     };
-    object(it, &message)
+    object(&mut it.output, &message)
 }
 
 pub(super) fn delete(it: &mut Session, args: &DeleteArgs) -> Result<(), Failure> {
-    if !args.caution.dry_run && !args.caution.yes {
+    if args.caution.asks() {
         let queue = printable(&args.queue);
         confirm(&format!("Delete message {} of {queue}?", args.number))?;
     }

@@ -249,12 +249,7 @@ fn show_raw(body: &Body, output: &mut Output) -> Result<(), Failure> {
         Body::Text(text) => text.as_bytes(),
         Body::Bytes(bytes) => bytes,
     };
-    if output.to_terminal {
-        let text = String::from_utf8_lossy(bytes);
-        return Ok(output.line(&printable_lines(&text))?);
-    }
-    output.bytes(bytes)?;
-    Ok(output.bytes(b"\n")?)
+    Ok(output.body(bytes)?)
 }
 
 fn show(message: &Message, body: &Body, output: &mut Output) -> Result<(), Failure> {

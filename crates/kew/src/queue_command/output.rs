@@ -45,6 +45,16 @@ impl Output {
         self.out.write_all(bytes)
     }
 
+    /// Writes a body with a line feed after it: unaltered, unless a terminal would obey it.
+    pub(crate) fn body(&mut self, body: &[u8]) -> io::Result<()> {
+        if self.to_terminal {
+            let text = String::from_utf8_lossy(body);
+            return self.line(&printable_lines(&text));
+        }
+        self.bytes(body)?;
+        self.bytes(b"\n")
+    }
+
     /// Writes an object on a line.
     pub(crate) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;

@@ -1,8 +1,5 @@
 //! `kew queue put`: one message, or one for each line.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal as _, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +12,8 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
+use crate::input::Input;
 use crate::queue_args::{CommonArgs, PutArgs};
-
-/// The most that is read as one message. The service takes far less, and says so itself.
-const INPUT_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Serialize)]
 struct SentReport<'a> {
@@ -54,14 +49,8 @@ fn put_one(client: &Client, args: &PutArgs, output: &mut Output) -> Result<(), F
     let text = match &args.text {
         Some(text) => text_of(text.as_bytes(), args.base64, "the text")?,
         None => {
-            let (mut input, name) = input(args.file.as_deref())?;
-            let mut bytes = Vec::new();
-            let read = (&mut input).take(INPUT_SIZE_BYTES_MAX + 1);
-            read_all(read, &mut bytes, &name)?;
-            if bytes.len() as u64 > INPUT_SIZE_BYTES_MAX {
-                return Err(too_large(&name));
-            }
-            text_of(&bytes, args.base64, &name)?
+            let mut input = Input::open(args.file.as_deref())?;
+            text_of(&input.whole()?, args.base64, &input.place())?
         }
     };
     let sent = client.put(&args.name, &text, options(args))?;
@@ -84,9 +73,9 @@ fn put_lines(
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let (input, name) = input(args.file.as_deref())?;
+    let input = Input::open(args.file.as_deref())?;
     let progress = Progress::new(common.progress, "put");
-    let result = send_lines(client, args, input, &name, &progress);
+    let result = send_lines(client, args, input, &progress);
     let (done, seconds) = (progress.done(), progress.elapsed().as_secs_f64());
     let rate = progress.rate();
     // The last line of progress comes before the result.
@@ -107,8 +96,7 @@ fn put_lines(
 fn send_lines(
     client: &Client,
     args: &PutArgs,
-    mut input: Box<dyn BufRead>,
-    name: &str,
+    mut input: Input,
     progress: &Progress,
 ) -> Result<(), Failure> {
     let parallel = usize::from(args.parallel);
@@ -133,7 +121,7 @@ fn send_lines(
                 break Ok(());
             }
             number += 1;
-            match read_line(&mut input, args.base64, &format!("{name}, line {number}")) {
+            match read_line(&mut input, args.base64) {
                 Ok(Some(text)) => {
                     if sender.send((number, text)).is_err() {
                         break Ok(());
@@ -193,25 +181,11 @@ fn work(
 }
 
 /// The next line as a message; `None` after the last.
-fn read_line(
-    input: &mut impl BufRead,
-    base64: bool,
-    what: &str,
-) -> Result<Option<String>, Failure> {
-    let mut line = Vec::new();
-    input
-        .take(INPUT_SIZE_BYTES_MAX + 1)
-        .read_until(b'\n', &mut line)
-        .map_err(|error| unreadable(what, &error))?;
-    if line.is_empty() {
+fn read_line(input: &mut Input, base64: bool) -> Result<Option<String>, Failure> {
+    let Some(line) = input.line()? else {
         return Ok(None);
-    }
-    if line.len() as u64 > INPUT_SIZE_BYTES_MAX {
-        return Err(too_large(what));
-    }
-    let text = line.strip_suffix(b"\n").unwrap_or(&line);
-    let text = text.strip_suffix(b"\r").unwrap_or(text);
-    text_of(text, base64, what).map(Some)
+    };
+    text_of(&line, base64, &input.place()).map(Some)
 }
 
 fn options(args: &PutArgs) -> PutOptions {
@@ -219,36 +193,6 @@ fn options(args: &PutArgs) -> PutOptions {
         visibility_timeout: args.delay,
         time_to_live: args.ttl,
     }
-}
-
-/// The file or standard input, and what to call it.
-fn input(path: Option<&Path>) -> Result<(Box<dyn BufRead>, String), Failure> {
-    if let Some(path) = path.filter(|path| path.as_os_str() != "-") {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
-        return Ok((Box::new(BufReader::new(file)), name));
-    }
-    if io::stdin().is_terminal() {
-        super::note("reading standard input until Ctrl-D");
-    }
-    Ok((Box::new(io::stdin().lock()), "standard input".to_owned()))
-}
-
-fn read_all(mut input: impl Read, bytes: &mut Vec<u8>, name: &str) -> Result<(), Failure> {
-    input
-        .read_to_end(bytes)
-        .map(drop)
-        .map_err(|error| unreadable(name, &error))
-}
-
-fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::Usage(format!("cannot read {name}: {error}"))
-}
-
-fn too_large(name: &str) -> Failure {
-    Failure::Usage(format!(
-        "{name} is longer than {INPUT_SIZE_BYTES_MAX} bytes, which no service takes"
-    ))
 }
 
 /// A message's text from bytes; refuses what XML cannot carry, rather than letting the service do so

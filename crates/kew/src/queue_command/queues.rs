@@ -178,7 +178,7 @@ pub(super) fn delete(
     args: &DeleteArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    if !args.yes
+    if !args.yes.yes
         && let Some(count @ 1..) = count_of(client, &args.name)?
     {
         confirm(&format!(
@@ -210,7 +210,7 @@ pub(super) fn clear(
     let before = client
         .queue_properties(&args.name)?
         .approximate_message_count;
-    if before > 0 && !args.yes {
+    if before > 0 && !args.yes.yes {
         confirm(&format!(
             "Delete all {before} messages of queue {}?",
             args.name

@@ -18,7 +18,7 @@ const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "target", "Properties": {}}
 ]}]}}"#;
 
-fn start(data_dir: &Path) -> Server {
+pub(crate) fn start(data_dir: &Path) -> Server {
     let config = data_dir.with_extension("json");
     std::fs::write(&config, CONFIG).expect("a writable directory");
     Server::start_with(|command| {
@@ -33,7 +33,7 @@ fn start(data_dir: &Path) -> Server {
     })
 }
 
-fn kew(server: &Server, arguments: &[&str]) -> Done {
+pub(crate) fn kew(server: &Server, arguments: &[&str]) -> Done {
     let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
     let mut command = command("");
     command.env(
@@ -44,13 +44,13 @@ fn kew(server: &Server, arguments: &[&str]) -> Done {
     finish(command, b"")
 }
 
-fn ok(server: &Server, arguments: &[&str]) -> String {
+pub(crate) fn ok(server: &Server, arguments: &[&str]) -> String {
     let done = kew(server, arguments);
     assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
     done.text().to_owned()
 }
 
-fn json_of(server: &Server, arguments: &[&str]) -> Value {
+pub(crate) fn json_of(server: &Server, arguments: &[&str]) -> Value {
     let done = kew(server, &[arguments, &["--json"]].concat());
     assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
     done.json()

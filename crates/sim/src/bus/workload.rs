@@ -8,13 +8,14 @@ use kew_engine::bus::{
 use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
 
 use super::checker::life::Part;
+use super::operator::Operator;
 use super::{BusSwarm, NAMESPACE, entity, named, queue_name};
 use crate::random::Stream;
 
 /// How many queues there are at most.
 pub(crate) const QUEUES: usize = 7;
 /// The queue whose messages belong to sessions.
-const WITH_SESSIONS: usize = 1;
+pub(super) const WITH_SESSIONS: usize = 1;
 /// The queue that detects duplicates.
 const WITH_DUPLICATES: usize = 2;
 /// The queue that deletes itself.
@@ -79,6 +80,7 @@ struct Numbered {
 #[derive(Debug)]
 pub(crate) struct Workload {
     random: Stream,
+    operator: Operator,
     bodies: u64,
     overlays: u64,
     held: Vec<Held>,
@@ -98,6 +100,7 @@ impl Workload {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: Stream::new(seed, "bus workload"),
+            operator: Operator::new(seed),
             bodies: 0,
             overlays: 0,
             held: Vec::new(),
@@ -121,6 +124,9 @@ impl Workload {
     }
 
     pub(crate) fn next(&mut self, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
+        if let Some(act) = self.operator.next(swarm, now) {
+            return act;
+        }
         let queue = self.random.index(swarm.queues);
         let name = named(queue, Part::Queue);
         match self.choose(&swarm.weights) {
@@ -152,7 +158,9 @@ impl Workload {
                 options: self.options(queue, swarm),
                 queue: name,
             },
-            13 if self.random.happens(400) => BusCommand::DeleteQueue { queue: name },
+            13 if self.random.happens(400) && queue >= swarm.queues_lasting => {
+                BusCommand::DeleteQueue { queue: name }
+            }
             13 | 14 => BusCommand::CreateQueue {
                 options: self.options(queue, swarm),
                 queue: name,
@@ -195,7 +203,7 @@ impl Workload {
     }
 
     fn session_id(&mut self) -> Box<str> {
-        format!("session-{}", self.random.below(4)).into()
+        session_name(&mut self.random)
     }
 
     fn send(&mut self, queue: usize, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
@@ -479,7 +487,8 @@ impl Workload {
     }
 
     /// Remembers what an answer told.
-    pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome) {
+    pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome, bodies: &[Bytes]) {
+        self.operator.learn(command, outcome, bodies);
         match (command, outcome) {
             (BusCommand::Send { queue, messages }, BusOutcome::Sent(numbers)) => {
                 for (message, number) in messages.iter().zip(numbers) {
@@ -495,6 +504,9 @@ impl Workload {
             }
             (BusCommand::Receive { queue, session, .. }, BusOutcome::Received(messages)) => {
                 self.learn_received(queue, *session, messages);
+            }
+            (BusCommand::TakeMessage { queue, .. }, BusOutcome::Received(messages)) => {
+                self.learn_received(queue, None, messages);
             }
             (BusCommand::ReceiveDeferred { read }, BusOutcome::Received(messages)) => {
                 self.learn_received(&read.queue, read.session, messages);
@@ -575,8 +587,13 @@ pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
     }
 }
 
+/// One of the few sessions that there are.
+pub(super) fn session_name(r: &mut Stream) -> Box<str> {
+    format!("session-{}", r.below(4)).into()
+}
+
 /// Keeps the latest few.
-fn remember<T>(all: &mut Vec<T>, one: T) {
+pub(super) fn remember<T>(all: &mut Vec<T>, one: T) {
     if all.len() >= REMEMBERED_MAX {
         all.remove(0);
     }

@@ -1,45 +1,155 @@
-//! Bus queues under the disk suites: the steps, and how everything comes out at the end.
+//! Bus queues under the disk suites: the steps, what clients know of them, and how everything comes out at
+//! the end.
 
 use bytes::Bytes;
 use kew_engine::bus::{
-    BusCommand, BusMessage, BusQueueOptions, DeferredRead, Disposition, ReceiveMode,
+    BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueOptions, DeferredRead,
+    Disposition, ReceiveMode, Resubmission, Resubmit, SessionChoice,
 };
-use kew_engine::{Command, EntityName, SequenceNumber, Timestamp, Token};
+use kew_engine::{BodyLocation, Command, EntityName, Outcome, SequenceNumber, Timestamp, Token};
 
 use super::clients::Clients;
 use super::host::Host;
 use super::step::{Step, body};
 use crate::bus::checker::life::Part;
-use crate::bus::named;
+use crate::bus::{named, queue_name};
 use crate::checker::Violation;
 
 /// The shortest lock that a queue may give.
 const LOCK_MS: u64 = 5_000;
 /// Longer than any lock, schedule or life of a message here.
 const REST_MS: u64 = 21_000;
+/// The queue that is used.
+const USED: usize = 0;
+/// One that has a session with a state, and no messages.
+const WITH_SESSIONS: usize = 1;
+/// One that comes and goes; what is sent again may go there.
+const OTHER: usize = 2;
 
-/// All clients here use one queue: what is tested is the disk.
+const SESSION: &str = "session-0";
+
+/// Most clients here use one queue: what is tested is the disk.
 fn queue(part: Part) -> EntityName {
-    named(0, part)
+    named(USED, part)
 }
 
-pub(super) fn create_queue() -> Command {
-    Command::Bus(BusCommand::CreateQueue {
-        queue: queue(Part::Queue),
+/// What clients know of bus queues. The latest is last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    locks: Vec<(EntityName, Token)>,
+    /// Numbers of deferred messages.
+    deferred: Vec<SequenceNumber>,
+    /// Messages that were shown, with the first bytes of their bodies.
+    shown: Vec<Shown>,
+    session: Option<Token>,
+    /// The queue that comes and goes is there.
+    has_other: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Shown {
+    queue: EntityName,
+    number: SequenceNumber,
+    body: [u8; 8],
+    overlay_count: u32,
+}
+
+impl Known {
+    /// Learns from an answer that was read to its end.
+    pub(super) fn learn(&mut self, command: &Command, outcome: &Outcome, bodies: &[Bytes]) {
+        let (Command::Bus(command), Outcome::Bus(outcome)) = (command, outcome) else {
+            return;
+        };
+        let mut bodies = bodies.iter();
+        match (command, outcome) {
+            (
+                BusCommand::Receive { queue, .. }
+                | BusCommand::ReceiveDeferred {
+                    read: DeferredRead { queue, .. },
+                },
+                BusOutcome::Received(messages),
+            ) => {
+                for message in messages {
+                    self.locks
+                        .extend(message.lock.map(|lock| (queue.clone(), lock)));
+                    let number = message.sequence_number;
+                    self.learn_shown(queue, number, &message.overlays, &mut bodies);
+                }
+            }
+            (BusCommand::Peek { queue, .. }, BusOutcome::Peeked(messages)) => {
+                for message in messages {
+                    let number = message.sequence_number;
+                    if message.state == BusMessageState::Deferred {
+                        self.deferred.push(number);
+                    }
+                    self.learn_shown(queue, number, &message.overlays, &mut bodies);
+                }
+            }
+            (_, BusOutcome::SessionAccepted(accepted)) => self.session = Some(accepted.lock),
+            (BusCommand::CreateQueue { queue, .. }, BusOutcome::QueueCreated(_)) => {
+                self.has_other |= *queue == named(OTHER, Part::Queue);
+            }
+            (_, BusOutcome::QueueDeleted) => self.has_other = false,
+            _ => {}
+        }
+    }
+
+    fn learn_shown<'a>(
+        &mut self,
+        queue: &EntityName,
+        number: SequenceNumber,
+        overlays: &[BodyLocation],
+        bodies: &mut impl Iterator<Item = &'a Bytes>,
+    ) {
+        let body = bodies.next().and_then(|body| body.first_chunk::<8>());
+        bodies.take(overlays.len()).for_each(drop);
+        let Some(body) = body.copied() else { return };
+        self.shown
+            .retain(|known| known.number != number || known.queue != *queue);
+        self.shown.push(Shown {
+            queue: queue.clone(),
+            number,
+            body,
+            overlay_count: u32::try_from(overlays.len()).expect("a message has few changes"),
+        });
+    }
+
+    /// A message of this part that was shown, for one who is going to take it out.
+    fn take_shown(&mut self, part: Part) -> Option<Shown> {
+        let queue = queue(part);
+        let place = self.shown.iter().rposition(|known| known.queue == queue)?;
+        Some(self.shown.remove(place))
+    }
+
+    /// Whether somebody has a lock to end.
+    pub(super) fn has_lock(&self) -> bool {
+        !self.locks.is_empty()
+    }
+}
+
+/// The queues that are there from the beginning.
+pub(super) fn create_queues() -> [Command; 2] {
+    [create(USED, false), create(WITH_SESSIONS, true)].map(Command::Bus)
+}
+
+fn create(queue: usize, requires_session: bool) -> BusCommand {
+    BusCommand::CreateQueue {
+        queue: named(queue, Part::Queue),
         options: BusQueueOptions {
             lock_duration_ms: LOCK_MS,
             max_delivery_count: 2,
             dead_letters_expired: true,
+            requires_session,
             ..BusQueueOptions::default()
         },
-    })
+    }
 }
 
-/// What a step asks of the bus queue, if it is about it. Without a lock to use it sends.
+/// What a step asks of the bus queues, if it is about them. Without a lock to use it sends.
 pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Option<BusCommand> {
-    let settle = |clients: &mut Clients, disposition| match clients.take_bus_lock() {
-        Some((part, lock)) => BusCommand::Settle {
-            queue: queue(part),
+    let settle = |clients: &mut Clients, disposition| match clients.bus_known().locks.pop() {
+        Some((queue, lock)) => BusCommand::Settle {
+            queue,
             settlements: vec![(lock, disposition)],
         },
         None => send(clients, None),
@@ -48,18 +158,33 @@ pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Opti
     Some(match step {
         Step::BusSend => send(clients, None),
         Step::BusSendScheduled => send(clients, Some(now)),
-        Step::BusReceive => receive(Part::Queue, 2),
+        Step::BusReceive => receive(queue(Part::Queue), 2),
         Step::BusComplete => settle(clients, Disposition::Complete),
         Step::BusAbandon => settle(clients, Disposition::Abandon { overlay }),
         Step::BusDefer => settle(clients, Disposition::Defer { overlay: None }),
         Step::BusDeadLetter => settle(clients, Disposition::DeadLetter { overlay }),
-        Step::BusRenew => match clients.last_bus_lock() {
-            Some((part, lock)) => BusCommand::RenewLocks {
-                queue: queue(part),
+        Step::BusRenew => match clients.bus_known().locks.last().cloned() {
+            Some((queue, lock)) => BusCommand::RenewLocks {
+                queue,
                 locks: vec![lock],
             },
             None => send(clients, None),
         },
+        Step::BusPeek => peek(queue(Part::DeadLetters)),
+        Step::BusResubmit => resubmit(clients),
+        Step::BusDelete => match clients.bus_known().take_shown(Part::Queue) {
+            Some(known) => BusCommand::DeleteMessage {
+                queue: known.queue,
+                number: known.number,
+                with_locked: true,
+            },
+            None => peek(queue(Part::Queue)),
+        },
+        Step::BusSession => use_session(clients),
+        Step::BusQueue if clients.bus_known().has_other => BusCommand::DeleteQueue {
+            queue: named(OTHER, Part::Queue),
+        },
+        Step::BusQueue => create(OTHER, false),
         _ => return None,
     })
 }
@@ -81,18 +206,61 @@ fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
     }
 }
 
-fn receive(part: Part, count: u32) -> BusCommand {
+/// Sends a dead letter again, with other bytes after its number. Without one that was shown it looks for
+/// some.
+fn resubmit(clients: &mut Clients) -> BusCommand {
+    let Some(known) = clients.bus_known().take_shown(Part::DeadLetters) else {
+        return peek(queue(Part::DeadLetters));
+    };
+    let to = clients.bus_known().has_other.then_some(OTHER);
+    let mut bytes = known.body.to_vec();
+    bytes.extend(body(clients, "again"));
+    let message = Resubmission {
+        sequence_number: known.number,
+        overlay_count: known.overlay_count,
+        body: bytes.into(),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+    };
+    BusCommand::Resubmit {
+        queue: known.queue,
+        resubmit: Resubmit {
+            to: to.map(|to| queue_name(to).into()),
+            messages: vec![message],
+        },
+    }
+}
+
+/// Sets a session's state or, without its lock, accepts it.
+fn use_session(clients: &mut Clients) -> BusCommand {
+    let state = clients.asked().to_string();
+    let queue = named(WITH_SESSIONS, Part::Queue);
+    match clients.bus_known().session.take() {
+        Some(session) => BusCommand::SetSessionState {
+            queue,
+            session,
+            state: Some(state.into()),
+        },
+        None => BusCommand::AcceptSession {
+            queue,
+            session: SessionChoice::Named(SESSION.into()),
+        },
+    }
+}
+
+fn receive(queue: EntityName, count: u32) -> BusCommand {
     BusCommand::Receive {
-        queue: queue(part),
+        queue,
         count,
         mode: ReceiveMode::PeekLock,
         session: None,
     }
 }
 
-fn peek(part: Part) -> BusCommand {
+fn peek(queue: EntityName) -> BusCommand {
     BusCommand::Peek {
-        queue: queue(part),
+        queue,
         from: SequenceNumber::default(),
         count: 1000,
         session: None,
@@ -101,41 +269,71 @@ fn peek(part: Part) -> BusCommand {
 
 /// Takes everything out, and looks whether nothing is left.
 pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
-    let parts = [Part::Queue, Part::DeadLetters];
+    let parts = [
+        (USED, Part::Queue),
+        (USED, Part::DeadLetters),
+        (OTHER, Part::Queue),
+        (OTHER, Part::DeadLetters),
+    ];
+    let parts = parts.map(|(queue, part)| named(queue, part));
     for _ in 0..3 {
         host.pass_time(REST_MS);
         // What is due may take more than one turn.
         for _ in 0..4 {
             host.ask_all(Vec::new())?;
         }
-        let read = BusCommand::ReadQueue {
-            queue: queue(Part::Queue),
+        let list = BusCommand::ListQueues {
+            namespace: crate::bus::NAMESPACE.into(),
+            from: "".into(),
+            skip: 0,
+            limit: 10,
         };
-        ask(host, vec![read])?;
-        for part in parts {
-            ask(host, vec![peek(part), receive(part, 1000)])?;
-            while let Some(number) = host.clients.take_bus_deferred() {
-                let read = DeferredRead {
-                    queue: queue(part),
-                    numbers: vec![number],
-                    mode: ReceiveMode::PeekLock,
-                    session: None,
-                };
-                ask(host, vec![BusCommand::ReceiveDeferred { read }])?;
-            }
-            let mut settlements: Vec<(Token, Disposition)> = Vec::new();
-            while let Some((of, lock)) = host.clients.take_bus_lock() {
-                if of == part {
-                    settlements.push((lock, Disposition::Complete));
-                }
-            }
-            let queue = queue(part);
-            ask(host, vec![BusCommand::Settle { queue, settlements }])?;
+        ask(host, vec![list])?;
+        for part in &parts {
+            take_all(host, part)?;
         }
     }
     // Whoever misses one of these says so.
-    ask(host, parts.map(peek).to_vec())?;
+    ask(host, parts.into_iter().map(peek).collect())?;
+    check_session(host)?;
     host.clients.check_bus_drained()
+}
+
+fn take_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
+    ask(host, vec![peek(part.clone()), receive(part.clone(), 1000)])?;
+    while let Some(number) = host.clients.bus_known().deferred.pop() {
+        let read = DeferredRead {
+            queue: part.clone(),
+            numbers: vec![number],
+            mode: ReceiveMode::PeekLock,
+            session: None,
+        };
+        ask(host, vec![BusCommand::ReceiveDeferred { read }])?;
+    }
+    let locks = std::mem::take(&mut host.clients.bus_known().locks);
+    let of_part = locks.into_iter().filter(|(queue, _)| queue == part);
+    let settlements: Vec<_> = of_part
+        .map(|(_, lock)| (lock, Disposition::Complete))
+        .collect();
+    let queue = part.clone();
+    ask(host, vec![BusCommand::Settle { queue, settlements }])
+}
+
+/// The session has the state that it was given.
+fn check_session(host: &mut Host) -> Result<(), Violation> {
+    host.clients.bus_known().session = None;
+    let accept = use_session(&mut host.clients);
+    ask(host, vec![accept])?;
+    let session = host.clients.bus_known().session.take();
+    let Some(session) = session else {
+        return Err(Violation {
+            promise: "liveness",
+            seen: "nobody has a session, and it cannot be had".to_owned(),
+        });
+    };
+    let queue = named(WITH_SESSIONS, Part::Queue);
+    let read = BusCommand::ReadSessionState { queue, session };
+    ask(host, vec![read])
 }
 
 fn ask(host: &mut Host, commands: Vec<BusCommand>) -> Result<(), Violation> {

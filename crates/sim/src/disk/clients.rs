@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kew_broker::{Answered, Rejection, Reply};
-use kew_engine::bus::{BusCommand, BusMessageState, BusOutcome, DeferredRead};
-use kew_engine::{Command, Outcome, SequenceNumber, Timestamp, Token};
+use kew_engine::{Command, Outcome, Timestamp, Token};
 use kew_log::BodyError;
 
+use super::bus::Known;
 use crate::bus;
-use crate::bus::checker::life::Part;
 use crate::checker::{Checker, Operation, Seen, Violation};
 
 /// What all clients together know. A clone is what they would know if it ended here.
@@ -17,10 +16,7 @@ use crate::checker::{Checker, Operation, Seen, Violation};
 pub(super) struct Clients {
     checker: Checker,
     bus: bus::checker::Checker,
-    /// Locks of the bus queue that were learned, the latest last.
-    bus_locks: Vec<(Part, Token)>,
-    /// Numbers of deferred messages that a peek has shown.
-    bus_deferred: Vec<SequenceNumber>,
+    bus_known: Known,
     in_flight: VecDeque<InFlight>,
     next_ticket: u64,
     /// Ids and receipts that were learned, the latest last.
@@ -57,8 +53,7 @@ impl Clients {
         Self {
             checker: Checker::new(),
             bus: bus::checker::Checker::default(),
-            bus_locks: Vec::new(),
-            bus_deferred: Vec::new(),
+            bus_known: Known::default(),
             in_flight: VecDeque::new(),
             next_ticket: 0,
             held: Vec::new(),
@@ -112,12 +107,6 @@ impl Clients {
                 let mut held = Vec::new();
                 // What is damaged can be deleted all the same.
                 learn(&mut held, &one.operation.command, &answered.outcome);
-                learn_bus(
-                    &mut self.bus_locks,
-                    &mut self.bus_deferred,
-                    &one.operation.command,
-                    &answered.outcome,
-                );
                 let read = read(answered);
                 for (message, file, offset) in read.damaged {
                     one.damaged.push(message);
@@ -128,6 +117,8 @@ impl Clients {
                     Seen::Unknown
                 } else {
                     self.held.append(&mut held);
+                    let command = &one.operation.command;
+                    self.bus_known.learn(command, &read.outcome, &read.bodies);
                     Seen::Answered(Ok((read.outcome, read.bodies)))
                 }
             }
@@ -158,19 +149,9 @@ impl Clients {
         self.held.pop()
     }
 
-    /// The lock of the bus queue that was learned last, for one who is going to end it.
-    pub(super) fn take_bus_lock(&mut self) -> Option<(Part, Token)> {
-        self.bus_locks.pop()
-    }
-
-    /// The same, for one who is not.
-    pub(super) fn last_bus_lock(&self) -> Option<(Part, Token)> {
-        self.bus_locks.last().copied()
-    }
-
-    /// A deferred message of the bus queue.
-    pub(super) fn take_bus_deferred(&mut self) -> Option<SequenceNumber> {
-        self.bus_deferred.pop()
+    /// What they know of bus queues.
+    pub(super) fn bus_known(&mut self) -> &mut Known {
+        &mut self.bus_known
     }
 
     /// The same as [`check_drained`](Self::check_drained), of the bus queue.
@@ -251,35 +232,6 @@ impl Clients {
             return self.bus.check(&operation);
         }
         self.checker.check(&operation)
-    }
-}
-
-fn learn_bus(
-    locks: &mut Vec<(Part, Token)>,
-    deferred: &mut Vec<SequenceNumber>,
-    command: &Command,
-    outcome: &Outcome,
-) {
-    let (Command::Bus(command), Outcome::Bus(outcome)) = (command, outcome) else {
-        return;
-    };
-    match (command, outcome) {
-        (
-            BusCommand::Receive { queue, .. }
-            | BusCommand::ReceiveDeferred {
-                read: DeferredRead { queue, .. },
-            },
-            BusOutcome::Received(messages),
-        ) => {
-            let part = bus::entity(queue).part;
-            locks.extend(messages.iter().filter_map(|it| Some((part, it.lock?))));
-        }
-        (_, BusOutcome::Peeked(messages)) => {
-            let all = messages.iter();
-            let all = all.filter(|message| message.state == BusMessageState::Deferred);
-            deferred.extend(all.map(|message| message.sequence_number));
-        }
-        _ => {}
     }
 }
 

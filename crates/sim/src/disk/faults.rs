@@ -11,7 +11,7 @@ use super::host::Host;
 use super::setting::violation;
 use super::step::{Step, create_queue};
 use super::tape::{Call, Tape};
-use super::workload::{Act, Workload, wait};
+use super::workload::{Act, Workload, WorkloadKind, wait};
 use crate::checker::Violation;
 use crate::random::Stream;
 
@@ -54,11 +54,16 @@ impl FaultCounts {
 }
 
 /// Plays one workload with every error at every call that it makes, once and from then on.
-pub fn fail_every_call(seed: u64, workload: u64, trace: bool) -> Result<FaultCounts, Box<Failure>> {
-    let case = format!("faults/{workload}");
+pub fn fail_every_call(
+    seed: u64,
+    kind: WorkloadKind,
+    workload: u64,
+    trace: bool,
+) -> Result<FaultCounts, Box<Failure>> {
+    let case = fault_case(kind, workload);
     guard(&case, seed, |place| {
         let mut trial = Trial {
-            workload: Workload::draw(&mut Stream::new(seed, &case)),
+            workload: Workload::draw(&mut Stream::new(seed, &case), kind),
             random: Stream::new(seed, &format!("{case}/disks")),
             counts: FaultCounts::default(),
             place,
@@ -67,6 +72,14 @@ pub fn fail_every_call(seed: u64, workload: u64, trace: bool) -> Result<FaultCou
         trial.run()?;
         Ok(trial.counts)
     })
+}
+
+/// What a workload is called where it is to be played alone.
+pub fn fault_case(kind: WorkloadKind, workload: u64) -> String {
+    match kind {
+        WorkloadKind::Storage => format!("faults/{workload}"),
+        WorkloadKind::WithBus => format!("faults/bus-{workload}"),
+    }
 }
 
 /// What goes wrong.
@@ -396,8 +409,18 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
     if host.clients.busy() == busy {
         return broken("100 messages found room on a full disk".to_owned());
     }
-    for step in [Step::Peek, Step::Delete, Step::Delete, Step::Peek] {
-        if step == Step::Delete && host.clients.last_held().is_none() {
+    let (peek, delete) = (Step::Peek, Step::Delete);
+    let of_bus = [Step::BusPeek, Step::BusComplete, Step::BusComplete];
+    let of_bus = of_bus.iter().filter(|_| host.setting().has_bus);
+    let steps: Vec<Step> = [peek, delete, delete, peek]
+        .iter()
+        .chain(of_bus)
+        .copied()
+        .collect();
+    for step in steps {
+        if step == Step::Delete && host.clients.last_held().is_none()
+            || step == Step::BusComplete && !host.clients.bus_known().has_lock()
+        {
             continue;
         }
         let busy = host.clients.busy();

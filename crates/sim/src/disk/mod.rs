@@ -21,8 +21,9 @@ mod tape;
 mod workload;
 
 pub use failure::Failure;
-pub use faults::{FaultCounts, fail_every_call};
+pub use faults::{FaultCounts, fail_every_call, fault_case};
 pub use power::{Cut, PowerCounts, cut_power, sequences, sequences_of_bus};
 pub use rot::{RotCounts, TailDamage, damage_tail, rot};
 pub use setting::Setting;
 pub use step::Step;
+pub use workload::WorkloadKind;

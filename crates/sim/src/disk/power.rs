@@ -83,14 +83,15 @@ pub fn sequences() -> Vec<Vec<Step>> {
     all
 }
 
-/// Sequences of steps for bus queues: all of one and two, and those of three that begin with a message
-/// that is sent or received.
+/// Sequences of steps for bus queues: all of one and two, and of three those that begin with a message
+/// that is sent or received and go on with what clients do most.
 pub fn sequences_of_bus() -> Vec<Vec<Step>> {
     let ones = || Step::OF_BUS.into_iter();
     let twos = || ones().flat_map(|one| ones().map(move |two| vec![one, two]));
     let begins = [Step::BusSend, Step::BusReceive];
+    let rests = || twos().filter(|rest| rest.iter().all(|step| step.is_frequent()));
     let threes = begins.into_iter().flat_map(|first| {
-        twos().map(move |rest| [first].into_iter().chain(rest).collect::<Vec<_>>())
+        rests().map(move |rest| [first].into_iter().chain(rest).collect::<Vec<_>>())
     });
     ones()
         .map(|one| vec![one])

@@ -18,7 +18,7 @@ use super::host::Host;
 use super::setting::{Setting, violation};
 use super::step::Step;
 use super::tape::Tape;
-use super::workload::{Act, Workload, wait};
+use super::workload::{Act, Workload, WorkloadKind, wait};
 use crate::checker::Violation;
 use crate::random::Stream;
 
@@ -231,7 +231,7 @@ impl Closed {
             setting,
             entropy,
             acts,
-        } = Workload::draw(random);
+        } = Workload::draw(random, WorkloadKind::Storage);
         let setting = setting.plain();
         let mut host = setting.prepare(entropy)?;
         let mut past = Vec::new();

@@ -153,8 +153,17 @@ impl Setting {
         host.ask(create_queue())?;
         host.play(Step::Send)?;
         if self.has_bus {
-            host.ask(bus::create_queue())?;
-            for step in [Step::BusSend, Step::BusSend, Step::BusReceive] {
+            for create in bus::create_queues() {
+                host.ask(create)?;
+            }
+            // Somebody has a lock, and knows of a dead letter.
+            for step in [
+                Step::BusSend,
+                Step::BusSend,
+                Step::BusReceive,
+                Step::BusDeadLetter,
+                Step::BusPeek,
+            ] {
                 host.play(step)?;
             }
         }

@@ -57,6 +57,16 @@ pub enum Step {
     BusDeadLetter,
     /// Renews its lock.
     BusRenew,
+    /// Peeks at the dead letters.
+    BusPeek,
+    /// Sends the dead letter again that was shown last.
+    BusResubmit,
+    /// Deletes the message of the bus queue that was shown last, by its number.
+    BusDelete,
+    /// Accepts a session, or sets the state of the one that was accepted.
+    BusSession,
+    /// Creates another bus queue, or deletes it.
+    BusQueue,
 }
 
 impl Step {
@@ -79,7 +89,7 @@ impl Step {
     ];
 
     /// The steps for bus queues, and a few that come between them.
-    pub const OF_BUS: [Self; 11] = [
+    pub const OF_BUS: [Self; 16] = [
         Self::BusSend,
         Self::BusSendScheduled,
         Self::BusReceive,
@@ -88,10 +98,23 @@ impl Step {
         Self::BusDefer,
         Self::BusDeadLetter,
         Self::BusRenew,
+        Self::BusPeek,
+        Self::BusResubmit,
+        Self::BusDelete,
+        Self::BusSession,
+        Self::BusQueue,
         Self::Send,
         Self::Snapshot,
         Self::Mark,
     ];
+
+    /// Whether it is nothing that is done to bus queues only now and then.
+    pub(super) fn is_frequent(self) -> bool {
+        !matches!(
+            self,
+            Self::BusPeek | Self::BusResubmit | Self::BusDelete | Self::BusSession | Self::BusQueue
+        )
+    }
 
     /// What a client asks for, unless it is the partition's own doing.
     pub(super) fn command(self, clients: &mut Clients, now: Timestamp) -> Option<Command> {

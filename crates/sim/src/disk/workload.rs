@@ -25,9 +25,22 @@ pub(super) enum Act {
     Wait,
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// Storage queues alone.
+    Storage,
+    /// Bus queues, and a few messages of a storage queue between.
+    WithBus,
+}
+
 impl Workload {
-    pub(super) fn draw(random: &mut Stream) -> Self {
-        let setting = Setting::ALL[random.index(Setting::ALL.len())];
+    pub(super) fn draw(random: &mut Stream, kind: WorkloadKind) -> Self {
+        let (settings, steps, send) = match kind {
+            WorkloadKind::Storage => (&Setting::ALL[..], &Step::ALL[..], Step::Send),
+            WorkloadKind::WithBus => (&Setting::WITH_BUS[..], &Step::OF_BUS[..], Step::BusSend),
+        };
+        let setting = settings[random.index(settings.len())];
         let entropy = random.next();
         let length = 6 + random.index(8);
         let act = |_| match random.below(16) {
@@ -35,9 +48,9 @@ impl Workload {
                 is_clean: random.happens(500),
             },
             1 => Act::Wait,
-            2..6 => Act::Play(Step::Send),
+            2..6 => Act::Play(send),
             6 => Act::Play(Step::Snapshot),
-            _ => Act::Play(Step::ALL[random.index(Step::ALL.len())]),
+            _ => Act::Play(steps[random.index(steps.len())]),
         };
         Self {
             setting,

@@ -2,28 +2,42 @@
 
 use std::time::Instant;
 
-use kew_sim::disk::{FaultCounts, fail_every_call};
+use kew_sim::disk::{FaultCounts, WorkloadKind, fail_every_call, fault_case};
 
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
 fn no_failing_call_takes_what_was_acknowledged() {
-    let seed = seed();
     let workloads = number("KEW_DISK_WORKLOADS", 50);
+    fail_all("failing calls", WorkloadKind::Storage, workloads);
+}
+
+#[test]
+fn no_failing_call_takes_what_bus_queues_acknowledged() {
+    let workloads = number("KEW_DISK_BUS_WORKLOADS", 8);
+    fail_all("failing calls, bus", WorkloadKind::WithBus, workloads);
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a test's numbers are for whoever reads its output"
+)]
+fn fail_all(name: &str, kind: WorkloadKind, workloads: u64) {
+    let seed = seed();
     let began = Instant::now();
     let counts = on_all_cores(
-        usize::try_from(workloads).unwrap(),
+        usize::try_from(workloads).expect("few"),
         |workload| {
-            if !is_wanted(&format!("faults/{workload}")) {
+            if !is_wanted(&fault_case(kind, workload as u64)) {
                 return FaultCounts::default();
             }
-            fail_every_call(seed, workload as u64, replayed().is_some())
+            fail_every_call(seed, kind, workload as u64, replayed().is_some())
                 .unwrap_or_else(|failure| panic!("{failure}"))
         },
         FaultCounts::add,
     );
     println!(
-        "failing calls, seed {seed}: {counts:?} in {:.1} s",
+        "{name}, seed {seed}: {counts:?} in {:.1} s",
         began.elapsed().as_secs_f64()
     );
     if replayed().is_some() {

@@ -1,7 +1,7 @@
 //! Bugs planted below the partition: each must be caught here, or the suites prove nothing.
 
 use kew_planted::{Bug, with};
-use kew_sim::disk::{Cut, Failure, Setting, cut_power, fail_every_call, sequences};
+use kew_sim::disk::{Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, sequences};
 
 use crate::support::seed;
 
@@ -53,5 +53,6 @@ fn power() -> Option<Box<Failure>> {
 }
 
 fn faults() -> Option<Box<Failure>> {
-    (0..10).find_map(|workload| fail_every_call(seed(), workload, false).err())
+    (0..10)
+        .find_map(|workload| fail_every_call(seed(), WorkloadKind::Storage, workload, false).err())
 }

@@ -49,6 +49,19 @@ fn bus_queues_keep_their_promises() {
     }
 }
 
+/// Seeds that once failed, and why.
+const FAILED_ONCE: [(u64, &str); 1] = [(
+    5391,
+    "the next session is one of a forwarded message, and nobody learns that it was accepted",
+)];
+
+#[test]
+fn seeds_with_bus_queues_that_failed_once_hold() {
+    for (seed, _) in FAILED_ONCE {
+        run_bus(seed, OPERATIONS);
+    }
+}
+
 #[test]
 fn a_seed_with_bus_queues_does_the_same_twice() {
     for seed in 0..10 {

@@ -28,19 +28,31 @@ use hyper::{Method, StatusCode};
 
 use super::answer::{Answer, HttpError};
 use super::call::Call;
+use super::room::AnswerRoom;
 use crate::api::Shared;
 
 /// What the paths of lists begin with, in lower case.
 const LISTS: &str = "$resources/";
+/// About how large one entry is at most: with all rules that a queue can have.
+const ENTRY_SIZE_BYTES: usize = 64 << 10;
 
 /// Answers a request.
 pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    let answered = route(shared, call).await;
+    let answered = roomy(shared, call).await;
     answered.map_err(|error| error.tracked(&call.head.path))
 }
 
-async fn route(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+/// Answers as soon as there is room for an answer: before, nothing is done.
+async fn roomy(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
+    let room = match path.starts_with(LISTS) {
+        true => AnswerRoom::of_page(shared).await?,
+        false => AnswerRoom::of(shared, ENTRY_SIZE_BYTES).await?,
+    };
+    Ok(room.hold_body(route(shared, call, &path).await?))
+}
+
+async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, HttpError> {
     let method = &call.head.method;
     if path == "$namespaceinfo" {
         return match *method {

@@ -9,6 +9,7 @@ mod send;
 mod settle;
 mod values;
 
+use bytes::Bytes;
 use hyper::Method;
 use kew_engine::EntityName;
 use kew_engine::bus::ReceiveMode;
@@ -67,9 +68,9 @@ const NOT_CUSTOM: [&str; 37] = [
     "user-agent",
 ];
 
-/// Whether a header is a property of the message: not if HTTP, the service, a proxy or a browser gives it
-/// a meaning of its own.
-fn is_custom(header: &str) -> bool {
+/// Whether a header, in lower case, is a property of the message that comes with it: not if HTTP, the
+/// service, a proxy or a browser gives it a meaning of its own.
+pub fn is_custom(header: &str) -> bool {
     let is_prefixed = [
         "if-",
         "sec-",
@@ -85,13 +86,16 @@ fn is_custom(header: &str) -> bool {
 }
 
 /// Answers a request for which the route is this.
-pub(super) async fn answer(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
-    let path = call.head.path.as_str();
-    let (before, last) = path.rsplit_once('/').unwrap_or(("", path));
+pub(super) async fn answer(shared: &Shared, mut call: Call) -> Result<Answer, HttpError> {
+    let path = call.head.path.clone();
+    let (before, last) = path.rsplit_once('/').unwrap_or(("", &path));
     if last.eq_ignore_ascii_case("messages") {
-        let queue = entity(call, before, Right::Send)?;
-        return send::send(shared, call, queue).await;
+        let queue = entity(&call, before, Right::Send)?;
+        return send::send(shared, &call, queue).await;
     }
+    // Nothing else is said in a body, and a receive may wait for long.
+    call.body = Bytes::new();
+    let call = &call;
     let (before, message) = before.rsplit_once('/').unwrap_or(("", before));
     if message.eq_ignore_ascii_case("messages") {
         let queue = entity(call, before, Right::Listen)?;

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::{Answer, HttpError, answer_of};
-use super::super::call::Call;
+use super::super::call::{Call, Stopped};
+use super::super::room::AnswerRoom;
 use super::super::shown::Shown;
 use super::broker_properties::Told;
 use super::values::ascii_json;
@@ -40,31 +41,33 @@ pub(super) async fn receive(
     let read = BusCommand::ReadQueue {
         queue: queue.clone(),
     };
-    let incarnation = match Submitted::new(&shared.broker, read).answer().await?.outcome {
-        Outcome::Bus(BusOutcome::Queue(view)) => view.incarnation,
-        _ => return Err(HttpError::internal()),
-    };
-    let stopped = call.stopped.clone();
-    let taking = wait_for(
-        shared.broker.clone(),
-        queue.clone(),
-        incarnation,
+    let (incarnation, size_bytes) =
+        match Submitted::new(&shared.broker, read).answer().await?.outcome {
+            Outcome::Bus(BusOutcome::Queue(view)) => {
+                let size_bytes = usize::try_from(view.options.message_size_bytes_max);
+                (view.incarnation, size_bytes.unwrap_or(usize::MAX))
+            }
+            _ => return Err(HttpError::internal()),
+        };
+    let waiting = Waiting {
+        shared,
+        queue: &queue,
         mode,
-        wait,
-    );
-    let taken = tokio::select! {
-        // What was taken is not to be lost because the server stops just then.
-        biased;
-        taken = taking => taken?,
-        () = stopped.stopped() => Batch::new(),
+        size_bytes,
+        stopped: call.stopped.clone(),
     };
-    let Some((message, stored)) = taken.into_iter().next() else {
+    let Some(Taken { batch, room }) = waiting.run(incarnation, wait).await? else {
         return Ok(answer_of(StatusCode::NO_CONTENT));
+    };
+    let Some((message, stored)) = batch.into_iter().next() else {
+        return Err(HttpError::internal());
     };
     let (state, facts) = (message.state, Facts::from(&message));
     // What is stored is a message, or it would not have been taken in.
     let shown = Shown::of(facts, stored).ok_or_else(HttpError::internal)?;
-    tell(call, &queue, &shown, state, mode)
+    let answer = tell(call, &queue, &shown, state, mode)?;
+    let in_head: usize = answer.headers().values().map(HeaderValue::len).sum();
+    Ok(room.hold(shown.size_bytes() + in_head, answer))
 }
 
 /// `timeout`, in seconds.
@@ -80,31 +83,71 @@ fn wait_of(shared: &Shared, call: &Call) -> Result<Duration, HttpError> {
     Ok(wait.min(shared.limits.session_wait_max))
 }
 
-/// One message, if one comes within the time.
-async fn wait_for(
-    broker: Broker,
-    queue: EntityName,
-    incarnation: Incarnation,
+/// A receive that may wait.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    queue: &'a EntityName,
     mode: ReceiveMode,
-    wait: Duration,
-) -> Result<Batch, HttpError> {
-    let until = Instant::now() + wait;
-    let watch = (!wait.is_zero()).then(|| broker.watch(incarnation));
-    loop {
-        let taken = take(&broker, &queue, mode).await?;
-        let Some(watch) = watch.as_ref().filter(|_| taken.is_empty()) else {
-            return Ok(taken);
-        };
-        tokio::select! {
-            () = watch.woken() => {}
-            () = sleep_until(until) => return Ok(taken),
+    /// The largest message that the queue takes.
+    size_bytes: usize,
+    stopped: Stopped,
+}
+
+/// What was taken, and the room that it has.
+struct Taken {
+    batch: Batch,
+    room: AnswerRoom,
+}
+
+impl Waiting<'_> {
+    /// One message, if one comes within the time. While there is none, nothing is held for it.
+    async fn run(
+        self,
+        incarnation: Incarnation,
+        wait: Duration,
+    ) -> Result<Option<Taken>, HttpError> {
+        let broker = &self.shared.broker;
+        let until = Instant::now() + wait;
+        let watching = || (!wait.is_zero()).then(|| broker.watch(incarnation));
+        let mut watch = watching();
+        loop {
+            // Before a message is taken: none is to be locked for nobody.
+            let room = match AnswerRoom::try_of(self.shared, self.size_bytes) {
+                Some(room) => room,
+                None => {
+                    // A wake-up that comes now must be another's.
+                    drop(watch.take());
+                    let room = AnswerRoom::of(self.shared, self.size_bytes).await?;
+                    watch = watching();
+                    room
+                }
+            };
+            let taken = take(broker, self.queue, self.mode, room).await?;
+            if !taken.batch.is_empty() {
+                return Ok(Some(taken));
+            }
+            drop(taken);
+            let Some(watch) = &watch else {
+                return Ok(None);
+            };
+            // What was taken is not lost because the server stops: that ends a wait alone.
+            tokio::select! {
+                () = watch.woken() => {}
+                () = sleep_until(until) => return Ok(None),
+                () = self.stopped.clone().stopped() => return Ok(None),
+            }
         }
     }
 }
 
 /// Takes a message if there is one. Whoever asked may go away in the meantime: then its lock ends, so
 /// that others have it at once.
-async fn take(broker: &Broker, queue: &EntityName, mode: ReceiveMode) -> Result<Batch, HttpError> {
+async fn take(
+    broker: &Broker,
+    queue: &EntityName,
+    mode: ReceiveMode,
+    room: AnswerRoom,
+) -> Result<Taken, HttpError> {
     let command = BusCommand::Receive {
         queue: queue.clone(),
         count: 1,
@@ -112,12 +155,15 @@ async fn take(broker: &Broker, queue: &EntityName, mode: ReceiveMode) -> Result<
         session: None,
     };
     let submitted = Submitted::new(broker, command);
-    let (teller, told) = oneshot::channel::<Result<Batch, Rejection>>();
+    let (teller, told) = oneshot::channel::<Result<Taken, Rejection>>();
     let (broker, queue) = (broker.clone(), queue.clone());
     tokio::spawn(async move {
-        let taken = submitted.answer().await.map(batch_of);
+        let taken = submitted.answer().await.map(|answer| Taken {
+            batch: batch_of(answer),
+            room,
+        });
         if let Err(Ok(unwanted)) = teller.send(taken) {
-            give_back(&broker, queue, &unwanted).await;
+            give_back(&broker, queue, &unwanted.batch).await;
         }
     });
     let taken = told.await.map_err(|_| HttpError::internal())?;

@@ -7,11 +7,11 @@ use kew_engine::bus::{BreakTarget, BusCommand, BusMessageState, BusOutcome, Rece
 use kew_engine::{EntityName, Outcome, SequenceNumber, Timestamp};
 use serde::Serialize;
 
-use super::super::answer::{Answer, HttpError};
+use super::super::answer::{Answer, HttpError, JSON, with_body};
 use super::super::call::Call;
 use super::super::shown::Shown;
 use super::filter::Filter;
-use super::pages::page;
+use super::pages::{PAGE_COUNT, page};
 use super::view::MessageView;
 use super::{flag, json, number_of, optional_number};
 use crate::api::Shared;
@@ -22,8 +22,8 @@ use crate::submit::Submitted;
 /// How many messages are shown if nothing is said, and at most.
 const SHOWN_DEFAULT: u64 = 100;
 const SHOWN_MAX: u64 = 1000;
-/// The most bytes of bodies that one answer shows, unless the first alone has more.
-const BODIES_SIZE_BYTES_MAX: usize = 8 << 20;
+/// The most bytes that one answer writes of messages, unless the first alone has more.
+const WRITTEN_SIZE_BYTES_MAX: usize = 8 << 20;
 /// How many messages one request looks at if nothing is said, and at most.
 const LOOKED_AT_DEFAULT: u64 = 10_000;
 const LOOKED_AT_MAX: u64 = 100_000;
@@ -32,12 +32,45 @@ const GROUPS_MAX: usize = 1000;
 /// Longer texts of a group are told apart, and shown, by so many characters.
 const TEXT_LENGTH_MAX: usize = 256;
 
-#[derive(Debug, Serialize)]
+/// Messages that are written one after another, as long as they fit.
 struct Messages {
-    messages: Vec<MessageView>,
+    out: Vec<u8>,
+    count: u64,
     looked_at: u64,
     /// Where to go on, if there may be more.
     next: Option<u64>,
+}
+
+impl Messages {
+    fn begin() -> Self {
+        Self {
+            out: br#"{"messages":["#.to_vec(),
+            count: 0,
+            looked_at: 0,
+            next: None,
+        }
+    }
+
+    /// Writes one more, if there is room for it with all that it has.
+    fn takes(&mut self, view: &MessageView) -> Result<bool, HttpError> {
+        let written = serde_json::to_vec(view).map_err(|_| HttpError::internal())?;
+        if self.count > 0 {
+            if self.out.len() + written.len() > WRITTEN_SIZE_BYTES_MAX {
+                return Ok(false);
+            }
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(&written);
+        self.count += 1;
+        Ok(true)
+    }
+
+    fn answer(mut self) -> Answer {
+        let next = self.next.map_or("null".to_owned(), |next| next.to_string());
+        let rest = format!(r#"],"looked_at":{},"next":{next}}}"#, self.looked_at);
+        self.out.extend_from_slice(rest.as_bytes());
+        with_body(StatusCode::OK, JSON, self.out)
+    }
 }
 
 /// Messages that match, in the order of their numbers.
@@ -51,40 +84,33 @@ pub(super) async fn list(
     let limit = optional_number(call, "limit", SHOWN_DEFAULT, 1..=SHOWN_MAX)?;
     let scan = optional_number(call, "scan", LOOKED_AT_DEFAULT, 1..=LOOKED_AT_MAX)?;
     let with_bodies = flag(call, "bodies", true)?;
-    let mut listed = Messages {
-        messages: Vec::new(),
-        looked_at: 0,
-        next: None,
-    };
-    let mut size_bytes = 0;
+    let mut listed = Messages::begin();
     let mut from = Some(filter.first());
     'pages: while let Some(first) = from {
-        let page = page(&shared.broker, queue, first).await?;
+        let page = page(&shared.broker, queue, first, PAGE_COUNT).await?;
         for (message, shown) in &page.messages {
             let number = message.sequence_number;
             if filter.is_beyond(number) {
                 break 'pages;
             }
-            let is_full = size_bytes > 0 && size_bytes + shown.body().len() > BODIES_SIZE_BYTES_MAX;
-            if listed.looked_at == scan || listed.messages.len() as u64 == limit || is_full {
+            let is_full = listed.looked_at == scan || listed.count == limit;
+            let is_meant = || filter.matches(message, shown);
+            let view = || {
+                let view = MessageView::of_peeked(message, shown);
+                match with_bodies {
+                    true => view,
+                    false => view.without_body(),
+                }
+            };
+            if is_full || (is_meant() && !listed.takes(&view())?) {
                 listed.next = Some(number.as_u64());
                 break 'pages;
             }
             listed.looked_at += 1;
-            if !filter.matches(message, shown) {
-                continue;
-            }
-            let view = MessageView::of_peeked(message, shown);
-            if with_bodies {
-                size_bytes += shown.body().len();
-                listed.messages.push(view);
-            } else {
-                listed.messages.push(view.without_body());
-            }
         }
         from = page.next;
     }
-    json(StatusCode::OK, &listed)
+    Ok(listed.answer())
 }
 
 /// Messages that have in common what people look for.
@@ -126,7 +152,7 @@ pub(super) async fn groups(
     let (mut others, mut looked_at, mut next) = (0, 0, None);
     let mut from = Some(filter.first());
     'pages: while let Some(first) = from {
-        let page = page(&shared.broker, queue, first).await?;
+        let page = page(&shared.broker, queue, first, PAGE_COUNT).await?;
         for (message, shown) in &page.messages {
             let number = message.sequence_number;
             if filter.is_beyond(number) {
@@ -187,7 +213,7 @@ pub(super) async fn one(
     let number = number_of(call)?;
     match call.head.method {
         Method::GET => {
-            let page = page(&shared.broker, queue, number).await?;
+            let page = page(&shared.broker, queue, number, 1).await?;
             let found = page.messages.first();
             let found = found.filter(|(message, _)| message.sequence_number == number);
             let (message, shown) = found.ok_or_else(|| no_message(number))?;
@@ -254,7 +280,7 @@ async fn delete(
         dry_run: flag(call, "dry_run", false)?,
     };
     if deleted.dry_run {
-        let page = page(&shared.broker, queue, number).await?;
+        let page = page(&shared.broker, queue, number, 1).await?;
         let found = page.messages.first();
         let found = found.filter(|(message, _)| message.sequence_number == number);
         let (message, _) = found.ok_or_else(|| no_message(number))?;

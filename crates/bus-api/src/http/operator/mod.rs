@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use super::answer::{Answer, HttpError, JSON, with_body};
 use super::audit::Actor;
 use super::call::Call;
+use super::room::AnswerRoom;
 use crate::address::entity_named;
 use crate::api::{NAMESPACE, Shared};
 use crate::rights::Right;
@@ -36,13 +37,35 @@ use view::QueueView;
 /// How many queues are listed if nothing is said, and at most.
 const QUEUES_DEFAULT: u64 = 1000;
 const QUEUES_MAX: u64 = 10_000;
+/// How many are asked for at once: each comes with all that is kept of it, up to 64 KiB.
+const QUEUES_AT_ONCE: u64 = 100;
+
+/// About what one message takes at most that is shown as JSON, and anything else but a page.
+const MESSAGE_SIZE_BYTES: usize = 2 << 20;
+const SMALL_SIZE_BYTES: usize = 64 << 10;
 
 /// Answers a request for which the route is this.
 pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(Right::Manage, "")?;
     let (resource, entity) = resource_of(&call.head.path);
+    // Before anything is read or done.
+    let room = match resource.as_str() {
+        "queues" | "messages" | "groups" => AnswerRoom::of_page(shared).await?,
+        "message" => AnswerRoom::of(shared, MESSAGE_SIZE_BYTES).await?,
+        _ => AnswerRoom::of(shared, SMALL_SIZE_BYTES).await?,
+    };
+    let answer = carry_out(shared, call, &resource, entity).await?;
+    Ok(room.hold_body(answer))
+}
+
+async fn carry_out(
+    shared: &Arc<Shared>,
+    call: &Call,
+    resource: &str,
+    entity: &str,
+) -> Result<Answer, HttpError> {
     let method = &call.head.method;
-    match (method, resource.as_str()) {
+    match (method, resource) {
         (&Method::GET, "queues") if entity.is_empty() => list(shared, call).await,
         (&Method::GET, "queues") => show(shared, &entity_of(entity)?).await,
         (&Method::GET, "messages") => messages::list(shared, call, &entity_of(entity)?).await,
@@ -61,13 +84,13 @@ pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
         }
         (&Method::POST, "purge" | "resubmit") => {
             let queue = entity_of(entity)?;
-            let begun = match resource.as_str() {
+            let begun = match resource {
                 "purge" => start_purge(shared, call, queue).await,
                 _ => start_resubmit(shared, call, queue).await,
             };
             // One that has begun is recorded when it ends.
             if let Err(error) = &begun {
-                Actor::of(call).was_refused(&resource, entity, error);
+                Actor::of(call).was_refused(resource, entity, error);
             }
             begun
         }
@@ -118,20 +141,32 @@ struct Queues {
 async fn list(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
     let limit = optional_number(call, "limit", QUEUES_DEFAULT, 1..=QUEUES_MAX)?;
     let skip = optional_number(call, "skip", 0, 0..=u64::from(u32::MAX))?;
-    let list = BusCommand::ListQueues {
-        namespace: NAMESPACE.into(),
-        from: Box::default(),
-        skip: u32::try_from(skip).unwrap_or(u32::MAX),
-        limit: u32::try_from(limit).unwrap_or(u32::MAX),
-    };
-    let Outcome::Bus(BusOutcome::Queues(queues)) =
-        Submitted::new(&shared.broker, list).answer().await?.outcome
-    else {
-        return Err(HttpError::internal());
-    };
-    let is_full = queues.len() as u64 == limit;
+    let mut shown = Vec::new();
+    let mut from = Some((Box::<str>::default(), skip));
+    while let Some((name, skip)) = from.take() {
+        let count = QUEUES_AT_ONCE.min(limit - shown.len() as u64);
+        let list = BusCommand::ListQueues {
+            namespace: NAMESPACE.into(),
+            from: name,
+            skip: u32::try_from(skip).unwrap_or(u32::MAX),
+            limit: u32::try_from(count).unwrap_or(u32::MAX),
+        };
+        let Outcome::Bus(BusOutcome::Queues(queues)) =
+            Submitted::new(&shared.broker, list).answer().await?.outcome
+        else {
+            return Err(HttpError::internal());
+        };
+        shown.extend(queues.iter().map(QueueView::of));
+        if queues.len() as u64 == count && (shown.len() as u64) < limit {
+            // No name lies between a name and what this makes of it.
+            from = queues
+                .last()
+                .map(|last| (format!("{}\0", last.name).into(), 0));
+        }
+    }
+    let is_full = shown.len() as u64 == limit;
     let queues = Queues {
-        queues: queues.iter().map(QueueView::of).collect(),
+        queues: shown,
         next: is_full.then_some(skip + limit),
     };
     json(StatusCode::OK, &queues)

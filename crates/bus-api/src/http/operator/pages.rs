@@ -15,7 +15,7 @@ use crate::outbound::Facts;
 use crate::submit::Submitted;
 
 /// How many messages are looked at in one command.
-const PAGE_COUNT: u32 = 256;
+pub(super) const PAGE_COUNT: u32 = 256;
 /// How long work that nobody waits for waits itself while the broker has no room for it.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -27,20 +27,25 @@ pub(super) struct Page {
     pub(super) next: Option<SequenceNumber>,
 }
 
-/// The messages of an entity from a number on.
+/// The messages of an entity from a number on, at most so many.
 pub(super) async fn page(
     broker: &Broker,
     queue: &EntityName,
     from: SequenceNumber,
+    count: u32,
 ) -> Result<Page, HttpError> {
-    page_of(Submitted::new(broker, peek(queue, from)).answer().await?)
+    page_of(
+        Submitted::new(broker, peek(queue, from, count))
+            .answer()
+            .await?,
+    )
 }
 
-fn peek(queue: &EntityName, from: SequenceNumber) -> BusCommand {
+fn peek(queue: &EntityName, from: SequenceNumber, count: u32) -> BusCommand {
     BusCommand::Peek {
         queue: queue.clone(),
         from,
-        count: PAGE_COUNT,
+        count,
         session: None,
     }
 }
@@ -118,7 +123,8 @@ impl Walk<'_> {
         let Some(first) = self.from.filter(|_| !self.job.is_cancelled()) else {
             return Ok(None);
         };
-        let page = page_of(answer(self.broker, self.job, peek(self.queue, first)).await?)?;
+        let page =
+            page_of(answer(self.broker, self.job, peek(self.queue, first, PAGE_COUNT)).await?)?;
         let (until, filter) = (self.until, self.filter);
         let next = page.next;
         self.from = next.filter(|next| *next < until && !filter.is_beyond(*next));

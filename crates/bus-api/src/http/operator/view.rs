@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 use super::super::data::{id_text, uuid_text};
 use super::super::shown::Shown;
 use super::super::times::rfc3339;
+use crate::description::Description;
 use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
 /// A queue with its counts.
@@ -24,14 +25,26 @@ pub(super) struct QueueView {
     failed_transfers: u64,
     size_bytes: u64,
     size_bytes_max: u64,
+    message_size_bytes_max: u64,
     requires_session: bool,
     detects_duplicates: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate_window_ms: Option<u64>,
     lock_duration_ms: u64,
     max_delivery_count: u32,
+    /// Nothing if messages live for ever that say nothing themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_time_to_live_ms: Option<u64>,
+    dead_letters_expired: bool,
+    /// Nothing if it is never deleted for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_delete_on_idle_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     forward_to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     forward_dead_letters_to: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user_metadata: String,
     created_at: String,
     updated_at: String,
     used_at: String,
@@ -40,6 +53,7 @@ pub(super) struct QueueView {
 impl QueueView {
     pub(super) fn of(view: &BusQueueView) -> Self {
         let (options, counts) = (&view.options, &view.counts);
+        let unless_never = |ms: u64| (ms != u64::MAX).then_some(ms);
         Self {
             name: view.name.to_string(),
             status: match options.status {
@@ -54,15 +68,21 @@ impl QueueView {
             failed_transfers: counts.failed_transfers,
             size_bytes: counts.size_bytes,
             size_bytes_max: options.size_bytes_max,
+            message_size_bytes_max: options.message_size_bytes_max,
             requires_session: options.requires_session,
             detects_duplicates: options.duplicate_window_ms.is_some(),
+            duplicate_window_ms: options.duplicate_window_ms,
             lock_duration_ms: options.lock_duration_ms,
             max_delivery_count: options.max_delivery_count,
+            default_time_to_live_ms: unless_never(options.default_time_to_live_ms),
+            dead_letters_expired: options.dead_letters_expired,
+            auto_delete_on_idle_ms: unless_never(options.auto_delete_on_idle_ms),
             forward_to: options.forward_to.as_deref().map(str::to_owned),
             forward_dead_letters_to: options
                 .forward_dead_letters_to
                 .as_deref()
                 .map(str::to_owned),
+            user_metadata: Description::decode(&options.description).user_metadata,
             created_at: rfc3339(view.created_at),
             updated_at: rfc3339(view.updated_at),
             used_at: rfc3339(view.used_at),

@@ -15,7 +15,8 @@ impl Turn<'_> {
     ///
     /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
-        self.check_sendable(queue, &messages, self.size_bytes(queue))?;
+        let size_bytes = self.size_bytes(self.first_of(queue));
+        self.check_sendable(queue, &messages, size_bytes)?;
         Ok(BusOutcome::Sent(self.send_checked(queue, messages)))
     }
 

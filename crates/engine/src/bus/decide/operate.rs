@@ -4,6 +4,8 @@
 //! None of it asks whether the queue is disabled or forwards: these are means to put such a queue in
 //! order.
 
+use kew_planted::{Bug, is_planted};
+
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
 use super::super::{
@@ -45,10 +47,14 @@ impl Turn<'_> {
                 purged.locked_count += 1;
                 continue;
             }
+            let is_deferred = message.state == BusMessageState::Deferred;
+            if is_deferred && is_planted(Bug::BusPurgeForgetsDeferred) {
+                continue;
+            }
             gone.push(number);
         }
         purged.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
-        if !purge.is_dry_run {
+        if !purge.is_dry_run || is_planted(Bug::BusDryRunPurges) {
             for sequence_number in gone {
                 self.emit_bus(BusFact::Removed {
                     queue,
@@ -68,7 +74,8 @@ impl Turn<'_> {
     ) -> Answer {
         let sessions = self.bus_backlog(queue).sessions.in_order();
         let ids: Vec<Box<str>> = sessions
-            .filter(|session| session.state.is_some() && session.message_count == 0)
+            .filter(|session| session.state.is_some())
+            .filter(|session| session.message_count == 0 || is_planted(Bug::BusStateInUseCleared))
             .map(|session| session.id.clone())
             .take(ITEMS_MAX.min(count as usize))
             .collect();
@@ -109,9 +116,12 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
         }
-        Ok(BusOutcome::Received(vec![
-            self.deliver(queue, number, mode),
-        ]))
+        let generation = message.generation;
+        let mut delivered = self.deliver(queue, number, mode);
+        if delivered.lock.is_some() && is_planted(Bug::BusTakenUnderOldLock) {
+            delivered.lock = Some(self.lock_token(queue, number, generation));
+        }
+        Ok(BusOutcome::Received(vec![delivered]))
     }
 
     pub(super) fn delete_message(
@@ -129,6 +139,17 @@ impl Turn<'_> {
             queue,
             sequence_number: number,
         });
+        if is_planted(Bug::BusDeleteCounts) {
+            let next = self.bus_backlog(queue).from(number).next();
+            if let Some((sequence_number, _)) = next {
+                self.emit_bus(BusFact::Released {
+                    queue,
+                    sequence_number,
+                    release: Release::Failed,
+                    overlay: None,
+                });
+            }
+        }
         Ok(BusOutcome::MessageDeleted)
     }
 
@@ -243,6 +264,12 @@ impl Turn<'_> {
             id_hash,
             body,
         });
+        if is_planted(Bug::BusResubmittedLost) {
+            self.emit_bus(BusFact::Removed {
+                queue,
+                sequence_number: message.sequence_number,
+            });
+        }
         ResubmitVerdict::Resubmitted(to_sequence_number)
     }
 

@@ -169,6 +169,7 @@ impl Turn<'_> {
             .filter(|message| {
                 matches!(message.state, BusMessageState::Locked { .. })
                     || is_planted(Bug::BusEndedLockSettles)
+                    || is_planted(Bug::BusFreedLockSettles)
             })
             .filter(|message| {
                 message.generation == place.generation || is_planted(Bug::BusLostLockRenewed)

@@ -1,5 +1,7 @@
 //! What may have become of one message: all the possibilities that the history leaves open.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kew_engine::bus::{BusMessageState, BusQueueOptions, DeadLetterCause};
 use kew_engine::{Timestamp, Token};
@@ -88,6 +90,13 @@ impl Lock {
     }
 }
 
+/// What a sender gave: one who sends a message again may give it other bytes, and another session.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) body: Bytes,
+    pub(crate) session: Option<Box<str>>,
+}
+
 /// A message as it is, if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
@@ -104,6 +113,7 @@ pub(crate) struct Life {
     pub(crate) expires: Span,
     /// The changes to its properties, by number.
     pub(crate) overlays: Vec<u64>,
+    pub(crate) content: Arc<Content>,
 }
 
 /// What may have become of a message.
@@ -134,8 +144,6 @@ impl Fate {
 /// A message that somebody tried to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    pub(crate) body: Bytes,
-    pub(crate) session: Option<Box<str>>,
     /// The numbers of the messages that were sent with it: all came in, or none, unless it detects
     /// duplicates.
     pub(crate) together: Option<(u64, u64)>,
@@ -209,6 +217,7 @@ impl Life {
                 )
             && (self.cause, self.hops) == (other.cause, other.hops)
             && self.overlays == other.overlays
+            && self.content == other.content
     }
 
     fn widen(&mut self, other: &Self) -> bool {
@@ -218,6 +227,20 @@ impl Life {
             one.until = one.until.hull(other.until);
         }
         before != (self.expires, self.stage)
+    }
+
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.content.session.as_deref()
+    }
+
+    /// Whether it is of this session, if one is named.
+    pub(crate) fn is_of(&self, session: Option<&str>) -> bool {
+        session.is_none() || self.session() == session
+    }
+
+    /// Whether it may have this number.
+    pub(crate) fn may_have_number(&self, entity: Entity, number: u64) -> bool {
+        self.entity == entity && self.number.is_none_or(|own| own == number)
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -359,7 +382,7 @@ impl Message {
                 let Some(life) = self.fates[index].life() else {
                     continue;
                 };
-                for fate in life.successors(now, self.session.as_deref(), around) {
+                for fate in life.successors(now, around) {
                     is_new |= add(&mut self.fates, fate);
                 }
             }
@@ -372,18 +395,13 @@ impl Message {
 }
 
 impl Life {
-    fn successors(
-        &self,
-        now: Timestamp,
-        session: Option<&str>,
-        around: &impl Surroundings,
-    ) -> Vec<Fate> {
+    fn successors(&self, now: Timestamp, around: &impl Surroundings) -> Vec<Fate> {
         let queue = self.entity.queue;
         let mut next = Vec::new();
         match self.stage {
             Stage::Locked(lock) => {
                 let may_end = if lock.is_of_session() {
-                    around.may_be_free(queue, session.unwrap_or_default(), now)
+                    around.may_be_free(queue, self.session().unwrap_or_default(), now)
                 } else {
                     lock.until.may_have_passed(now)
                 };
@@ -400,7 +418,7 @@ impl Life {
                         next.push(self.expired(options));
                     }
                     if let Some(name) = destination(options, self.entity.part) {
-                        self.forward(around.destination(name), session, around, &mut next);
+                        self.forward(around.destination(name), around, &mut next);
                     }
                 }
             }
@@ -409,13 +427,7 @@ impl Life {
         next
     }
 
-    fn forward(
-        &self,
-        to: usize,
-        session: Option<&str>,
-        around: &impl Surroundings,
-        next: &mut Vec<Fate>,
-    ) {
+    fn forward(&self, to: usize, around: &impl Surroundings, next: &mut Vec<Fate>) {
         if self.hops >= HOPS_MAX {
             let cause = DeadLetterCause::MaxTransferHopCountExceeded;
             next.push(Fate::Here(self.buried(cause)));
@@ -426,7 +438,7 @@ impl Life {
             next.push(Fate::Here(self.buried(cause)));
         }
         for options in around.options(to) {
-            if options.requires_session && session.is_none() {
+            if options.requires_session && self.session().is_none() {
                 next.push(Fate::Here(self.buried(DeadLetterCause::SessionIdIsNull)));
             } else {
                 next.push(Fate::Here(self.forwarded(to)));

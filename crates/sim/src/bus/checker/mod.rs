@@ -20,16 +20,22 @@
 //! | forwarding | a message arrives once, and goes on four times at most | [`life`] |
 //! | sessions | one receiver, the state that was set, and no session that must be there is left out | `sessions` |
 //! | atomicity | of messages that were sent together all came in, or none | [`Checker::narrow`] |
+//! | | a message that is sent again is in its old place or in its new one | `resubmit` |
+//! | operators | what they removed is gone and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
 pub(crate) mod life;
+mod operate;
+mod purge;
 mod queue;
 mod queues;
 mod receive;
 mod refused;
+mod resubmit;
 mod send;
 mod sessions;
 mod settle;
+mod shown;
 mod time;
 mod unknown;
 
@@ -143,6 +149,7 @@ impl Checker {
                 self.cancelled(answered, queue, numbers)
             }
             BusCommand::DeleteBatch { .. } => self.batch_deleted(answered),
+            command if is_operation(command) => self.operated(answered),
             _ => self.of_session(answered),
         }
     }
@@ -153,14 +160,7 @@ impl Checker {
             return Ok(());
         };
         let entity = entity(name);
-        let queue = self.queues.get(entity.queue);
-        queue.possible.retain(Option::is_some);
-        if queue.possible.is_empty() {
-            return violated!(QUEUES, "{} is gone, and answers {operation:?}", name.name);
-        }
-        if !queue.is_perhaps_new {
-            self.is_still_there(entity.queue)?;
-        }
+        self.is_there(entity.queue, operation)?;
         let queue = self.queues.get(entity.queue);
         let is_success = matches!(operation.seen, Seen::Answered(Ok(_)));
         let is_use = !matches!(command, BusCommand::ReadQueue { .. });
@@ -171,6 +171,19 @@ impl Checker {
             self.do_due(entity, operation.from);
         }
         Ok(())
+    }
+
+    /// An answer shows that a queue is there.
+    fn is_there(&mut self, index: usize, answer: &dyn std::fmt::Debug) -> Result<(), Violation> {
+        let queue = self.queues.get(index);
+        queue.possible.retain(Option::is_some);
+        if queue.possible.is_empty() {
+            return violated!(QUEUES, "queue {index} is gone, and answers {answer:?}");
+        }
+        if queue.is_perhaps_new {
+            return Ok(());
+        }
+        self.is_still_there(index)
     }
 
     /// A queue did not go: nothing went with it.
@@ -270,7 +283,7 @@ impl Checker {
         promise: &'static str,
         what: &dyn std::fmt::Debug,
         shown: &BTreeSet<u64>,
-        is: impl Fn(&Message, &Life) -> bool,
+        is: impl Fn(&Life) -> bool,
     ) -> Result<(), Violation> {
         let mut over = Vec::new();
         for (number, message) in &mut self.messages {
@@ -279,7 +292,7 @@ impl Checker {
             }
             let before = message.fates.clone();
             let mut fates = std::mem::take(&mut message.fates);
-            fates.retain(|fate| !fate.life().is_some_and(|life| is(message, life)));
+            fates.retain(|fate| !fate.life().is_some_and(&is));
             message.fates = fates;
             if message.fates.is_empty() {
                 return violated!(promise, "message {number}, {before:?}, is not in {what:?}");
@@ -333,6 +346,19 @@ impl Checker {
             None => Ok(()),
         }
     }
+}
+
+/// Whether it is something that only operators do.
+pub(super) fn is_operation(command: &BusCommand) -> bool {
+    matches!(
+        command,
+        BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+    )
 }
 
 /// The queue that a command is about, if it is about one that must be there.

@@ -1,11 +1,10 @@
 //! Queues themselves: made, changed, deleted, read and listed.
 
+use bytes::Bytes;
 use kew_engine::EntityName;
-use kew_engine::bus::{
-    BusCommand, BusMessage, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView,
-};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView};
 
-use super::life::{Entity, Fate, Life, Message, Part, Stage};
+use super::life::{Entity, Fate, Life, Part, Stage};
 use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
 use crate::bus::queue_index;
 use crate::checker::{Violation, violated};
@@ -15,13 +14,13 @@ const OVERHEAD_SIZE_BYTES: u64 = 128;
 
 /// The least and the most that something can be.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bounds {
-    least: u64,
-    most: u64,
+pub(super) struct Bounds {
+    pub(super) least: u64,
+    pub(super) most: u64,
 }
 
 impl Bounds {
-    fn has(self, value: u64) -> bool {
+    pub(super) fn has(self, value: u64) -> bool {
         self.least <= value && value <= self.most
     }
 }
@@ -123,13 +122,11 @@ impl Checker {
         let is_whole = entity.part == Part::Queue;
         let part = |part| {
             let entity = Entity { part, ..entity };
-            self.bounds(move |_, life| u64::from(life.entity == entity))
+            self.bounds(move |life| u64::from(life.entity == entity))
         };
         let is_scheduled = |life: &Life| matches!(life.stage, Stage::Scheduled { .. });
         let here = |wants: bool| {
-            self.bounds(move |_, life| {
-                u64::from(life.entity == entity && is_scheduled(life) == wants)
-            })
+            self.bounds(move |life| u64::from(life.entity == entity && is_scheduled(life) == wants))
         };
         let mut fits = here(false).has(active) && here(true).has(scheduled);
         if is_whole {
@@ -155,13 +152,10 @@ impl Checker {
     }
 
     /// Between what, over all messages, this sum must lie.
-    fn bounds(&self, of: impl Fn(&Message, &Life) -> u64) -> Bounds {
+    pub(super) fn bounds(&self, of: impl Fn(&Life) -> u64) -> Bounds {
         let mut sum = Bounds::default();
         for message in self.messages.values() {
-            let each = message
-                .fates
-                .iter()
-                .map(|fate| fate.life().map_or(0, |life| of(message, life)));
+            let each = message.fates.iter().map(|fate| fate.life().map_or(0, &of));
             sum.least += each.clone().min().unwrap_or(0);
             sum.most += each.max().unwrap_or(0);
         }
@@ -170,10 +164,12 @@ impl Checker {
 
     /// What a queue, its sub-queues and the states of its sessions take.
     fn size_bytes(&self, queue: usize) -> Bounds {
-        let mut sum = self.bounds(|message, life| {
-            let overlays = life.overlays.len() as u64 * size_of::<u64>() as u64;
-            let own = OVERHEAD_SIZE_BYTES + message.body.len() as u64 + overlays;
-            if life.entity.queue == queue { own } else { 0 }
+        let mut sum = self.bounds(|life| {
+            if life.entity.queue == queue {
+                life.size_bytes()
+            } else {
+                0
+            }
         });
         let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
         for session in sessions.into_iter().flat_map(|all| all.values()) {
@@ -189,32 +185,28 @@ impl Checker {
     pub(super) fn check_room_was_there(
         &self,
         queue: usize,
-        messages: &[BusMessage],
+        (taken_bytes, freed_bytes): (u64, u64),
     ) -> Result<(), Violation> {
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,
         });
         let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).max().unwrap_or(0);
-        let least = self.size_bytes(queue).least + size_of_all(messages);
-        if least > limit_bytes {
+        let least = self.size_bytes(queue).least + taken_bytes;
+        if least > limit_bytes.saturating_add(freed_bytes) {
             return violated!(QUEUES, "{least} bytes were taken, above {limit_bytes}");
         }
         Ok(())
     }
 
     /// A queue was too full.
-    pub(super) fn is_full(
-        &mut self,
-        queue: usize,
-        messages: &[BusMessage],
-    ) -> Result<(), Violation> {
+    pub(super) fn is_full(&mut self, queue: usize, taken_bytes: u64) -> Result<(), Violation> {
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,
         });
         let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).min().unwrap_or(0);
-        let most = self.size_bytes(queue).most + size_of_all(messages);
+        let most = self.size_bytes(queue).most + taken_bytes;
         if most <= limit_bytes {
             return violated!(QUEUES, "{most} bytes were refused, of {limit_bytes}");
         }
@@ -228,14 +220,7 @@ impl Checker {
         }
         for view in views {
             let index = queue_index(&view.name);
-            let known = self.queues.get(index);
-            known.possible.retain(Option::is_some);
-            if known.possible.is_empty() {
-                return violated!(QUEUES, "{} is gone, and is listed", view.name);
-            }
-            if !known.is_perhaps_new {
-                self.is_still_there(index)?;
-            }
+            self.is_there(index, view)?;
             self.is_as_known(index, view)?;
             let entity = Entity {
                 queue: index,
@@ -261,9 +246,18 @@ impl Checker {
     }
 }
 
-fn size_of_all(messages: &[BusMessage]) -> u64 {
-    let sizes = messages.iter();
+/// What messages take that nobody has changed.
+pub(super) fn size_of_all<'a>(bodies: impl IntoIterator<Item = &'a Bytes>) -> u64 {
+    let sizes = bodies.into_iter();
     sizes
-        .map(|it| OVERHEAD_SIZE_BYTES + it.body.len() as u64)
+        .map(|body| OVERHEAD_SIZE_BYTES + body.len() as u64)
         .sum()
+}
+
+impl Life {
+    /// What it takes of its queue's size.
+    pub(super) fn size_bytes(&self) -> u64 {
+        let overlays = self.overlays.len() as u64 * size_of::<u64>() as u64;
+        OVERHEAD_SIZE_BYTES + self.content.body.len() as u64 + overlays
+    }
 }

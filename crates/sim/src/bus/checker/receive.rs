@@ -2,88 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use kew_engine::bus::{
     BusCommand, BusMessageState, BusOutcome, BusQueueOptions, DeadLetterCause, DeferredRead,
-    DeliveredMessage, PeekedBusMessage, ReceiveMode,
+    DeliveredMessage, ReceiveMode,
 };
-use kew_engine::{BodyLocation, SequenceNumber, Timestamp, Token};
+use kew_engine::{SequenceNumber, Timestamp, Token};
 
-use super::life::{Entity, Fate, Life, Lock, Message, Part, Span, Stage, destination};
+use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage, destination};
+use super::shown::{Bodies, Shown};
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, NO_LOSS, ONE_PLACE, ORDER, Owner, QUEUES, SESSIONS,
-    entity, number_of,
+    entity,
 };
 use crate::checker::{Violation, violated};
 
 /// So many messages are given at once on a full disk.
 pub(super) const COUNT_ON_FULL_DISK: u32 = 16;
-
-/// A message as an answer shows it.
-#[derive(Debug)]
-struct Shown<'a> {
-    number: SequenceNumber,
-    first_number: SequenceNumber,
-    expires_at: Timestamp,
-    failures: u32,
-    state: BusMessageState,
-    cause: Option<DeadLetterCause>,
-    overlays: &'a [BodyLocation],
-}
-
-impl<'a> Shown<'a> {
-    fn delivered(message: &'a DeliveredMessage) -> Self {
-        Self {
-            number: message.sequence_number,
-            first_number: message.first_sequence_number,
-            expires_at: message.expires_at,
-            failures: message.delivery_count,
-            state: message.state,
-            cause: message.cause,
-            overlays: &message.overlays,
-        }
-    }
-
-    fn peeked(message: &'a PeekedBusMessage) -> Self {
-        Self {
-            number: message.sequence_number,
-            first_number: message.first_sequence_number,
-            expires_at: message.expires_at,
-            failures: message.delivery_count,
-            state: message.state,
-            cause: message.cause,
-            overlays: &message.overlays,
-        }
-    }
-
-    /// Whether it may be this.
-    fn fits(&self, entity: Entity, life: &Life, overlays: &[u64]) -> bool {
-        let number = self.number.as_u64();
-        life.entity == entity
-            && life.number.is_none_or(|own| own == number)
-            && life
-                .first_number
-                .is_none_or(|own| own == self.first_number.as_u64())
-            && life.expires.has(self.expires_at)
-            && life.failures == self.failures
-            && life.is_shown_as(self.state)
-            && life.cause == self.cause
-            && life.overlays == overlays
-    }
-}
-
-/// Hands out an answer's bodies: of each message its own, then the changes to its properties.
-struct Bodies<'a>(std::slice::Iter<'a, Bytes>);
-
-impl Bodies<'_> {
-    fn next(&mut self, shown: &Shown<'_>) -> Result<(Bytes, Vec<u64>), Violation> {
-        let Some(body) = self.0.next() else {
-            return violated!(ANSWERS_FIT, "{shown:?} has no body");
-        };
-        let overlays = self.0.by_ref().take(shown.overlays.len());
-        Ok((body.clone(), overlays.map(|it| number_of(it)).collect()))
-    }
-}
 
 /// What somebody asked for.
 struct Wanted<'a> {
@@ -137,17 +71,16 @@ impl Checker {
         let Wanted { entity, .. } = wanted;
         let session = self.session_of_receiver(&wanted, answered.at)?;
         self.hands_out(entity)?;
-        let mut bodies = Bodies(answered.bodies.iter());
-        let mut shown = BTreeSet::new();
+        let mut bodies = Bodies::of(answered);
+        let mut numbers = BTreeSet::new();
+        let id = session.as_deref();
         for message in messages {
-            let (body, overlays) = bodies.next(&Shown::delivered(message))?;
-            let number = number_of(&body);
-            shown.insert(number);
-            self.is_sent(number, &body, session.as_deref(), message)?;
-            self.one_received(&wanted, message, (number, &overlays), answered.at)?;
+            let shown = Shown::delivered(message, &mut bodies)?;
+            numbers.insert(shown.message());
+            self.one_received(&wanted, id, (message, &shown), answered.at)?;
         }
         match wanted.what {
-            Ok(count) => self.left_behind(&wanted, count, session, (messages, &shown), answered.at),
+            Ok(count) => self.left_behind(&wanted, count, id, (messages, &numbers), answered.at),
             Err(numbers) => {
                 let all: BTreeSet<_> = numbers.iter().collect();
                 if all.len() != messages.len() {
@@ -164,7 +97,7 @@ impl Checker {
         &mut self,
         wanted: &Wanted<'_>,
         count: u32,
-        session: Option<Box<str>>,
+        session: Option<&str>,
         (messages, shown): (&[DeliveredMessage], &BTreeSet<u64>),
         at: Timestamp,
     ) -> Result<(), Violation> {
@@ -177,18 +110,18 @@ impl Checker {
         }
         let is_full = messages.len() >= count.min(COUNT_ON_FULL_DISK) as usize;
         let last = messages.last().map_or(0, |it| it.sequence_number.as_u64());
-        let is_ready = |message: &Message, life: &Life| {
+        let is_ready = |life: &Life| {
             life.entity == entity
                 && life.is_ready()
                 && !life.expires.may_have_passed(at)
-                && (session.is_none() || message.session == session)
+                && life.is_of(session)
         };
         let what = (wanted.entity, last, shown);
         if !is_full {
             return self.not_shown(NO_LOSS, &what, shown, is_ready);
         }
-        self.not_shown(ORDER, &what, shown, |message, life| {
-            is_ready(message, life) && life.number.is_some_and(|number| number < last)
+        self.not_shown(ORDER, &what, shown, |life| {
+            is_ready(life) && life.number.is_some_and(|number| number < last)
         })
     }
 
@@ -227,36 +160,14 @@ impl Checker {
         }
     }
 
-    /// What is shown was sent as it is.
-    fn is_sent(
-        &self,
-        number: u64,
-        body: &Bytes,
-        session: Option<&str>,
-        seen: &dyn std::fmt::Debug,
-    ) -> Result<(), Violation> {
-        let Some(message) = self.messages.get(&number) else {
-            // Whoever narrows its fates says that there are none.
-            return Ok(());
-        };
-        if message.body != body {
-            return violated!(ONE_PLACE, "message {number} has another body: {seen:?}");
-        }
-        if session.is_some() && message.session.as_deref() != session {
-            return violated!(SESSIONS, "{session:?} has {message:?}: {seen:?}");
-        }
-        Ok(())
-    }
-
     fn one_received(
         &mut self,
         wanted: &Wanted<'_>,
-        message: &DeliveredMessage,
-        (number, overlays): (u64, &[u64]),
+        session: Option<&str>,
+        (message, shown): (&DeliveredMessage, &Shown),
         at: Timestamp,
     ) -> Result<(), Violation> {
-        let entity = wanted.entity;
-        let shown = Shown::delivered(message);
+        let (entity, number) = (wanted.entity, shown.message());
         let wants = if wanted.what.is_ok() {
             BusMessageState::Ready
         } else {
@@ -278,31 +189,27 @@ impl Checker {
             self.note_lock(token, number);
         }
         if self.is_locked(number) {
-            let fits = |life: &Life| shown.fits(entity, life, overlays);
+            let fits = |life: &Life| shown.fits(entity, life);
             if self.messages.get(&number).is_some_and(|it| !it.may(fits)) {
                 return violated!(LOCKS, "message {number} has a lock: {message:?}");
             }
         }
-        let sequence_number = message.sequence_number.as_u64();
         self.narrow(number, ONE_PLACE, message, |life| {
             let fate = match lock {
                 None => Fate::Gone,
                 Some(lock) => Fate::Here(Life {
-                    number: Some(sequence_number),
-                    first_number: Some(message.first_sequence_number.as_u64()),
-                    expires: Span::at(message.expires_at),
                     stage: Stage::Locked(lock),
-                    ..life.clone()
+                    ..shown.learned(life)
                 }),
             };
-            shown.fits(entity, life, overlays).then(|| vec![fate])
+            (shown.fits(entity, life) && life.is_of(session)).then(|| vec![fate])
         })?;
         self.note_delivery(entity, message);
         let owner = Owner {
             message: number,
             is_scheduled: false,
         };
-        self.learn_number(entity, sequence_number, owner)
+        self.learn_number(entity, shown.number, owner)
     }
 
     /// Whether somebody has a message locked for certain.
@@ -393,29 +300,22 @@ impl Checker {
         };
         let entity = entity(queue);
         let from = from.as_u64();
-        let mut bodies = Bodies(answered.bodies.iter());
+        let session = session.as_deref();
+        let mut bodies = Bodies::of(answered);
         let mut seen = BTreeSet::new();
         for message in messages {
-            let shown = Shown::peeked(message);
-            let (body, overlays) = bodies.next(&shown)?;
-            let number = number_of(&body);
+            let shown = Shown::peeked(message, &mut bodies)?;
+            let number = shown.message();
             seen.insert(number);
-            self.is_sent(number, &body, session.as_deref(), message)?;
             self.narrow(number, ONE_PLACE, message, |life| {
-                let life = shown.fits(entity, life, &overlays).then(|| Life {
-                    number: Some(message.sequence_number.as_u64()),
-                    first_number: (message.state != BusMessageState::Scheduled)
-                        .then_some(message.first_sequence_number.as_u64()),
-                    expires: Span::at(message.expires_at),
-                    ..life.clone()
-                })?;
-                Some(vec![Fate::Here(life)])
+                let fits = shown.fits(entity, life) && life.is_of(session);
+                fits.then(|| vec![Fate::Here(shown.learned(life))])
             })?;
             let owner = Owner {
                 message: number,
-                is_scheduled: message.state == BusMessageState::Scheduled,
+                is_scheduled: shown.state == BusMessageState::Scheduled,
             };
-            self.learn_number(entity, message.sequence_number.as_u64(), owner)?;
+            self.learn_number(entity, shown.number, owner)?;
         }
         let is_sorted =
             messages.is_sorted_by(|one, next| one.sequence_number < next.sequence_number);
@@ -428,11 +328,11 @@ impl Checker {
         let is_full = messages.len() >= *count as usize;
         let last = messages.last().map_or(0, |it| it.sequence_number.as_u64());
         let what = (entity, from, last, &seen);
-        self.not_shown(NO_LOSS, &what, &seen, |message, life| {
+        self.not_shown(NO_LOSS, &what, &seen, |life| {
             let is_passed = life.number.map_or(from <= 1 && !is_full, |number| {
                 number >= from && (!is_full || number < last)
             });
-            life.entity == entity && is_passed && (session.is_none() || message.session == *session)
+            life.entity == entity && is_passed && life.is_of(session)
         })
     }
 
@@ -452,10 +352,13 @@ impl Checker {
         let entity = entity(queue);
         self.hands_out(entity)?;
         let at = answered.at;
-        let is_of = |message: &Message| session.is_none() || message.session == *session;
-        let may =
-            |life: &Life| life.entity == entity && life.is_ready() && !life.expires.has_passed(at);
-        let possible = self.messages.values().filter(|it| is_of(it) && it.may(may));
+        let may = |life: &Life| {
+            life.entity == entity
+                && life.is_ready()
+                && !life.expires.has_passed(at)
+                && life.is_of(session.as_deref())
+        };
+        let possible = self.messages.values().filter(|it| it.may(may));
         let possible = possible.count() as u64;
         if u64::from(*deleted) > possible.min(u64::from(*count)) {
             return violated!(NO_LOSS, "{deleted} of {possible} were deleted at once");
@@ -465,7 +368,7 @@ impl Checker {
         }
         self.note("messages were deleted at once");
         for message in self.messages.values_mut() {
-            if is_of(message) && message.may(may) {
+            if message.may(may) {
                 message.may_be(Fate::Gone);
             }
         }

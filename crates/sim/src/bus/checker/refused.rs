@@ -4,7 +4,8 @@ use kew_engine::Timestamp;
 use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, SessionChoice};
 
 use super::life::{Entity, Fate, Life, Part, Stage, destination};
-use super::{ANSWERS_FIT, Checker, LOCKS, NO_LOSS, QUEUES, entity, queue_of};
+use super::queues::size_of_all;
+use super::{ANSWERS_FIT, Checker, LOCKS, NO_LOSS, QUEUES, entity, is_operation, queue_of};
 use crate::bus::queue_index;
 use crate::checker::{Operation, Violation, violated};
 
@@ -67,7 +68,8 @@ impl Checker {
                 Ok(())
             }
             (BusCommand::Send { queue, messages }, BusRefusal::QuotaExceeded { .. }) => {
-                self.is_full(entity(queue).queue, messages)
+                let bodies = messages.iter().map(|message| &message.body);
+                self.is_full(entity(queue).queue, size_of_all(bodies))
             }
             (BusCommand::Send { queue, messages }, BusRefusal::SessionRequired)
                 if messages.iter().any(|message| message.session.is_none()) =>
@@ -99,6 +101,7 @@ impl Checker {
                 let session = read.session.and_then(|token| self.session_of(token));
                 self.not_deferred(entity(&read.queue), *sequence_number, session, at)
             }
+            _ if is_operation(command) => self.refused_operation(command, refusal, at),
             _ => self.refused_session(command, refusal, at),
         }
     }
@@ -143,7 +146,7 @@ impl Checker {
     }
 
     /// A queue is set in such a way that it refuses.
-    fn must_be(
+    pub(super) fn must_be(
         &mut self,
         entity: Entity,
         refusal: &BusRefusal,
@@ -202,10 +205,9 @@ impl Checker {
             life.entity == entity && life.number == Some(number) && life.stage == Stage::Deferred
         };
         self.change_all(NO_LOSS, "a deferred message was not found", |message| {
-            let is_of = session.is_none() || message.session == session;
             for fate in std::mem::take(&mut message.fates) {
                 match &fate {
-                    Fate::Here(life) if is_of && is_it(life) => {
+                    Fate::Here(life) if life.is_of(session.as_deref()) && is_it(life) => {
                         if life.expires.may_have_passed(at) {
                             let expired = options.iter().map(|it| life.expired(it));
                             expired.for_each(|fate| message.may_be(fate));

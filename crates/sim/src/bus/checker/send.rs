@@ -1,11 +1,13 @@
 //! Messages that come in, and scheduled ones that are taken back.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kew_engine::bus::{BusMessage, BusOutcome, BusQueueOptions};
 use kew_engine::{EntityName, SequenceNumber, Timestamp};
 
-use super::life::{Entity, Fate, Life, Message, Part, Span, Stage};
+use super::life::{Content, Entity, Fate, Life, Message, Part, Span, Stage};
+use super::queues::size_of_all;
 use super::{
     ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, ONE_PLACE, Owner, QUEUES, entity,
     number_of,
@@ -23,16 +25,9 @@ impl Checker {
             return violated!(ANSWERS_FIT, "{:?}", answered.outcome);
         };
         let entity = entity(name);
-        let queue = self.queues.get(entity.queue);
-        let takes = |possible: &Option<BusQueueOptions>| {
-            let options = possible.as_ref();
-            options.is_some_and(|options| options.status.allows_send())
-        };
-        queue.possible.retain(takes);
-        if queue.possible.is_empty() || entity.part != Part::Queue {
-            return violated!(QUEUES, "{} takes no messages, and took some", name.name);
-        }
-        self.check_room_was_there(entity.queue, messages)?;
+        self.takes_messages(entity)?;
+        let bodies = messages.iter().map(|message| &message.body);
+        self.check_room_was_there(entity.queue, (size_of_all(bodies), 0))?;
         for (message, number) in messages.iter().zip(numbers) {
             let queue = self.queues.get(entity.queue);
             let wants_session = queue.options().all(|it| it.requires_session);
@@ -40,6 +35,20 @@ impl Checker {
                 return violated!(QUEUES, "{number:?} has no session");
             }
             self.one_sent(entity, message, *number, answered.at)?;
+        }
+        Ok(())
+    }
+
+    /// Messages came in: nothing keeps them out.
+    pub(super) fn takes_messages(&mut self, entity: Entity) -> Result<(), Violation> {
+        let queue = self.queues.get(entity.queue);
+        let takes = |possible: &Option<BusQueueOptions>| {
+            let options = possible.as_ref();
+            options.is_some_and(|options| options.status.allows_send())
+        };
+        queue.possible.retain(takes);
+        if queue.possible.is_empty() || entity.part != Part::Queue {
+            return violated!(QUEUES, "{entity:?} takes no messages, and took some");
         }
         Ok(())
     }
@@ -53,28 +62,19 @@ impl Checker {
     ) -> Result<(), Violation> {
         let body = number_of(&message.body);
         self.last_message = self.last_message.max(body);
-        self.check_duplicate(entity, message, number.is_none(), at)?;
+        self.check_duplicate(entity, message.message_id.as_deref(), number.is_none(), at)?;
         let Some(number) = number else {
             self.over.insert(body, true);
             self.note("a duplicate was dropped");
             return Ok(());
         };
         let number = number.as_u64();
-        let queue = self.queues.get(entity.queue);
-        if number <= queue.last_number {
-            return violated!(
-                NUMBERS,
-                "{number} of {entity:?} comes after {}",
-                queue.last_number
-            );
-        }
-        queue.last_number = number;
         let is_scheduled = message.scheduled_at.is_some_and(|due| !due.has_passed(at));
         let owner = Owner {
             message: body,
             is_scheduled,
         };
-        self.learn_number(entity, number, owner)?;
+        self.is_given(entity, number, owner)?;
         let mut sent = self.attempt(entity, message, Span::at(at), None);
         for fate in &mut sent.fates {
             if let Fate::Here(life) = fate {
@@ -86,22 +86,41 @@ impl Checker {
         Ok(())
     }
 
-    fn check_duplicate(
+    /// A message that came in has the next number.
+    pub(super) fn is_given(
         &mut self,
         entity: Entity,
-        message: &BusMessage,
+        number: u64,
+        owner: Owner,
+    ) -> Result<(), Violation> {
+        let queue = self.queues.get(entity.queue);
+        if number <= queue.last_number {
+            return violated!(
+                NUMBERS,
+                "{number} of {entity:?} comes after {}",
+                queue.last_number
+            );
+        }
+        queue.last_number = number;
+        self.learn_number(entity, number, owner)
+    }
+
+    pub(super) fn check_duplicate(
+        &mut self,
+        entity: Entity,
+        id: Option<&str>,
         is_dropped: bool,
         at: Timestamp,
     ) -> Result<(), Violation> {
         let queue = self.queues.get(entity.queue);
         let window_ms = queue.options().find_map(|it| it.duplicate_window_ms);
-        let (Some(id), Some(window_ms)) = (&message.message_id, window_ms) else {
+        let (Some(id), Some(window_ms)) = (id, window_ms) else {
             if is_dropped {
-                return violated!(DUPLICATES, "{message:?} is none, and was dropped");
+                return violated!(DUPLICATES, "{id:?} is none in {entity:?}, and was dropped");
             }
             return Ok(());
         };
-        let times = queue.ids.entry(id.clone()).or_insert_with(|| vec![None]);
+        let times = queue.ids.entry(id.into()).or_insert_with(|| vec![None]);
         let before = times.clone();
         times.retain(|time| match time {
             None => !is_dropped,
@@ -132,9 +151,11 @@ impl Checker {
         sent: Span,
         together: Option<(u64, u64)>,
     ) -> Message {
-        let mut attempted = Message {
+        let content = Arc::new(Content {
             body: message.body.clone(),
             session: message.session.clone(),
+        });
+        let mut attempted = Message {
             together,
             fates: Vec::new(),
         };
@@ -163,6 +184,7 @@ impl Checker {
                 hops: 0,
                 expires: sent.plus_ms(lives_ms),
                 overlays: Vec::new(),
+                content: content.clone(),
             };
             if at_once {
                 attempted.may_be(Fate::Here(life.clone()));
@@ -214,7 +236,7 @@ impl Checker {
             NO_LOSS,
             &("no scheduled message", number),
             &BTreeSet::new(),
-            |_, life| {
+            |life| {
                 life.entity == entity
                     && life.number == Some(number)
                     && matches!(life.stage, Stage::Scheduled { .. })

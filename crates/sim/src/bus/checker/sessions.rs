@@ -28,15 +28,7 @@ impl Checker {
             (BusCommand::ReleaseSession { queue, session }, BusOutcome::SessionReleased) => {
                 let entity = entity(queue);
                 let id = self.hold_session(entity, *session, at)?;
-                self.queues.get(entity.queue).session(&id).locks = vec![SessionLock::Free];
-                for message in self.messages.values_mut() {
-                    if message.session.as_ref() == Some(&id) {
-                        let fates = std::mem::take(&mut message.fates);
-                        for fate in fates {
-                            message.may_be(released(fate, entity));
-                        }
-                    }
-                }
+                self.free_session(entity, &id);
                 Ok(())
             }
             (
@@ -95,24 +87,43 @@ impl Checker {
         self.session_locks
             .insert(*accepted.lock.as_bytes(), id.clone());
         // Whoever had it before has none of its messages.
-        self.not_shown(SESSIONS, accepted, &BTreeSet::new(), |message, life| {
-            is_held_by_session(life, entity) && message.session.as_ref() == Some(id)
+        self.not_shown(SESSIONS, accepted, &BTreeSet::new(), |life| {
+            is_held_by_session(life, entity, id)
         })
+    }
+
+    /// A session was left: nobody has it, nor any of its messages.
+    pub(super) fn free_session(&mut self, entity: Entity, id: &str) {
+        self.queues.get(entity.queue).session(id).locks = vec![SessionLock::Free];
+        for message in self.messages.values_mut() {
+            let fates = std::mem::take(&mut message.fates);
+            for fate in fates {
+                message.may_be(released(fate, entity, id));
+            }
+        }
+    }
+
+    /// Perhaps it was left.
+    pub(super) fn perhaps_free_session(&mut self, entity: Entity, id: &str) {
+        let known = self.queues.get(entity.queue).session(id);
+        known.may_lock(SessionLock::Free);
+        for message in self.messages.values_mut() {
+            for fate in message.fates.clone() {
+                message.may_be(released(fate, entity, id));
+            }
+        }
     }
 
     /// The next session is the free one with the oldest message.
     fn check_next(&mut self, entity: Entity, id: &str, at: Timestamp) -> Result<(), Violation> {
         self.note("the next session was accepted");
-        let is_ready = |life: &Life| life.entity == entity && life.is_ready();
-        let of = |id: &str| {
-            let id: Box<str> = id.into();
-            let all = self.messages.values();
-            all.filter(move |message| message.session.as_ref() == Some(&id))
+        let is_ready = |life: &Life, id: &str| {
+            life.entity == entity && life.is_ready() && life.session() == Some(id)
         };
         let mut has_any = false;
         let mut oldest = u64::MAX;
-        for life in of(id).flat_map(|message| message.lives()) {
-            if is_ready(life) {
+        for life in self.messages.values().flat_map(|message| message.lives()) {
+            if is_ready(life, id) {
                 has_any = true;
                 oldest = oldest.min(life.number.unwrap_or(0));
             }
@@ -127,9 +138,9 @@ impl Checker {
             if **other == *id || !session.locks.iter().all(|lock| *lock == SessionLock::Free) {
                 continue;
             }
-            let older = of(other).find(|message| {
+            let older = self.messages.values().find(|message| {
                 message.must(|life| {
-                    is_ready(life)
+                    is_ready(life, other)
                         && !life.expires.may_have_passed(at)
                         && life.number.is_some_and(|number| number < oldest)
                 })
@@ -152,8 +163,8 @@ impl Checker {
                 .map(|(id, _)| id.clone())
                 .collect()
         };
-        self.not_shown(NO_LOSS, &"no session", &BTreeSet::new(), |message, life| {
-            let is_free = message.session.as_ref().is_some_and(|id| free.contains(id));
+        self.not_shown(NO_LOSS, &"no session", &BTreeSet::new(), |life| {
+            let is_free = life.session().is_some_and(|id| free.contains(id));
             is_free && life.entity == entity && life.is_ready() && !life.expires.may_have_passed(at)
         })
     }
@@ -237,15 +248,11 @@ impl Checker {
             return violated!(ANSWERS_FIT, "{listed:?}");
         }
         let is_whole = listed.len() < *limit as usize;
-        let is_in_queue = |life: &Life| life.entity == entity;
         for id in listed {
             let session = self.queues.get(entity.queue).session(id);
             let may_have_state = session.states.iter().any(Option::is_some);
-            let mut of = self
-                .messages
-                .values()
-                .filter(|it| it.session.as_ref() == Some(id));
-            if !may_have_state && !of.any(|message| message.may(is_in_queue)) {
+            let is_of = |life: &Life| life.entity == entity && life.session() == Some(id);
+            if !may_have_state && !self.messages.values().any(|message| message.may(is_of)) {
                 return violated!(SESSIONS, "{id} is listed, and has nothing");
             }
         }
@@ -262,23 +269,25 @@ impl Checker {
                 }
             }
         }
-        self.not_shown(SESSIONS, listed, &BTreeSet::new(), |message, life| {
-            let session = message.session.as_ref();
-            life.entity == entity && session.is_some_and(|id| !listed.contains(id))
+        self.not_shown(SESSIONS, listed, &BTreeSet::new(), |life| {
+            let is_listed = |id: &str| listed.iter().any(|it| **it == *id);
+            life.entity == entity && life.session().is_some_and(|id| !is_listed(id))
         })
     }
 }
 
-/// Whether it is locked by its session.
-fn is_held_by_session(life: &Life, entity: Entity) -> bool {
-    life.entity == entity && life.lock().is_some_and(|lock| lock.is_of_session())
+/// Whether it is locked by that session.
+pub(super) fn is_held_by_session(life: &Life, entity: Entity, id: &str) -> bool {
+    life.entity == entity
+        && life.session() == Some(id)
+        && life.lock().is_some_and(|lock| lock.is_of_session())
 }
 
 /// What becomes of a message when its session is left in order.
-pub(super) fn released(fate: Fate, entity: Entity) -> Fate {
+fn released(fate: Fate, entity: Entity, id: &str) -> Fate {
     debug_assert_eq!(entity.part, Part::Queue);
     match fate {
-        Fate::Here(life) if is_held_by_session(&life, entity) => Fate::Here(life.back()),
+        Fate::Here(life) if is_held_by_session(&life, entity, id) => Fate::Here(life.back()),
         other => other,
     }
 }

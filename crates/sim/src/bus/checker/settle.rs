@@ -1,5 +1,7 @@
 //! Locks: what becomes of them, and of their messages.
 
+use std::collections::BTreeSet;
+
 use kew_engine::bus::{BusOutcome, BusQueueOptions, DeadLetterCause, Disposition, Verdict};
 use kew_engine::{EntityName, Timestamp, Token};
 
@@ -83,11 +85,11 @@ impl Checker {
             return violated!(LOCKS, "a dead letter became one: message {number}");
         }
         let options: Vec<_> = self.queues.of(entity).cloned().collect();
-        let session = self.session_may_hold(entity, number, at);
+        let sessions = self.sessions_that_may_hold(entity, at);
         self.narrow(number, LOCKS, &(at, token, disposition), |life| {
             let may_hold = holds(life, entity, token).is_some_and(|lock| {
                 if lock.is_of_session() {
-                    session
+                    life.session().is_some_and(|id| sessions.contains(id))
                 } else {
                     !lock.until.has_passed(at)
                 }
@@ -102,20 +104,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the lock of a message's session may hold.
-    fn session_may_hold(&self, entity: Entity, number: u64, at: Timestamp) -> bool {
-        let message = self.messages.get(&number);
-        let session = message.and_then(|message| message.session.as_deref());
+    /// The sessions whose lock may hold.
+    fn sessions_that_may_hold(&self, entity: Entity, at: Timestamp) -> BTreeSet<Box<str>> {
         let queue = self.queues.0.get(entity.queue);
-        let session = session.and_then(|id| queue?.sessions.get(id));
-        session.is_some_and(|session| !session.must_be_free(at))
-    }
-
-    /// Whether the lock of a message's session must hold.
-    fn session_must_hold(&self, entity: Entity, number: u64, at: Timestamp) -> bool {
-        let message = self.messages.get(&number);
-        let session = message.and_then(|message| message.session.as_deref());
-        session.is_some_and(|id| !self.queues.may_be_free(entity.queue, id, at))
+        let all = queue.into_iter().flat_map(|queue| &queue.sessions);
+        all.filter(|(_, session)| !session.must_be_free(at))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// A lock was refused: it does not hold.
@@ -130,18 +125,24 @@ impl Checker {
             return Ok(());
         };
         self.note("a lock was lost");
-        let must_hold = self.session_must_hold(entity, number, at);
+        let queues = &self.queues;
+        let must_hold = |life: &Life| {
+            let session = life.session();
+            session.is_some_and(|id| !queues.may_be_free(entity.queue, id, at))
+        };
         let Some(message) = self.messages.get_mut(&number) else {
             return Ok(());
         };
         let before = message.fates.clone();
         message.fates.retain(|fate| {
-            let lock = fate.life().and_then(|life| holds(life, entity, token));
-            lock.is_none_or(|lock| {
+            let Some(life) = fate.life() else {
+                return true;
+            };
+            holds(life, entity, token).is_none_or(|lock| {
                 if !lock.is_of_session() {
                     lock.until.may_have_passed(at)
                 } else {
-                    is_for_session && !must_hold
+                    is_for_session && !must_hold(life)
                 }
             })
         });
@@ -168,7 +169,7 @@ impl Checker {
             let Some(number) = self.message_of(*token) else {
                 return violated!(LOCKS, "{token:?} was never given, and is renewed");
             };
-            let session = self.session_may_hold(entity, number, at);
+            let sessions = self.sessions_that_may_hold(entity, at);
             let message = self.messages.get(&number);
             if message.is_some_and(|it| it.may(|life| is_held_by_itself(life, entity, *token))) {
                 self.holds_for(entity, *end, at)?;
@@ -176,7 +177,8 @@ impl Checker {
             self.narrow(number, LOCKS, &(at, token, "renewed", end), |life| {
                 let lock = holds(life, entity, *token)?;
                 if lock.is_of_session() {
-                    return session.then(|| vec![Fate::Here(life.clone())]);
+                    let may_hold = life.session().is_some_and(|id| sessions.contains(id));
+                    return may_hold.then(|| vec![Fate::Here(life.clone())]);
                 }
                 let life = Life {
                     stage: Stage::Locked(Lock {

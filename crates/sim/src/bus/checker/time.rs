@@ -35,11 +35,11 @@ impl Checker {
     pub(super) fn do_due(&mut self, entity: Entity, now: Timestamp) {
         let queue = self.queues.get(entity.queue);
         let sessions = queue.sessions.clone();
-        let is_due = |message: &Message, life: &Life| {
+        let is_due = |life: &Life| {
             life.entity == entity
                 && match life.stage {
                     Stage::Locked(lock) if lock.is_of_session() => {
-                        let session = message.session.as_deref().unwrap_or_default();
+                        let session = life.session().unwrap_or_default();
                         let session = sessions.get(session);
                         session.is_none_or(|session| session.must_be_free(now))
                     }
@@ -68,7 +68,7 @@ impl Checker {
         }
         for message in self.messages.values_mut() {
             let mut fates = std::mem::take(&mut message.fates);
-            fates.retain(|fate| !fate.life().is_some_and(|life| is_due(message, life)));
+            fates.retain(|fate| !fate.life().is_some_and(is_due));
             message.fates = fates;
             assert!(
                 !message.fates.is_empty(),

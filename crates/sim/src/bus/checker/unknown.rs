@@ -1,12 +1,14 @@
 //! Operations of unknown outcome: whatever they may have done is possible from now on.
 
+use std::collections::BTreeSet;
+
 use kew_engine::bus::{BusCommand, Disposition, ReceiveMode, SessionChoice};
 use kew_engine::{Timestamp, Token};
 
-use super::life::{Entity, Fate, Life, Lock, Message, Part, Span, Stage, destination};
+use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage, destination};
 use super::queue::SessionLock;
 use super::settle::{holds, settled};
-use super::{Checker, entity, number_of, sessions};
+use super::{Checker, entity, is_operation, number_of};
 use crate::checker::Operation;
 
 impl Checker {
@@ -68,13 +70,14 @@ impl Checker {
                     matches!(life.stage, Stage::Scheduled { .. })
                         && number.is_none_or(|own| numbers.iter().any(|it| it.as_u64() == own))
                 };
-                self.perhaps_gone(entity(queue), |_, life| is_named(life));
+                self.perhaps_gone(entity(queue), is_named);
             }
             BusCommand::DeleteBatch { queue, session, .. } => {
-                self.perhaps_gone(entity(queue), |message, life| {
-                    life.is_ready() && (session.is_none() || message.session == *session)
+                self.perhaps_gone(entity(queue), |life| {
+                    life.is_ready() && life.is_of(session.as_deref())
                 });
             }
+            command if is_operation(command) => self.perhaps_operated(command, when),
             command => self.perhaps_of_session(command, when),
         }
     }
@@ -151,13 +154,10 @@ impl Checker {
             .collect();
         let id = session.map(|token| self.session_of(token).unwrap_or_default());
         for message in self.messages.values_mut() {
-            if id.is_some() && message.session != id {
-                continue;
-            }
             let lives: Vec<_> = message
                 .lives()
                 .filter(|life| life.entity == entity && is_wanted(life))
-                .filter(|life| !life.expires.has_passed(when.from))
+                .filter(|life| !life.expires.has_passed(when.from) && life.is_of(id.as_deref()))
                 .cloned()
                 .collect();
             for life in lives {
@@ -243,12 +243,21 @@ impl Checker {
         }
     }
 
-    fn perhaps_gone(&mut self, entity: Entity, is_wanted: impl Fn(&Message, &Life) -> bool) {
+    pub(super) fn perhaps_gone(&mut self, entity: Entity, is_wanted: impl Fn(&Life) -> bool) {
         for message in self.messages.values_mut() {
-            if message.may(|life| life.entity == entity && is_wanted(message, life)) {
+            if message.may(|life| life.entity == entity && is_wanted(life)) {
                 message.may_be(Fate::Gone);
             }
         }
+    }
+
+    /// The sessions that messages of an entity may be of, sent to it or forwarded.
+    fn sessions_of(&self, entity: Entity) -> BTreeSet<Box<str>> {
+        let lives = self.messages.values().flat_map(|message| message.lives());
+        lives
+            .filter(|life| life.entity == entity)
+            .filter_map(|life| life.session().map(Into::into))
+            .collect()
     }
 
     fn perhaps_of_session(&mut self, command: &BusCommand, when: Span) {
@@ -260,11 +269,11 @@ impl Checker {
                     .of(entity)
                     .map(|options| when.plus_ms(options.lock_duration_ms))
                     .collect();
-                let queue = self.queues.get(entity.queue);
-                let chosen: Vec<Box<str>> = match session {
-                    SessionChoice::Named(id) => vec![id.clone()],
-                    SessionChoice::Next => queue.sessions.keys().cloned().collect(),
+                let chosen: BTreeSet<Box<str>> = match session {
+                    SessionChoice::Named(id) => [id.clone()].into(),
+                    SessionChoice::Next => self.sessions_of(entity),
                 };
+                let queue = self.queues.get(entity.queue);
                 for id in chosen {
                     let session = queue.session(&id);
                     if session.may_be_free(when.to) {
@@ -300,14 +309,7 @@ impl Checker {
                 let id = self.session_of(*session).unwrap_or_default();
                 let known = self.queues.get(entity.queue).session(&id);
                 if known.may_be_held_by(*session, when.from) {
-                    known.may_lock(SessionLock::Free);
-                    for message in self.messages.values_mut() {
-                        if message.session.as_ref() == Some(&id) {
-                            for fate in message.fates.clone() {
-                                message.may_be(sessions::released(fate, entity));
-                            }
-                        }
-                    }
+                    self.perhaps_free_session(entity, &id);
                 }
             }
             BusCommand::SetSessionState {

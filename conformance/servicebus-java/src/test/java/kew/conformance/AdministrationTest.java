@@ -1,6 +1,8 @@
 package kew.conformance;
 
+import static kew.conformance.Bus.drop;
 import static kew.conformance.Bus.refused;
+import static kew.conformance.Bus.take;
 import static kew.conformance.Bus.text;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -13,6 +15,7 @@ import com.azure.core.exception.HttpResponseException;
 import com.azure.core.exception.ResourceExistsException;
 import com.azure.core.exception.ResourceNotFoundException;
 import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
 import com.azure.messaging.servicebus.administration.models.AccessRights;
@@ -21,9 +24,12 @@ import com.azure.messaging.servicebus.administration.models.EntityStatus;
 import com.azure.messaging.servicebus.administration.models.QueueProperties;
 import com.azure.messaging.servicebus.administration.models.SharedAccessAuthorizationRule;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
@@ -45,7 +51,7 @@ class AdministrationTest {
     @Test
     void aQueueIsMadeChangedAndDeleted() {
         var admin = client();
-        String name = "Made.By/Java";
+        String name = "X.Made.By/Java";
         QueueProperties made = admin.createQueue(name, new CreateQueueOptions()
             .setLockDuration(Duration.ofSeconds(30)).setMaxDeliveryCount(4).setSessionRequired(true)
             .setDefaultMessageTimeToLive(Duration.ofHours(1)).setDeadLetteringOnMessageExpiration(true)
@@ -74,6 +80,65 @@ class AdministrationTest {
     }
 
     @Test
+    void linksThatAreThereHearOfChanges() throws InterruptedException {
+        var admin = client();
+        String name = "x-changed-by-java";
+        QueueProperties queue = admin.createQueue(name);
+        try (Bus bus = Door.AMQPS.connect()) {
+            var sender = bus.sender(name);
+            sender.sendMessage(text("before"));
+            admin.updateQueue(queue.setStatus(EntityStatus.SEND_DISABLED));
+            refused(ServiceBusFailureReason.MESSAGING_ENTITY_DISABLED, () -> sender.sendMessage(text("meanwhile")));
+            assertEquals("before", drop(bus.receiver(name)).getBody().toString());
+            admin.updateQueue(queue.setStatus(EntityStatus.ACTIVE));
+            sender.sendMessage(text("after"));
+            assertEquals("after", drop(bus.receiver(name)).getBody().toString());
+        }
+        hears(name, () -> admin.updateQueue(queue.setStatus(EntityStatus.RECEIVE_DISABLED)));
+        admin.updateQueue(queue.setStatus(EntityStatus.ACTIVE));
+        hears(name, () -> admin.deleteQueue(name));
+    }
+
+    /** A processor that waits for messages of the queue is told when it is changed. */
+    private static void hears(String queue, Runnable change) throws InterruptedException {
+        try (Bus bus = Door.AMQPS.connect()) {
+            CountDownLatch told = new CountDownLatch(1);
+            CountDownLatch receives = new CountDownLatch(1);
+            var processor = bus.closing(bus.builder.processor().queueName(queue)
+                .processMessage(context -> receives.countDown())
+                .processError(context -> told.countDown())
+                .buildProcessorClient());
+            bus.send(queue, "x");
+            processor.start();
+            assertTrue(receives.await(30, TimeUnit.SECONDS));
+            change.run();
+            assertTrue(told.await(30, TimeUnit.SECONDS));
+        }
+    }
+
+    @Test
+    void aFullQueueTakesNoMoreUntilSomethingIsTakenOut() {
+        var admin = client();
+        String name = "x-filled-by-java";
+        admin.createQueue(name, new CreateQueueOptions().setMaxSizeInMegabytes(1));
+        try (Bus bus = Door.AMQPS.connect()) {
+            var sender = bus.sender(name);
+            List<ServiceBusMessage> messages = new ArrayList<>();
+            for (int count = 0; count < 5; count++) {
+                messages.add(new ServiceBusMessage(new byte[100_000]));
+            }
+            refused(ServiceBusFailureReason.QUOTA_EXCEEDED, () -> {
+                for (int time = 0; time < 10; time++) {
+                    sender.sendMessages(messages);
+                }
+            });
+            take(bus.deletingReceiver(name), 5);
+            sender.sendMessage(text("fits"));
+        }
+        admin.deleteQueue(name);
+    }
+
+    @Test
     void queuesAreListedInPages() {
         Set<String> names = new HashSet<>();
         int pages = 0;
@@ -87,7 +152,7 @@ class AdministrationTest {
     @Test
     void rulesOfAQueue() {
         var admin = client();
-        String name = "ruled-by-java";
+        String name = "x-ruled-by-java";
         String key = "bm9ib2R5IGtub3dzIHRoaXMga2V5LCBvZiBjb3Vyc2U=";
         CreateQueueOptions options = new CreateQueueOptions();
         options.getAuthorizationRules()

@@ -48,9 +48,12 @@ enum Door {
     Bus connect(String connectionString, Duration timeout) {
         assumeTrue(this != WEBSOCKETS || !System.getenv("KEW_BUS_HTTPS").isEmpty(), "no port 443");
         // Where a scenario is about the server: an answer that a retry would cover up is shown.
-        AmqpRetryOptions once = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout);
+        return connect(connectionString, new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout));
+    }
+
+    Bus connect(String connectionString, AmqpRetryOptions retries) {
         return new Bus(
-            new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(once)
+            new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(retries)
                 .transportType(this == WEBSOCKETS ? AmqpTransportType.AMQP_WEB_SOCKETS : AmqpTransportType.AMQP));
     }
 }

@@ -29,7 +29,6 @@ import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import java.time.Duration;
-import java.time.Instant;
 import java.time.OffsetDateTime;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,6 +36,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -290,6 +290,7 @@ class MessagesTest {
             var letter = drop(bus.receiver(partner(queue, "letters")));
             assertEquals("x", letter.getBody().toString());
             assertEquals("why", letter.getDeadLetterReason());
+            assertEquals(forwarded, letter.getDeadLetterSource());
         }
     }
 
@@ -301,12 +302,21 @@ class MessagesTest {
             var receiver = bus.deletingReceiver(queue);
             var sender = other.sender(queue);
             assertEmpty(receiver);
-            Thread late = new Thread(() -> sender.sendMessage(text("x")));
-            Instant began = Instant.now();
-            late.start();
-            assertEquals("x", takeOne(receiver).getBody().toString());
-            assertTrue(Duration.between(began, Instant.now()).compareTo(Duration.ofSeconds(5)) < 0);
-            late.join();
+            AtomicLong sentAt = new AtomicLong();
+            long fastest = Long.MAX_VALUE;
+            for (int time = 0; time < 10; time++) {
+                Thread late = new Thread(() -> {
+                    sender.sendMessage(text("x"));
+                    sentAt.set(System.nanoTime());
+                });
+                late.start();
+                takeOne(receiver);
+                long came = System.nanoTime();
+                late.join();
+                fastest = Math.min(fastest, came - sentAt.get());
+            }
+            // Each may meet a busy machine.
+            assertTrue(fastest < 50_000_000, fastest + " ns");
         }
     }
 

@@ -6,7 +6,11 @@ import static kew.conformance.Door.fresh;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.azure.messaging.servicebus.ServiceBusMessage;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -51,6 +55,40 @@ class ProcessorTest {
             processor.close();
             assertEquals(null, failed.get());
             assertEquals(count, times.get());
+            assertEmpty(bus.receiver(queue));
+        }
+    }
+
+    /** In order, and once. This SDK closes a link that has brought it 512 messages more than it has handled. */
+    @ParameterizedTest
+    @EnumSource(Door.class)
+    void hundredsArePrefetched(Door door) throws InterruptedException {
+        try (Bus bus = door.connect(); Bus processing = door.connect()) {
+            String queue = fresh("plain");
+            var sender = bus.sender(queue);
+            List<String> sent = new ArrayList<>();
+            for (int batch = 0; batch < 3; batch++) {
+                List<ServiceBusMessage> messages = new ArrayList<>();
+                for (int number = 0; number < 500; number++) {
+                    sent.add("" + sent.size());
+                    messages.add(text(sent.get(sent.size() - 1)));
+                }
+                sender.sendMessages(messages);
+            }
+            List<String> seen = Collections.synchronizedList(new ArrayList<>());
+            AtomicReference<Throwable> failed = new AtomicReference<>();
+            CountDownLatch done = new CountDownLatch(sent.size());
+            var processor = bus.closing(processing.builder.processor().queueName(queue).prefetchCount(400)
+                .processMessage(context -> {
+                    seen.add(context.getMessage().getBody().toString());
+                    done.countDown();
+                })
+                .processError(context -> failed.compareAndSet(null, context.getException()))
+                .buildProcessorClient());
+            processor.start();
+            assertTrue(done.await(45, TimeUnit.SECONDS), () -> seen.size() + " messages, " + failed.get());
+            processor.close();
+            assertEquals(sent, seen);
             assertEmpty(bus.receiver(queue));
         }
     }

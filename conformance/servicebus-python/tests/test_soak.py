@@ -1,0 +1,55 @@
+"""What holds for as long as it is asked to: `conformance/soak` does so for minutes."""
+
+import datetime
+import os
+import time
+
+import pytest
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus import AutoLockRenewer
+from azure.servicebus import ServiceBusMessage as Message
+from conftest import fresh, is_empty, put, take
+from test_administration import connect
+
+SECONDS = int(os.environ.get("KEW_SOAK_SECONDS", "20"))
+# The shortest that there is, and what the server may take to notice.
+IDLE_SECONDS = 300
+SLACK_SECONDS = 45
+
+
+def test_locks_are_renewed_by_the_sdk(client):
+    queue, sessions = fresh("renewed"), fresh("renewed-session")
+    put(client, queue, "a", "b", "c")
+    put(client, sessions, Message("d", session_id="s"))
+    end = time.monotonic() + SECONDS
+    renewed_for = {"max_lock_renewal_duration": SECONDS + 60}
+    with client.get_queue_receiver(queue) as receiver, client.get_queue_receiver(sessions, session_id="s") as session:
+        with AutoLockRenewer() as renewer, client.get_queue_receiver(queue) as other:
+            messages = take(receiver, 3)
+            (in_session,) = take(session)
+            for message in messages:
+                renewer.register(receiver, message, **renewed_for)
+            renewer.register(session, session.session, **renewed_for)
+            while time.monotonic() < end:
+                # The locks last 10 s.
+                assert is_empty(other)
+                assert [message.auto_renew_error for message in messages] == [None] * 3
+                assert session.session.auto_renew_error is None
+            for message in messages:
+                receiver.complete_message(message)
+            session.complete_message(in_session)
+            assert is_empty(other)
+
+
+@pytest.mark.skipif(SECONDS < IDLE_SECONDS + SLACK_SECONDS, reason="it takes more than five minutes")
+@pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
+def test_an_idle_queue_deletes_itself():
+    with connect() as admin:
+        admin.create_queue("x-idle", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
+        began = time.monotonic()
+        with pytest.raises(ResourceNotFoundError):
+            while time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
+                time.sleep(1)
+                admin.get_queue("x-idle")
+        # Looking at a queue is no use of it.
+        assert time.monotonic() - began > IDLE_SECONDS - 5

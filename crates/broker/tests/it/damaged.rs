@@ -1,0 +1,133 @@
+//! Partitions to damage and to repair: what the tests of repair share.
+
+use std::collections::VecDeque;
+
+use kew_broker::{Partition, PartitionOptions, Reply};
+use kew_engine::{Command, Timestamp};
+use kew_log::{FaultyStorage, LogOptions};
+
+/// What a partition is opened with: segments of one size, and what else goes with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) segment_kib: u64,
+    pub(crate) batch_kib: u64,
+    pub(crate) turn_kib: u64,
+    pub(crate) settlement_kib: u64,
+    pub(crate) command_kib: u64,
+}
+
+impl Sizes {
+    pub(crate) fn options(self) -> PartitionOptions {
+        PartitionOptions {
+            log: LogOptions {
+                segment_size_first_bytes: self.segment_kib << 10,
+                segment_size_max_bytes: self.segment_kib << 10,
+                batch_size_max_bytes: self.batch_kib << 10,
+                turn_space_min_bytes: self.turn_kib << 10,
+                settlement_reserve_bytes: self.settlement_kib << 10,
+                ballast_size_bytes: 4 << 10,
+                recent_bytes_max: 1 << 10,
+                ..LogOptions::default()
+            },
+            command_size_bytes_max: self.command_kib << 10,
+            // Only when the test says so.
+            snapshot_after_bytes: u64::MAX / 8,
+            tick_budget: 16,
+        }
+    }
+}
+
+/// A partition, driven by hand.
+pub(crate) struct Bench {
+    pub(crate) storage: FaultyStorage,
+    pub(crate) partition: Partition<u32>,
+    pub(crate) now: Timestamp,
+}
+
+impl Bench {
+    pub(crate) fn on(storage: FaultyStorage, options: PartitionOptions) -> Self {
+        let now = Timestamp::from_ms(1_000_000);
+        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+        Self {
+            storage,
+            partition,
+            now,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, command: Command) -> Reply {
+        let mut commands = VecDeque::from([(0, command)]);
+        let mut replies = Vec::new();
+        while replies.is_empty() {
+            self.partition.turn(self.now, &mut commands, &mut replies);
+            self.jobs(&mut replies);
+        }
+        replies.remove(0).1
+    }
+
+    fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
+        while let Some(job) = self.partition.next_job() {
+            let outcome = job.run(&self.storage);
+            self.partition.complete(outcome, replies).unwrap();
+        }
+    }
+
+    pub(crate) fn mark(&mut self) {
+        self.partition.mark();
+        self.jobs(&mut Vec::new());
+    }
+
+    pub(crate) fn snapshot(&mut self) {
+        self.partition.snapshot();
+        self.jobs(&mut Vec::new());
+    }
+}
+
+/// Numbers that a seed decides (SplitMix64, in short).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// A number below `bound`, which is above zero.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 27)) % bound
+    }
+}
+
+/// Damages files one to three times: flipped bits, sectors and pages of something else, files that are cut
+/// or gone.
+pub(crate) fn damage(disk: &FaultyStorage, dice: &mut Dice) {
+    for _ in 0..=dice.below(3) {
+        let files = disk.files();
+        let (file, size) = &files[usize::try_from(dice.below(files.len() as u64)).unwrap()];
+        let at = dice.below((*size).max(1)).min(size.saturating_sub(1));
+        let overwrite = |unit: u64, with: u8| {
+            let from = at / unit * unit;
+            let count = usize::try_from((size - from).min(unit)).unwrap();
+            disk.corrupt(file, from, &vec![with; count]);
+        };
+        match dice.below(6) {
+            _ if *size == 0 => {}
+            0 | 1 => disk.flip(file, at, 1 << dice.below(8)),
+            2 => overwrite(512, 0),
+            3 => overwrite(4096, 0xa5),
+            4 => disk.truncate(file, at),
+            _ => disk.lose_file(file),
+        }
+    }
+}
+
+/// Flips a bit of these bytes, which are in one place of all files.
+pub(crate) fn damage_bytes(disk: &FaultyStorage, bytes: &[u8]) {
+    let mut damaged = 0;
+    for (file, _) in disk.files() {
+        let content = disk.content(&file).unwrap_or_default();
+        let place = content.windows(bytes.len()).position(|it| it == bytes);
+        if let Some(at) = place {
+            disk.flip(&file, at as u64 + 1, 1);
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1, "they are in one place");
+}

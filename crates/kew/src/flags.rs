@@ -1,0 +1,54 @@
+//! Flags that many commands have.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Before something is lost.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Yes {
+    /// Do not ask. Without a terminal nobody is asked
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Before much is changed.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Caution {
+    /// Only count
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    yes: Yes,
+}
+
+impl Caution {
+    /// Whether to ask before it is done.
+    pub(crate) fn asks(self) -> bool {
+        !self.dry_run && !self.yes.yes
+    }
+}
+
+/// Which data directory is meant.
+#[derive(Debug, Args)]
+pub(crate) struct DataDirArgs {
+    /// The data directory
+    /// [default: $XDG_DATA_HOME/kew or ~/.local/share/kew]
+    #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// Whom to ask, of those who use a data directory.
+#[derive(Debug, Args)]
+pub(crate) struct DirectoryArgs {
+    #[command(flatten)]
+    pub(crate) of: DataDirArgs,
+
+    /// The socket of the server, if it is not admin.sock in the data directory
+    #[arg(long, env = "KEW_ADMIN_SOCKET", value_name = "PATH", global = true)]
+    pub(crate) admin_socket: Option<PathBuf>,
+
+    /// Print one line of JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,314 @@
+//! `kew bus send`: messages over HTTP, in batches.
+
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use ureq::http::Method;
+
+use super::connection::Asked;
+use super::{Session, in_path, typed};
+use crate::bus_message_args::{PropertyArgs, SendArgs};
+use crate::input::Input;
+use crate::queue_command::{Failure, printable};
+
+/// The type of a body that is a batch.
+const BATCH: &str = "application/vnd.microsoft.servicebus.json";
+
+/// How much goes in one batch: more at once is no faster, and the server takes about 1 MiB.
+const BATCH_SIZE_BYTES_MAX: usize = 256 << 10;
+const BATCH_COUNT_MAX: usize = 1000;
+
+/// What the server takes as one request.
+const REQUEST_SIZE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+
+/// What the service itself says of each message.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct BrokerProperties<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to_session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition_key: Option<&'a str>,
+    /// In seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_to_live: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled_enqueue_time_utc: Option<String>,
+}
+
+impl<'a> BrokerProperties<'a> {
+    fn of(args: &'a PropertyArgs, now: SystemTime) -> Self {
+        let scheduled_at = args.at.or_else(|| args.delay.map(|delay| now + delay));
+        Self {
+            message_id: args.message_id.as_deref(),
+            session_id: args.session.as_deref(),
+            label: args.subject.as_deref(),
+            content_type: args.content_type.as_deref(),
+            correlation_id: args.correlation_id.as_deref(),
+            to: args.to.as_deref(),
+            reply_to: args.reply_to.as_deref(),
+            reply_to_session_id: args.reply_to_session.as_deref(),
+            partition_key: args.partition_key.as_deref(),
+            time_to_live: args.ttl.map(|ttl| ttl.as_secs_f64()),
+            // The form has whole seconds: never earlier than asked for.
+            scheduled_enqueue_time_utc: scheduled_at
+                .map(|at| httpdate::fmt_http_date(at + Duration::from_millis(999))),
+        }
+    }
+}
+
+/// What all messages of a command have in common.
+struct Common<'a> {
+    broker_properties: BrokerProperties<'a>,
+    user_properties: Map<String, Value>,
+}
+
+impl<'a> Common<'a> {
+    fn of(args: &'a PropertyArgs) -> Self {
+        let properties = args.property.iter();
+        let properties = properties.map(|(name, value)| (name.clone(), typed(value)));
+        Self {
+            broker_properties: BrokerProperties::of(args, SystemTime::now()),
+            user_properties: properties.collect(),
+        }
+    }
+
+    /// A message of a batch.
+    fn message(&self, body: &[u8]) -> String {
+        let mut message = Map::new();
+        match std::str::from_utf8(body) {
+            Ok(text) => message.insert("Body".into(), text.into()),
+            Err(_) => {
+                message.insert("IsBodyBase64".into(), true.into());
+                message.insert("Body".into(), STANDARD.encode(body).into())
+            }
+        };
+        message.insert("BrokerProperties".into(), json!(self.broker_properties));
+        if !self.user_properties.is_empty() {
+            message.insert("UserProperties".into(), self.user_properties.clone().into());
+        }
+        Value::from(message).to_string()
+    }
+}
+
+pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
+    let common = Common::of(&args.properties);
+    let sent = if args.lines {
+        send_lines(it, args, &common)?
+    } else {
+        let bodies = bodies(args)?;
+        match &bodies[..] {
+            [body] => send_one(it, args, &common, body)?,
+            bodies => {
+                let mut batch = Batch::default();
+                for body in bodies {
+                    batch.add(it, args, &common.message(body))?;
+                }
+                batch.end(it, args)?
+            }
+        }
+    };
+    if it.output.json {
+        let at = &common.broker_properties.scheduled_enqueue_time_utc;
+        let mut report = json!({"queue": args.queue, "sent": sent});
+        if let (Some(at), Some(report)) = (at, report.as_object_mut()) {
+            report.insert(
+                "scheduled_for".into(),
+                super::received::rfc3339_of(at).into(),
+            );
+        }
+        return Ok(it.output.object(&report)?);
+    }
+    let messages = if sent == 1 { "message" } else { "messages" };
+    let line = format!("sent {sent} {messages} to {}", printable(&args.queue));
+    Ok(it.output.line(&line)?)
+}
+
+/// What to send if it is not lines.
+fn bodies(args: &SendArgs) -> Result<Vec<Vec<u8>>, Failure> {
+    if args.text.is_empty() {
+        return Ok(vec![Input::open(args.file.as_deref())?.whole()?]);
+    }
+    if args.text.len() > 1 && args.properties.message_id.is_some() {
+        let message = "--message-id is for one message: the second would be a duplicate";
+        return Err(Failure::Usage(message.into()));
+    }
+    Ok(args
+        .text
+        .iter()
+        .map(|text| text.clone().into_bytes())
+        .collect())
+}
+
+fn send_lines(it: &Session, args: &SendArgs, common: &Common<'_>) -> Result<u64, Failure> {
+    let mut input = Input::open(args.file.as_deref())?;
+    let mut batch = Batch::default();
+    loop {
+        match input.line() {
+            Ok(Some(line)) => batch.add(it, args, &common.message(&line))?,
+            Ok(None) => return batch.end(it, args),
+            Err(failure) => return Err(batch.failed(failure)),
+        }
+    }
+}
+
+/// One message. As a batch its properties keep their names, which headers do not; but what is large may
+/// fit into a request only as it is.
+fn send_one(
+    it: &Session,
+    args: &SendArgs,
+    common: &Common<'_>,
+    body: &[u8],
+) -> Result<u64, Failure> {
+    let message = common.message(body);
+    if message.len() + 2 <= REQUEST_SIZE_BYTES_MAX || !common.user_properties.is_empty() {
+        let mut batch = Batch::default();
+        batch.add(it, args, &message)?;
+        return batch.end(it, args);
+    }
+    let properties = ascii(&json!(common.broker_properties).to_string());
+    let mut headers = vec![("brokerproperties", properties.as_str())];
+    // Whatever is in it, the server is not to guess.
+    headers.extend([(
+        "content-type",
+        args.properties.content_type.as_deref().unwrap_or(""),
+    )]);
+    headers.retain(|(_, value)| !value.is_empty());
+    post(it, args, &headers, body.to_vec())?;
+    Ok(1)
+}
+
+/// Messages that go together, and those that have gone.
+#[derive(Default)]
+struct Batch {
+    text: String,
+    count: usize,
+    sent: u64,
+}
+
+impl Batch {
+    /// Adds a message, after sending those before if there is no room for it.
+    fn add(&mut self, it: &Session, args: &SendArgs, message: &str) -> Result<(), Failure> {
+        let is_full =
+            self.count >= BATCH_COUNT_MAX || self.text.len() + message.len() > BATCH_SIZE_BYTES_MAX;
+        if is_full {
+            self.send(it, args)?;
+        }
+        self.text.push(if self.count == 0 { '[' } else { ',' });
+        self.text.push_str(message);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Sends the rest, and answers how many were sent in all.
+    fn end(mut self, it: &Session, args: &SendArgs) -> Result<u64, Failure> {
+        self.send(it, args)?;
+        Ok(self.sent)
+    }
+
+    fn send(&mut self, it: &Session, args: &SendArgs) -> Result<(), Failure> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let body = std::mem::take(&mut self.text) + "]";
+        let sent = post(it, args, &[("content-type", BATCH)], body.into_bytes());
+        sent.map_err(|failure| self.failed(failure))?;
+        self.sent += self.count as u64;
+        self.count = 0;
+        Ok(())
+    }
+
+    /// Says what was done before.
+    fn failed(&self, failure: Failure) -> Failure {
+        match self.sent {
+            0 => failure,
+            sent => failure.after(format!("{sent} messages were sent before")),
+        }
+    }
+}
+
+fn post(
+    it: &Session,
+    args: &SendArgs,
+    headers: &[(&'static str, &str)],
+    body: Vec<u8>,
+) -> Result<(), Failure> {
+    it.client.ask(Asked {
+        headers,
+        body: Some(body),
+        ..Asked::new(Method::POST, &format!("{}/messages", in_path(&args.queue)))
+    })?;
+    Ok(())
+}
+
+/// JSON that a header can hold: what is not ASCII stands only within texts, where it can be escaped.
+fn ascii(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for char in json.chars() {
+        if char.is_ascii() {
+            out.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_was_asked_for() {
+        let args = PropertyArgs {
+            message_id: Some("1".into()),
+            session: Some("s".into()),
+            subject: None,
+            content_type: None,
+            correlation_id: None,
+            to: None,
+            reply_to: None,
+            reply_to_session: None,
+            partition_key: None,
+            property: vec![("Tries".into(), "2".into()), ("by".into(), "me".into())],
+            ttl: Some(Duration::from_millis(1500)),
+            delay: Some(Duration::from_millis(1)),
+            at: None,
+        };
+        let mut common = Common::of(&args);
+        common.broker_properties = BrokerProperties::of(&args, SystemTime::UNIX_EPOCH);
+        let message: Value = serde_json::from_str(&common.message(b"\xff")).unwrap();
+        let expected = json!({
+            "Body": "/w==",
+            "IsBodyBase64": true,
+            "BrokerProperties": {
+                "MessageId": "1",
+                "SessionId": "s",
+                "TimeToLive": 1.5,
+                "ScheduledEnqueueTimeUtc": "Thu, 01 Jan 1970 00:00:01 GMT",
+            },
+            "UserProperties": {"Tries": 2, "by": "me"},
+        });
+        assert_eq!(message, expected);
+        assert_eq!(ascii("\"a\u{e4}\u{1f600}\""), "\"a\\u00e4\\ud83d\\ude00\"");
+    }
+}

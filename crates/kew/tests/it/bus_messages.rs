@@ -1,0 +1,367 @@
+//! `kew bus send`, `receive` and what becomes of what was received, against the real server.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::client::{Done, command, finish};
+use crate::operate::{json_of, kew, ok, start};
+use crate::server::{Server, run};
+
+fn with_server(check: impl FnOnce(&Server)) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = start(&place.path().join("data"));
+    check(&server);
+    assert!(server.terminate().status.success());
+}
+
+fn asking(server: &Server) -> Command {
+    let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
+    let mut command = command("");
+    command.env(
+        "KEW_BUS_CONNECTION_STRING",
+        connection.expect("it prints one"),
+    );
+    command.arg("bus");
+    command
+}
+
+fn kew_with(server: &Server, arguments: &[&str], input: &[u8]) -> Done {
+    let mut command = asking(server);
+    command.args(arguments);
+    finish(command, input)
+}
+
+fn bodies(messages: &Value) -> Vec<&str> {
+    let messages = messages.as_array().expect("an array");
+    messages
+        .iter()
+        .map(|it| it["body"].as_str().expect("a text"))
+        .collect()
+}
+
+fn receive(server: &Server, arguments: &[&str]) -> Value {
+    json_of(server, &[&["bus", "receive"], arguments].concat())
+}
+
+#[test]
+fn a_message_arrives_with_all_that_was_said_of_it() {
+    with_server(|server| {
+        let sent = [
+            "bus",
+            "send",
+            "orders",
+            "h\u{e4}llo",
+            "--message-id",
+            "m1",
+            "--subject",
+            "s",
+            "--content-type",
+            "text/plain",
+            "--correlation-id",
+            "c",
+            "--to",
+            "t",
+            "--reply-to",
+            "r",
+            "--reply-to-session",
+            "rs",
+            "--partition-key",
+            "p",
+            "--property",
+            "Tries=2",
+            "--property",
+            "by=me",
+            "--property",
+            "ok=true",
+            "--ttl",
+            "1h",
+        ];
+        assert_eq!(ok(server, &sent), "sent 1 message to orders\n");
+        // As it is stored, names of properties are as they were given.
+        let peeked = &json_of(server, &["bus", "peek", "orders"])[0];
+        assert_eq!(
+            peeked["properties"],
+            json!({"Tries": 2, "by": "me", "ok": true})
+        );
+        let received = &receive(server, &["orders"])[0];
+        for (name, value) in [
+            ("body", json!("h\u{e4}llo")),
+            ("message_id", json!("m1")),
+            ("subject", json!("s")),
+            ("content_type", json!("text/plain")),
+            ("correlation_id", json!("c")),
+            ("to", json!("t")),
+            ("reply_to", json!("r")),
+            ("reply_to_session_id", json!("rs")),
+            ("partition_key", json!("p")),
+            ("time_to_live_seconds", json!(3600.0)),
+            ("sequence_number", json!(1)),
+            ("delivery_count", json!(0)),
+            ("size_bytes", json!(6)),
+            ("properties", json!({"tries": 2, "by": "me", "ok": true})),
+        ] {
+            assert_eq!(received[name], value, "{name} of {received}");
+        }
+        let until = received["locked_until"].as_str().expect("a time");
+        assert!(until.ends_with('Z') && until.contains('T'), "{until}");
+    });
+}
+
+#[test]
+fn many_are_sent_at_once_from_anywhere() {
+    with_server(|server| {
+        assert_eq!(
+            ok(server, &["bus", "send", "orders", "a", "b"]),
+            "sent 2 messages to orders\n"
+        );
+        let lines = kew_with(
+            server,
+            &["send", "orders", "--lines", "--json"],
+            b"c\r\n\nd",
+        );
+        assert_eq!(lines.json(), json!({"queue": "orders", "sent": 3}));
+        let whole = kew_with(server, &["send", "orders"], b"e\nf\n");
+        assert_eq!(whole.code, 0, "{whole:?}");
+        let all = receive(server, &["orders", "-n", "10", "--delete"]);
+        assert_eq!(bodies(&all), ["a", "b", "c", "", "d", "e\nf\n"]);
+        // More than one batch, in order.
+        let many: String = (0..2500).map(|number| format!("{number}\n")).collect();
+        let sent = kew_with(server, &["send", "target", "--lines"], many.as_bytes());
+        assert_eq!(sent.text(), "sent 2500 messages to target\n");
+        let some = receive(server, &["target", "-n", "3", "--delete"]);
+        assert_eq!(bodies(&some), ["0", "1", "2"]);
+        let last = json_of(server, &["bus", "peek", "target", "--from", "2500"]);
+        assert_eq!(bodies(&last), ["2499"]);
+    });
+}
+
+#[test]
+fn what_is_no_text_comes_back_as_it_was() {
+    with_server(|server| {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        // The second is too large for a request in any other form than its own.
+        for size in [1000, 1_000_000] {
+            let path = place.path().join("body");
+            std::fs::write(&path, vec![0xff; size]).expect("a file");
+            let path = path.to_str().expect("UTF-8");
+            ok(
+                server,
+                &[
+                    "bus",
+                    "send",
+                    "orders",
+                    "--file",
+                    path,
+                    "--subject",
+                    "\u{e4}",
+                ],
+            );
+            let received = kew(server, &["bus", "receive", "orders", "--raw", "--delete"]);
+            assert_eq!(received.code, 0, "{received:?}");
+            assert_eq!(received.out.len(), size + 1);
+            assert!(received.out[..size].iter().all(|byte| *byte == 0xff));
+        }
+        ok(server, &["bus", "send", "orders", "--file", "/dev/null"]);
+        let received = &receive(server, &["orders"])[0];
+        assert_eq!(received["size_bytes"], 0);
+        let large = kew_with(server, &["send", "orders"], &vec![b'x'; 2 << 20]);
+        assert_eq!(large.code, 1, "{large:?}");
+    });
+}
+
+#[test]
+fn schedules_lives_and_duplicates() {
+    with_server(|server| {
+        ok(server, &["bus", "create", "once", "--detect-duplicates"]);
+        for _ in 0..2 {
+            ok(
+                server,
+                &["bus", "send", "once", "x", "--message-id", "same"],
+            );
+        }
+        assert_eq!(
+            json_of(server, &["bus", "show", "once"])["active_messages"],
+            1
+        );
+        let later = json_of(server, &["bus", "send", "orders", "later", "--delay", "1h"]);
+        assert!(later["scheduled_for"].is_string(), "{later}");
+        let at = [
+            "bus",
+            "send",
+            "orders",
+            "far",
+            "--at",
+            "2999-01-31T12:00:00Z",
+        ];
+        assert_eq!(
+            json_of(server, &at)["scheduled_for"],
+            "2999-01-31T12:00:00Z"
+        );
+        assert_eq!(
+            json_of(server, &["bus", "show", "orders"])["scheduled_messages"],
+            2
+        );
+        let nothing = kew(server, &["bus", "receive", "orders"]);
+        assert_eq!((nothing.code, nothing.text()), (0, ""));
+        assert!(nothing.err.contains("no message"), "{nothing:?}");
+        assert_eq!(receive(server, &["orders"]), json!([]));
+        ok(server, &["bus", "create", "talks", "--sessions"]);
+        ok(server, &["bus", "send", "talks", "x", "--session", "s1"]);
+        let peeked = json_of(server, &["bus", "peek", "talks"]);
+        assert_eq!(peeked[0]["session_id"], "s1");
+        kew(server, &["bus", "receive", "talks"]).check_error(1, &["session"]);
+        kew(server, &["bus", "send", "talks", "x"]).check_error(1, &["session"]);
+    });
+}
+
+#[test]
+fn what_was_received_is_settled_by_its_lock() {
+    with_server(|server| {
+        ok(
+            server,
+            &["bus", "create", "work", "--max-delivery-count", "2"],
+        );
+        ok(server, &["bus", "send", "work", "a"]);
+        let locked = receive(server, &["work"])[0].clone();
+        let lock = locked["lock_token"].as_str().expect("a lock");
+        assert_eq!(receive(server, &["work"]), json!([]));
+        let settle = |what| ["bus", "message", what, "work", "1", lock];
+        assert_eq!(ok(server, &settle("renew")), "renewed 1\n");
+        assert_eq!(
+            json_of(server, &settle("abandon")),
+            json!({"message": "1", "abandoned": true})
+        );
+        kew(server, &settle("complete")).check_error(1, &["410"]);
+        let again = receive(server, &["work"])[0].clone();
+        assert_eq!(again["delivery_count"], 1);
+        let lock = again["lock_token"].as_str().expect("a lock");
+        kew(server, &["bus", "message", "complete", "work", "7", lock]).check_error(1, &["404"]);
+        kew(server, &["bus", "message", "complete", "work", "1", "x"])
+            .check_error(1, &["lock token"]);
+        assert_eq!(
+            ok(server, &["bus", "message", "complete", "work", "1", lock]),
+            "completed 1\n"
+        );
+        assert_eq!(
+            json_of(server, &["bus", "show", "work"])["active_messages"],
+            0
+        );
+    });
+}
+
+#[test]
+fn a_receive_settles_what_it_has_printed() {
+    with_server(|server| {
+        ok(
+            server,
+            &["bus", "create", "work", "--max-delivery-count", "2"],
+        );
+        ok(server, &["bus", "send", "work", "a", "b"]);
+        // Each comes once, although it is there again at the end.
+        let given_back = receive(server, &["work", "-n", "9", "--settle", "abandon"]);
+        assert_eq!(bodies(&given_back), ["a", "b"]);
+        let text = ok(server, &["bus", "receive", "work", "--settle", "complete"]);
+        assert!(
+            text.contains("delivery_count: 1\n") && text.contains("body: a\n"),
+            "{text}"
+        );
+        receive(server, &["work", "--settle", "abandon"]);
+        assert_eq!(receive(server, &["work"]), json!([]));
+        let dead = receive(server, &["work", "--dead-letter", "--delete"]);
+        assert_eq!(bodies(&dead), ["b"]);
+        assert_eq!(
+            dead[0]["properties"]["deadletterreason"],
+            "MaxDeliveryCountExceeded"
+        );
+        let shown = json_of(server, &["bus", "show", "work"]);
+        assert_eq!(
+            (&shown["active_messages"], &shown["dead_letters"]),
+            (&json!(0), &json!(0))
+        );
+        for how in ["dead-letter", "defer"] {
+            let refused = kew(server, &["bus", "receive", "work", "--settle", how]);
+            refused.check_error(2, &["AMQP"]);
+        }
+    });
+}
+
+#[test]
+fn a_receive_waits_for_the_first() {
+    with_server(|server| {
+        let mut waits = asking(server);
+        waits.args(["receive", "orders", "--wait", "30s", "-n", "5", "--json"]);
+        let waiting = std::thread::spawn(move || finish(waits, b""));
+        ok(server, &["bus", "send", "orders", "at last"]);
+        let began = Instant::now();
+        let received = waiting.join().expect("it does not panic");
+        assert_eq!(bodies(&received.json()), ["at last"]);
+        // The second is not waited for.
+        assert!(began.elapsed() < Duration::from_secs(20));
+        let began = Instant::now();
+        assert_eq!(receive(server, &["orders", "--wait", "1s"]), json!([]));
+        assert!(began.elapsed() >= Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_rule_of_a_queue_is_enough_for_that_queue() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    let server = start(&data_dir);
+    let (ended, rule) = run(|command| {
+        let arguments = [
+            "bus", "rule", "add", "in", "--rights", "send", "--entity", "orders",
+        ];
+        command
+            .args(arguments)
+            .arg("--json")
+            .arg("--data-dir")
+            .arg(&data_dir);
+    });
+    assert!(ended.status.success(), "{}", ended.log);
+    let rule: Value = serde_json::from_str(&rule).expect("JSON");
+    let connection = rule["keys"][0]["connection_string"]
+        .as_str()
+        .expect("a connection string");
+    let with = |arguments: &[&str]| {
+        let mut command = command("");
+        // One that names the queue, whether by itself or not.
+        let named = format!("{};EntityPath=orders", connection.trim_end_matches(';'));
+        command.env("SERVICEBUS_CONNECTION_STRING", named);
+        command.arg("bus").args(arguments);
+        finish(command, b"")
+    };
+    let sent = with(&["send", "orders", "x"]);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    with(&["send", "target", "x"]).check_error(1, &["401"]);
+    with(&["receive", "orders"]).check_error(1, &["401"]);
+    with(&["delete", "orders"]).check_error(1, &["401"]);
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn nobody_there_is_told_apart() {
+    let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=secret;\
+                  UseDevelopmentEmulator=true";
+    for arguments in [
+        &["send", "q", "x"][..],
+        &["receive", "q"],
+        &["create", "q"],
+        &[
+            "message",
+            "complete",
+            "q",
+            "1",
+            "00000000-0000-0000-0000-000000000000",
+        ],
+    ] {
+        let mut command = command("");
+        command.arg("bus").args(arguments);
+        command.args(["--connection-string", nobody]);
+        let done = finish(command, b"");
+        done.check_error(3, &["127.0.0.1:1"]);
+        assert!(!done.err.contains("secret"), "{done:?}");
+    }
+}

@@ -1,0 +1,429 @@
+//! What operators do that no client can: purge, take and delete by number, break locks.
+
+use kew_engine::bus::{
+    BreakTarget, BusCommand, BusMessageState, BusOutcome, BusRefusal, DeliveredMessage, ReceiveMode,
+};
+use kew_engine::{SequenceNumber, Timestamp};
+
+use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage};
+use super::queue::SessionLock;
+use super::receive::COUNT_ON_FULL_DISK;
+use super::sessions::is_held_by_session;
+use super::shown::{Bodies, Shown};
+use super::{ANSWERS_FIT, Answered, Checker, LOCKS, NO_LOSS, ONE_PLACE, Owner, SESSIONS, entity};
+use crate::checker::{Violation, violated};
+
+impl Checker {
+    pub(super) fn operated(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+        match (answered.command, answered.outcome) {
+            (BusCommand::Purge { queue, purge }, BusOutcome::Purged(purged)) => {
+                self.purged(entity(queue), purge, purged, answered.at)
+            }
+            (
+                BusCommand::ClearSessionStates {
+                    queue,
+                    count,
+                    is_dry_run,
+                },
+                BusOutcome::SessionStatesCleared(cleared),
+            ) => self.states_cleared(entity(queue), *count, *is_dry_run, *cleared),
+            (
+                BusCommand::TakeMessage {
+                    queue,
+                    number,
+                    mode,
+                },
+                BusOutcome::Received(messages),
+            ) => self.taken(answered, entity(queue), (*number, *mode), messages),
+            (
+                BusCommand::DeleteMessage {
+                    queue,
+                    number,
+                    with_locked,
+                },
+                BusOutcome::MessageDeleted,
+            ) => {
+                self.note("a message was deleted by its number");
+                let seen = ("deleted", number);
+                self.narrow_numbered(entity(queue), number.as_u64(), &seen, |life| {
+                    (*with_locked || life.lock().is_none()).then(|| vec![Fate::Gone])
+                })
+            }
+            (BusCommand::BreakLock { queue, target }, BusOutcome::LockBroken) => {
+                self.broken(entity(queue), target)
+            }
+            (BusCommand::Resubmit { queue, resubmit }, BusOutcome::Resubmitted(verdicts)) => {
+                self.resubmitted(entity(queue), resubmit, verdicts, answered.at)
+            }
+            (command, outcome) => violated!(ANSWERS_FIT, "{command:?}: {outcome:?}"),
+        }
+    }
+
+    fn states_cleared(
+        &mut self,
+        entity: Entity,
+        count: u32,
+        is_dry_run: bool,
+        cleared: u32,
+    ) -> Result<(), Violation> {
+        let able = self.sessions_to_clear(entity);
+        let most = able.len().min(count as usize);
+        let certain = able.iter().filter(|(_, must)| *must).count();
+        let least = certain.min(count.min(COUNT_ON_FULL_DISK) as usize);
+        let number = cleared as usize;
+        if number > most || number < least {
+            return violated!(
+                SESSIONS,
+                "of {able:?}, {count} at most, {cleared} were cleared"
+            );
+        }
+        if is_dry_run || number == 0 {
+            return Ok(());
+        }
+        self.note("states of sessions were cleared");
+        // Which ones they were is known where all that may be were, or all that may be must be.
+        let is_known = certain == able.len() || number == able.len();
+        for (id, _) in able
+            .into_iter()
+            .take(if is_known { number } else { usize::MAX })
+        {
+            let session = self.queues.get(entity.queue).session(&id);
+            if is_known {
+                session.states.clear();
+            }
+            session.may_have_state(None);
+        }
+        Ok(())
+    }
+
+    /// The sessions that may have a state and no message, in order, and whether they must.
+    pub(super) fn sessions_to_clear(&self, entity: Entity) -> Vec<(Box<str>, bool)> {
+        let Some(queue) = self.queues.0.get(entity.queue) else {
+            return Vec::new();
+        };
+        let mut able = Vec::new();
+        for (id, session) in &queue.sessions {
+            let is_of = |life: &Life| life.entity == entity && life.session() == Some(id);
+            let may_have_state = session.states.iter().any(Option::is_some);
+            let must_have_message = self.messages.values().any(|message| message.must(is_of));
+            if entity.part != Part::Queue || !may_have_state || must_have_message {
+                continue;
+            }
+            let must_have_state = session.states.iter().all(Option::is_some);
+            let may_have_message = self.messages.values().any(|message| message.may(is_of));
+            able.push((id.clone(), must_have_state && !may_have_message));
+        }
+        able
+    }
+
+    fn taken(
+        &mut self,
+        answered: &Answered<'_>,
+        entity: Entity,
+        (number, mode): (SequenceNumber, ReceiveMode),
+        messages: &[DeliveredMessage],
+    ) -> Result<(), Violation> {
+        let [message] = messages else {
+            return violated!(ANSWERS_FIT, "{messages:?}");
+        };
+        let shown = Shown::delivered(message, &mut Bodies::of(answered))?;
+        if message.sequence_number != number {
+            return violated!(ANSWERS_FIT, "{number:?} was asked for: {message:?}");
+        }
+        let lock = match (mode, message.lock) {
+            (ReceiveMode::PeekLock, Some(token)) => {
+                self.holds_for(entity, message.locked_until, answered.at)?;
+                self.note_lock(token, shown.message());
+                Some(Lock {
+                    token: Some(token),
+                    until: Span::at(message.locked_until),
+                    was_deferred: message.state == BusMessageState::Deferred,
+                })
+            }
+            (ReceiveMode::ReceiveAndDelete, None) => None,
+            other => return violated!(ANSWERS_FIT, "{other:?}: {message:?}"),
+        };
+        let by_session = entity.part == Part::Queue
+            && self
+                .queues
+                .of(entity)
+                .all(|options| options.requires_session);
+        self.narrow(shown.message(), ONE_PLACE, message, |life| {
+            let fate = match lock {
+                None => Fate::Gone,
+                Some(lock) => Fate::Here(Life {
+                    stage: Stage::Locked(lock),
+                    ..shown.learned(life)
+                }),
+            };
+            let is_scheduled = matches!(life.stage, Stage::Scheduled { .. });
+            let is_lockable = !(is_scheduled || by_session && life.session().is_some());
+            let may_be_taken = life.lock().is_none() && (lock.is_none() || is_lockable);
+            (may_be_taken && shown.fits(entity, life)).then(|| vec![fate])
+        })?;
+        self.note("a message was taken by its number");
+        let owner = Owner {
+            message: shown.message(),
+            is_scheduled: message.state == BusMessageState::Scheduled,
+        };
+        self.learn_number(entity, shown.number, owner)
+    }
+
+    fn broken(&mut self, entity: Entity, target: &BreakTarget) -> Result<(), Violation> {
+        match target {
+            BreakTarget::Message(number) => {
+                self.note("a message's lock was broken");
+                let seen = ("broken", number);
+                self.narrow_numbered(entity, number.as_u64(), &seen, |life| {
+                    life.lock().map(|_| vec![Fate::Here(life.back())])
+                })
+            }
+            BreakTarget::Session(id) => {
+                let session = self.queues.get(entity.queue).session(id);
+                let may_be_locked = session.locks.iter().any(|lock| *lock != SessionLock::Free);
+                if entity.part != Part::Queue || !may_be_locked {
+                    return violated!(LOCKS, "{id} of {entity:?}, {session:?}, was broken");
+                }
+                self.note("a session's lock was broken");
+                self.free_session(entity, id);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn refused_operation(
+        &mut self,
+        command: &BusCommand,
+        refusal: &BusRefusal,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        let is = |life: &Life, wants: bool| wants.then(|| vec![Fate::Here(life.clone())]);
+        match (command, refusal) {
+            (
+                BusCommand::TakeMessage { queue, number, .. }
+                | BusCommand::DeleteMessage { queue, number, .. }
+                | BusCommand::BreakLock {
+                    queue,
+                    target: BreakTarget::Message(number),
+                },
+                BusRefusal::MessageNotFound { sequence_number },
+            ) if number.as_u64() == *sequence_number => {
+                self.is_not_there(entity(queue), *sequence_number)
+            }
+            (
+                BusCommand::TakeMessage { queue, number, .. }
+                | BusCommand::DeleteMessage {
+                    queue,
+                    number,
+                    with_locked: false,
+                },
+                BusRefusal::MessageLocked { until, .. },
+            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
+                is(life, life.lock().is_some_and(|it| it.until.has(*until)))
+            }),
+            (
+                BusCommand::TakeMessage {
+                    queue,
+                    number,
+                    mode: ReceiveMode::PeekLock,
+                },
+                BusRefusal::MessageScheduled { .. },
+            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
+                is(life, matches!(life.stage, Stage::Scheduled { .. }))
+            }),
+            (
+                BusCommand::TakeMessage {
+                    queue,
+                    number,
+                    mode: ReceiveMode::PeekLock,
+                },
+                BusRefusal::SessionRequired,
+            ) => {
+                let entity = entity(queue);
+                let is_queue = entity.part == Part::Queue;
+                self.must_be(entity, refusal, |it| is_queue && it.requires_session)?;
+                self.narrow_numbered(entity, number.as_u64(), refusal, |life| {
+                    is(life, life.session().is_some() && life.lock().is_none())
+                })
+            }
+            (
+                BusCommand::BreakLock {
+                    queue,
+                    target: BreakTarget::Message(number),
+                },
+                BusRefusal::NotLocked,
+            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
+                is(life, life.lock().is_none())
+            }),
+            (
+                BusCommand::BreakLock {
+                    queue,
+                    target: BreakTarget::Session(id),
+                },
+                BusRefusal::NotLocked,
+            ) => self.is_not_locked(entity(queue), id, at),
+            (BusCommand::Resubmit { queue, resubmit }, _) => {
+                self.refused_resubmission(entity(queue), resubmit, refusal)
+            }
+            _ => violated!(ANSWERS_FIT, "{command:?}: {refusal}"),
+        }
+    }
+
+    /// A session was not locked, nor any message by it.
+    fn is_not_locked(&mut self, entity: Entity, id: &str, at: Timestamp) -> Result<(), Violation> {
+        if entity.part != Part::Queue {
+            return Ok(());
+        }
+        let session = self.queues.get(entity.queue).session(id);
+        if !session.may_be_free(at) {
+            return violated!(SESSIONS, "{id}, {session:?}, is not locked at {at}");
+        }
+        session.locks = vec![SessionLock::Free];
+        let what = ("not locked", entity, id);
+        self.not_shown(SESSIONS, &what, &Default::default(), |life| {
+            is_held_by_session(life, entity, id)
+        })
+    }
+
+    /// There is no message of that number.
+    pub(super) fn is_not_there(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+        let what = ("no message", entity, number);
+        self.not_shown(NO_LOSS, &what, &Default::default(), |life| {
+            life.entity == entity && life.number == Some(number)
+        })
+    }
+
+    /// Somebody did something to the message of a number: where it is not known whose that is, to one
+    /// of those that it may be.
+    pub(super) fn narrow_numbered(
+        &mut self,
+        entity: Entity,
+        number: u64,
+        seen: &dyn std::fmt::Debug,
+        then: impl Fn(&Life) -> Option<Vec<Fate>>,
+    ) -> Result<(), Violation> {
+        let then = |life: &Life| {
+            let may_be_it = life.may_have_number(entity, number);
+            may_be_it.then(|| then(life)).flatten()
+        };
+        let numbers = &self.queues.get(entity.queue).numbers;
+        let owner = numbers.get(&(entity.part, number));
+        let owners: Vec<u64> = match owner {
+            Some(owner) => vec![owner.message],
+            None => {
+                let all = self.messages.iter();
+                let may_be = all.filter(|(_, message)| message.may(|life| then(life).is_some()));
+                may_be.map(|(number, _)| *number).collect()
+            }
+        };
+        match owners[..] {
+            [] => violated!(ONE_PLACE, "{number} of {entity:?} is nobody's: {seen:?}"),
+            [owner] => self.narrow(owner, ONE_PLACE, seen, then),
+            _ => {
+                for owner in owners {
+                    let Some(message) = self.messages.get_mut(&owner) else {
+                        continue;
+                    };
+                    let fates: Vec<_> = message.lives().filter_map(&then).flatten().collect();
+                    fates.into_iter().for_each(|fate| message.may_be(fate));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn perhaps_operated(&mut self, command: &BusCommand, when: Span) {
+        match command {
+            BusCommand::Purge { queue, purge } if !purge.is_dry_run => {
+                self.perhaps_purged(entity(queue), purge, when);
+            }
+            BusCommand::ClearSessionStates {
+                queue,
+                is_dry_run: false,
+                ..
+            } => {
+                let entity = entity(queue);
+                for (id, _) in self.sessions_to_clear(entity) {
+                    let session = self.queues.get(entity.queue).session(&id);
+                    session.may_have_state(None);
+                }
+            }
+            BusCommand::TakeMessage {
+                queue,
+                number,
+                mode: ReceiveMode::ReceiveAndDelete,
+            } => self.perhaps_gone(entity(queue), |life| {
+                life.may_have_number(entity(queue), number.as_u64()) && life.lock().is_none()
+            }),
+            BusCommand::TakeMessage { queue, number, .. } => {
+                self.perhaps_taken(entity(queue), number.as_u64(), when);
+            }
+            BusCommand::DeleteMessage {
+                queue,
+                number,
+                with_locked,
+            } => self.perhaps_gone(entity(queue), |life| {
+                life.may_have_number(entity(queue), number.as_u64())
+                    && (*with_locked || life.lock().is_none())
+            }),
+            BusCommand::BreakLock {
+                queue,
+                target: BreakTarget::Session(id),
+            } if entity(queue).part == Part::Queue => {
+                self.perhaps_free_session(entity(queue), id);
+            }
+            // What is not the queue itself has no sessions that anybody could lock.
+            BusCommand::BreakLock {
+                target: BreakTarget::Session(_),
+                ..
+            } => {}
+            BusCommand::BreakLock {
+                queue,
+                target: BreakTarget::Message(number),
+            } => {
+                for message in self.messages.values_mut() {
+                    let lives = message.lives().filter(|life| {
+                        life.may_have_number(entity(queue), number.as_u64())
+                            && life.lock().is_some()
+                    });
+                    let lives: Vec<_> = lives.map(Life::back).collect();
+                    lives
+                        .into_iter()
+                        .for_each(|life| message.may_be(Fate::Here(life)));
+                }
+            }
+            BusCommand::Resubmit { queue, resubmit } => {
+                self.perhaps_resubmitted(entity(queue), resubmit, when);
+            }
+            _ => {}
+        }
+    }
+
+    fn perhaps_taken(&mut self, entity: Entity, number: u64, when: Span) {
+        let all: Vec<_> = self.queues.of(entity).cloned().collect();
+        for message in self.messages.values_mut() {
+            let lives = message.lives().filter(|life| {
+                let is_at_rest = matches!(life.stage, Stage::Ready | Stage::Deferred);
+                life.may_have_number(entity, number) && is_at_rest
+            });
+            let lives: Vec<_> = lives.cloned().collect();
+            for (life, options) in lives
+                .iter()
+                .flat_map(|life| all.iter().map(move |options| (life, options)))
+            {
+                let by_session = entity.part == Part::Queue && options.requires_session;
+                if by_session && life.session().is_some() {
+                    continue;
+                }
+                message.may_be(Fate::Here(Life {
+                    stage: Stage::Locked(Lock {
+                        token: None,
+                        until: when.plus_ms(options.lock_duration_ms),
+                        was_deferred: life.stage == Stage::Deferred,
+                    }),
+                    ..life.clone()
+                }));
+            }
+        }
+    }
+}
