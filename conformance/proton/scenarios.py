@@ -178,6 +178,72 @@ def drain():
         assert handler.drained, (wanted, handler.got, handler.receiver.credit)
 
 
+class Passes(MessagingHandler):
+    """Takes a message and sends another one in a transaction, which ends in one way or the other."""
+
+    def __init__(self, commits):
+        super().__init__(prefetch=1, auto_accept=False)
+        self.commits, self.ended = commits, None
+
+    def on_start(self, event):
+        self.connection = event.container.connect(URL, reconnect=False, **OPTIONS)
+        self.receiver = event.container.create_receiver(self.connection, queue("from"))
+        self.sender = event.container.create_sender(self.connection, queue("to"))
+        self.timer = event.container.schedule(20, self)
+
+    def on_message(self, event):
+        self.taken = event.delivery
+        event.container.declare_transaction(self.connection, handler=self)
+
+    def on_transaction_declared(self, event):
+        event.transaction.send(self.sender, Message(body="y"))
+        event.transaction.accept(self.taken)
+        if self.commits:
+            event.transaction.commit()
+        else:
+            event.transaction.abort()
+
+    def on_transaction_committed(self, event):
+        self.end("committed")
+
+    def on_transaction_aborted(self, event):
+        self.end("aborted")
+
+    def on_transaction_declare_failed(self, event):
+        self.end("not declared")
+
+    def on_transaction_commit_failed(self, event):
+        self.end("not committed")
+
+    def on_timer_task(self, event):
+        self.connection.close()
+
+    def end(self, how):
+        self.ended = how
+        self.timer.cancel()
+        self.connection.close()
+
+
+def transactions():
+    connection = connect()
+    source = connection.create_sender(queue("from"))
+    source.send(Message(body="x"))
+    target = connection.create_receiver(queue("to"))
+    handler = Passes(False)
+    Container(handler).run()
+    assert handler.ended == "aborted", handler.ended
+    nothing_is_left(target)
+    # The first one is still locked.
+    source.send(Message(body="x"))
+    handler = Passes(True)
+    Container(handler).run()
+    assert handler.ended == "committed", handler.ended
+    assert target.receive().body == "y"
+    target.accept()
+    nothing_is_left(target)
+    connection.close()
+
+
 MANY = 50 if IS_KEW else 200
 
 
@@ -215,6 +281,9 @@ SCENARIOS = [
     drain,
     many_sessions_and_links,
 ]
+if IS_KEW:
+    # The example has none.
+    SCENARIOS.append(transactions)
 
 failed = 0
 for scenario in SCENARIOS:

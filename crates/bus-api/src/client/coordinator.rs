@@ -18,6 +18,8 @@ use kew_engine::bus::{BusCommand, BusRefusal};
 use super::transaction::{Noted, Transaction};
 use super::under_way::Purpose;
 use super::{Client, Link};
+use crate::management::status_of;
+use crate::metrics;
 use crate::refusal::{error_of, rolled_back};
 
 /// How many messages to the coordinator may come before more are granted.
@@ -29,6 +31,13 @@ const CAPABILITIES: [&str; 3] = [
     "amqp:multi-txns-per-ssn",
     "amqp:multi-ssns-per-txn",
 ];
+
+/// What requests are counted and logged as.
+const NODE: &str = "$coordinator";
+const UNKNOWN: &str = "unknown";
+const DECLARE: &str = "declare";
+const COMMIT: &str = "commit";
+const ROLLBACK: &str = "rollback";
 
 /// A transaction whose commit is under way. Its locks stay claimed until it is answered.
 pub(super) struct Commit {
@@ -61,6 +70,12 @@ impl Client {
         }
     }
 
+    /// The client gives credit for messages that it wants to receive in a transaction (AMQP 1.0, 4.4.3).
+    pub(super) fn refuse_acquisition(&mut self, link: LinkId) {
+        let text = "Messages are not received in a transaction.";
+        self.detach(link, Error::new(condition::NOT_IMPLEMENTED, text));
+    }
+
     pub(super) fn on_control(&mut self, delivery: &Delivery) {
         let (link, id) = (delivery.link, delivery.delivery);
         if self.connection.credit(link) <= CREDIT / 2 {
@@ -71,46 +86,54 @@ impl Client {
                 "A message to the coordinator was settled by its sender: it could not be answered.";
             return self.detach(link, Error::new(condition::NOT_ALLOWED, text));
         }
-        if let Some(DeliveryState::Transactional(_)) = delivery.state {
-            let text = "A message to the coordinator is in no transaction.";
-            return self.reject_control(id, Error::new(condition::NOT_ALLOWED, text));
-        }
         match control_of(delivery) {
-            Ok(Control::Declare(Declare { global_id: None })) => match self.declare(link) {
-                Ok(txn_id) => {
-                    let declared = Declared {
-                        txn_id: txn_id.to_vec().into(),
-                    };
-                    let state = DeliveryState::from(Outcome::Declared(declared));
-                    self.connection.settle(id, Some(state));
-                }
-                Err(error) => self.reject_control(id, error),
-            },
+            Ok(Control::Declare(Declare { global_id: None })) => {
+                let declared = self.declare(link).map(|id| {
+                    let txn_id = id.to_vec().into();
+                    Outcome::Declared(Declared { txn_id })
+                });
+                self.answer_control(id, DECLARE, declared, Duration::ZERO);
+            }
             Ok(Control::Declare(_)) => {
                 let text = "Distributed transactions are not supported.";
-                self.reject_control(id, Error::new(condition::NOT_IMPLEMENTED, text));
+                let error = Error::new(condition::NOT_IMPLEMENTED, text);
+                self.answer_control(id, DECLARE, Err(error), Duration::ZERO);
             }
             Ok(Control::Discharge(discharge)) => self.discharge(id, &discharge),
-            Err(error) => self.reject_control(id, error),
+            Err(error) => self.answer_control(id, UNKNOWN, Err(error), Duration::ZERO),
         }
     }
 
-    fn reject_control(&mut self, delivery: DeliveryId, error: Error) {
-        let state = DeliveryState::rejected(error);
+    fn answer_control(
+        &mut self,
+        delivery: DeliveryId,
+        operation: &'static str,
+        result: Result<Outcome, Error>,
+        took: Duration,
+    ) {
+        let error = result.as_ref().err();
+        let code = error.map(|error| error.condition.as_str());
+        let answered = metrics::Answered {
+            operation,
+            status: code.map_or(200, status_of),
+            code,
+            took,
+        };
+        self.shared.note_request(&self.origin, NODE, &answered);
+        let state = result.map_or_else(DeliveryState::rejected, DeliveryState::from);
         self.connection.settle(delivery, Some(state));
     }
 
     fn discharge(&mut self, delivery: DeliveryId, discharge: &Discharge) {
+        let is_commit = discharge.fail != Some(true);
         let ended = self.end_transaction(&discharge.txn_id);
         let is_known =
             !matches!(&ended, Err(it) if it.condition == condition::TRANSACTION_UNKNOWN_ID);
-        if is_known && discharge.fail == Some(true) {
-            // It has its way also where it has failed before.
-            self.connection
-                .settle(delivery, Some(DeliveryState::ACCEPTED));
-            return;
-        }
         match ended {
+            // That has its way also where it has failed before.
+            _ if is_known && !is_commit => {
+                self.answer_control(delivery, ROLLBACK, Ok(Outcome::Accepted), Duration::ZERO);
+            }
             Ok(mut transaction) => {
                 let parts = std::mem::take(&mut transaction.parts);
                 let commit = Commit {
@@ -122,7 +145,11 @@ impl Client {
                     Purpose::Commit(Box::new(commit)),
                 );
             }
-            Err(error) => self.reject_control(delivery, error_of_failed(error)),
+            Err(error) => {
+                let operation = if is_commit { COMMIT } else { ROLLBACK };
+                let error = error_of_failed(error);
+                self.answer_control(delivery, operation, Err(error), Duration::ZERO);
+            }
         }
     }
 
@@ -135,7 +162,6 @@ impl Client {
     ) {
         let error = reply.err().map(|rejection| error_of_commit(&rejection));
         let code = error.as_ref().map(|error| error.condition.as_str());
-        self.shared.note_busy(code.unwrap_or_default());
         let instruments = &self.shared.instruments;
         for noted in &commit.transaction.noted {
             match noted {
@@ -144,12 +170,16 @@ impl Client {
                 Noted::Cancelled => {}
             }
         }
-        let state = error.map_or(DeliveryState::ACCEPTED, DeliveryState::rejected);
-        self.connection.settle(commit.delivery, Some(state));
+        let result = error.map_or(Ok(Outcome::Accepted), Err);
+        self.answer_control(commit.delivery, COMMIT, result, took);
     }
 }
 
 fn control_of(delivery: &Delivery) -> Result<Control, Error> {
+    if let Some(DeliveryState::Transactional(_)) = delivery.state {
+        let text = "A message to the coordinator is in no transaction.";
+        return Err(Error::new(condition::NOT_ALLOWED, text));
+    }
     let message = Message::scan(delivery.payload.clone())?;
     let body = match message.body_kind() {
         BodyKind::Value => message.body_values().next(),

@@ -423,10 +423,7 @@ impl Client {
                 properties,
                 ..
             } => match properties.is_some_and(|it| it.get("txn-id").is_some()) {
-                true => {
-                    let text = "Messages are not received in a transaction.";
-                    self.detach(link, Error::new(condition::NOT_IMPLEMENTED, text));
-                }
+                true => self.refuse_acquisition(link),
                 false => self.on_credit(link, is_drain),
             },
             Event::Writable { session } => {

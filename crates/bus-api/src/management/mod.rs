@@ -141,7 +141,7 @@ fn operation_of(request: &Request) -> &str {
 }
 
 /// The status that goes with a condition.
-fn status_of(error_condition: &str) -> i32 {
+pub(crate) fn status_of(error_condition: &str) -> i32 {
     match error_condition {
         condition::UNAUTHORIZED_ACCESS => 401,
         condition::RESOURCE_LIMIT_EXCEEDED | condition::MESSAGE_SIZE_EXCEEDED => 403,

@@ -15,7 +15,7 @@ pub(crate) use codes::ByCode;
 use codes::Requests;
 
 /// The operations of nodes, and what is none of them.
-pub(crate) const OPERATIONS: [&str; 13] = [
+pub(crate) const OPERATIONS: [&str; 16] = [
     "unknown",
     "put-token",
     "renew-lock",
@@ -29,6 +29,9 @@ pub(crate) const OPERATIONS: [&str; 13] = [
     "get-session-state",
     "set-session-state",
     "get-message-sessions",
+    "declare",
+    "commit",
+    "rollback",
 ];
 
 /// What a client says of a message that it had.

@@ -8,7 +8,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode, Map, Symbol, Text};
+use kew_amqp::codec::{Encode, Map, Symbol, Text, Uuid, write_list};
 use kew_amqp::error::Error;
 use kew_amqp::message::{Message, write_application_properties, write_data, write_value};
 use kew_amqp::performative::{
@@ -482,6 +482,21 @@ pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> St
     let signature = STANDARD.encode(signature).replace('+', "%2B");
     let signature = signature.replace('/', "%2F").replace('=', "%3D");
     format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
+}
+
+/// The body of a request to settle the message of a delivery.
+pub(crate) fn settling(delivery: &Delivery, status: &str) -> Map {
+    let mut tag: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
+    // The GUID in the order of the network.
+    tag[..4].reverse();
+    tag[4..6].reverse();
+    tag[6..8].reverse();
+    Map::build(|map| {
+        map.entry("disposition-status", status);
+        map.entry_with("lock-tokens", |out| {
+            write_list(out, |list| list.field(&Uuid(tag)));
+        });
+    })
 }
 
 /// A message of these bytes.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use kew_amqp::Delivery;
-use kew_amqp::codec::{Map, Uuid, write_list};
+use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
 use kew_amqp::performative::{DeliveryState, Modified, Outcome};
 use kew_bus_api::WELL_KNOWN_KEY;
 use kew_metrics::{Read, page, read};
 
-use crate::client::{Server, message, token};
+use crate::client::{Server, message, settling, token};
 
 pub(crate) struct Page(BTreeMap<String, Read>);
 
@@ -46,21 +45,6 @@ pub(crate) async fn until(server: &Server, mut is_so: impl FnMut(&Page) -> bool)
 
 fn update() -> Map {
     Map::build(|map| map.entry("operation", "com.microsoft:update-disposition"))
-}
-
-/// A request to complete a delivery, by its lock.
-fn completed(delivery: &Delivery) -> Map {
-    // A tag is in the order of .NET.
-    let mut lock: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
-    for group in [0..4, 4..6, 6..8] {
-        lock[group].reverse();
-    }
-    Map::build(|map| {
-        map.entry("disposition-status", "completed");
-        map.entry_with("lock-tokens", |out| {
-            write_list(out, |list| list.field(&Uuid(lock)));
-        });
-    })
 }
 
 #[tokio::test]
@@ -124,7 +108,11 @@ async fn what_a_client_does_and_holds_is_counted() {
     }
     // The last one is completed by a request first, so that its lock is gone.
     let done = client
-        .ask("jobs/$management", &update(), &completed(&deliveries[5]))
+        .ask(
+            "jobs/$management",
+            &update(),
+            &settling(&deliveries[5], "completed"),
+        )
         .await;
     assert_eq!(
         done.get("statusCode").unwrap().value().as_integer(),

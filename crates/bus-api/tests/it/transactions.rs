@@ -1,19 +1,22 @@
 //! Transactions: what is done in one is done as a whole, when it is committed, or not at all.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Array, Encode, Map, Raw, Symbol, Symbols, Uuid, Value, write_list};
+use kew_amqp::codec::{Array, Composite, Encode, Map, Raw, Symbol, Symbols, Value};
 use kew_amqp::error::Error;
 use kew_amqp::message::{BATCH_FORMAT, Message, write_batch, write_value};
 use kew_amqp::performative::{
-    Attach, Control, Coordinator, Declare, DeliveryState, Discharge, Modified, Outcome, Rejected,
-    Role, Source, Tag, Target, TransactionalState,
+    Attach, Control, Coordinator, Declare, DeliveryState, Discharge, Flow, Modified, Outcome,
+    Rejected, Role, Source, Tag, Target, TransactionalState,
 };
 use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 use kew_bus_api::{AuthorizationRule, Limits, Right};
 use kew_engine::SequenceNumber;
 use kew_engine::bus::{BreakTarget, BusCommand, BusQueueOptions, EntityStatus};
 
-use crate::client::{Client, Server, message, queue_named, token_by};
+use tokio::io::AsyncWriteExt;
+
+use crate::client::{Client, Server, message, queue_named, settling, token_by};
+use crate::metrics::{Page, until};
 
 const UNKNOWN_ID: &str = "amqp:transaction:unknown-id";
 const ROLLBACK: &str = "amqp:transaction:rollback";
@@ -150,21 +153,6 @@ impl Client {
     }
 }
 
-/// The body of a request to settle the message of a delivery.
-fn update(delivery: &Delivery, status: &str) -> Map {
-    let mut tag: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
-    // The GUID in the order of the network.
-    tag[..4].reverse();
-    tag[4..6].reverse();
-    tag[6..8].reverse();
-    Map::build(|map| {
-        map.entry("disposition-status", status);
-        map.entry_with("lock-tokens", |out| {
-            write_list(out, |list| list.field(&Uuid(tag)));
-        });
-    })
-}
-
 fn ok() -> (i64, String) {
     (200, String::new())
 }
@@ -177,6 +165,24 @@ fn modified(is_elsewhere: bool) -> Outcome {
     })
 }
 
+async fn start() -> Server {
+    start_with(Limits::default()).await
+}
+
+/// Locks that hold until the end of a test, however slow the machine.
+async fn start_with(limits: Limits) -> Server {
+    let server = Server::start_with(limits).await;
+    let options = BusQueueOptions {
+        lock_duration_ms: 300_000,
+        ..server.view("jobs").await.options
+    };
+    let queue = queue_named("jobs");
+    server
+        .order(BusCommand::UpdateQueue { queue, options })
+        .await;
+    server
+}
+
 /// What queue and dead letters hold.
 async fn held(server: &Server, queue: &str) -> (u64, u64) {
     let counts = server.view(queue).await.counts;
@@ -185,7 +191,7 @@ async fn held(server: &Server, queue: &str) -> (u64, u64) {
 
 #[tokio::test]
 async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let (jobs, spare) = (
         client.sender("jobs").await.unwrap(),
@@ -232,7 +238,7 @@ async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
 
 #[tokio::test]
 async fn a_rollback_leaves_everything_and_its_locks() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let spare = client.sender("spare").await.unwrap();
@@ -245,7 +251,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
     client.retire(&delivery, &id, Outcome::Accepted).await;
     // Nothing else settles it meanwhile, neither here nor elsewhere.
     let mut other = server.trusted().await;
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     let refused = (400, "amqp:not-allowed".to_owned());
     for client in [&mut client, &mut other] {
         let told = client
@@ -273,7 +279,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
 
 #[tokio::test]
 async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -303,7 +309,7 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
     assert_eq!(condition_of(&gone), UNKNOWN_ID);
     assert_eq!(held(&server, "jobs").await, (2, 0));
     let mut other = server.trusted().await;
-    let completed = |delivery| update(delivery, "completed");
+    let completed = |delivery| settling(delivery, "completed");
     let told = other
         .manage(
             "jobs",
@@ -332,7 +338,7 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
 
 #[tokio::test]
 async fn a_transaction_ends_two_minutes_after_its_first_operation() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
@@ -365,7 +371,7 @@ async fn a_transaction_ends_two_minutes_after_its_first_operation() {
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let spare = client.sender("spare").await.unwrap();
@@ -441,7 +447,7 @@ async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
 
 #[tokio::test]
 async fn a_transaction_in_which_something_was_refused_is_not_committed() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -484,7 +490,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
         client.declare(coordinator).await,
     );
     client.retire(&deliveries[1], &one, Outcome::Accepted).await;
-    let completed = update(&deliveries[1], "completed");
+    let completed = settling(&deliveries[1], "completed");
     let told = client
         .manage("jobs", "update-disposition", &completed, Some(&two))
         .await;
@@ -497,7 +503,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
 
 #[tokio::test]
 async fn requests_about_messages_can_be_part_of_a_transaction() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let receiver = client.receiver("jobs").await.unwrap();
@@ -520,7 +526,7 @@ async fn requests_about_messages_can_be_part_of_a_transaction() {
     let cancel = Map::build(|map| {
         map.entry("sequence-numbers", &Value::Array(Array::longs([2])));
     });
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     for commits in [false, true] {
         let id = client.declare(coordinator).await;
         for (operation, body) in [
@@ -558,7 +564,7 @@ async fn requests_about_messages_can_be_part_of_a_transaction() {
 
 #[tokio::test]
 async fn a_transaction_gives_no_rights() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut owner = server.trusted().await;
     let jobs = owner.sender("jobs").await.unwrap();
     let receiver = owner.receiver("jobs").await.unwrap();
@@ -586,7 +592,7 @@ async fn a_transaction_gives_no_rights() {
     client.post(jobs, &id, "x").await;
     client.commit(coordinator, &id).await;
     let id = client.declare(coordinator).await;
-    let completed = update(&delivery, "completed");
+    let completed = settling(&delivery, "completed");
     let told = client.manage_as_sender("jobs", &completed, &id).await;
     assert_eq!(told, "amqp:unauthorized-access");
     let refused = client.discharge(coordinator, &id, false).await;
@@ -606,7 +612,7 @@ impl Client {
 
 #[tokio::test]
 async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
-    let server = Server::start().await;
+    let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
@@ -661,8 +667,49 @@ async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
 }
 
 #[tokio::test]
+async fn messages_are_not_received_in_a_transaction() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    client.receiver("jobs").await.unwrap();
+    let id = Bytes::from_static(b"t");
+    let flow = Flow {
+        next_incoming_id: Some(0),
+        incoming_window: 100,
+        next_outgoing_id: 100,
+        outgoing_window: 100,
+        // The receiver's: they are given in order.
+        handle: Some(1),
+        delivery_count: Some(0),
+        link_credit: Some(1),
+        available: None,
+        drain: false,
+        echo: false,
+        properties: Some(Map::build(|map| {
+            map.entry(&Symbol::from_static("txn-id"), &id)
+        })),
+    };
+    client.say().await;
+    let mut frame = BytesMut::new();
+    flow.write(&mut frame);
+    let size = u32::try_from(frame.len() + 8).unwrap();
+    client.stream.write_all(&size.to_be_bytes()).await.unwrap();
+    client.stream.write_all(&[2, 0, 0, 0]).await.unwrap();
+    client.stream.write_all(&frame).await.unwrap();
+    let error = client
+        .until(|event| match event {
+            Event::Detached { error, .. } => Some(error.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(error.unwrap().condition, "amqp:not-implemented");
+    client.fill(jobs, 1).await;
+}
+
+#[tokio::test]
 async fn transactions_have_bounds() {
-    let server = Server::start_with(Limits {
+    let server = start_with(Limits {
         transactions_max: 3,
         transactions_size_bytes_max: 60_000,
         ..Limits::default()
@@ -698,4 +745,35 @@ async fn transactions_have_bounds() {
     }
     assert_eq!(held(&server, "jobs").await, (1, 0));
     client.declare(coordinator).await;
+}
+
+#[tokio::test]
+async fn transactions_are_counted_and_what_they_hold() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    let held = |page: &Page| page.sum("kew_amqp_held_bytes", &[]);
+    for commits in [false, true] {
+        let id = client.declare(coordinator).await;
+        client.post(jobs, &id, &"x".repeat(50_000)).await;
+        until(&server, |page| held(page) >= 50_000).await;
+        let sent = Page::of(&server).sum("kew_bus_messages_sent_total", &[]);
+        assert_eq!(sent, 0);
+        let state = client.discharge(coordinator, &id, !commits).await;
+        assert_eq!(state, DeliveryState::ACCEPTED);
+        until(&server, |page| held(page) < 50_000).await;
+    }
+    let id = Bytes::from_static(b"?");
+    client.discharge(coordinator, &id, false).await;
+    let page = Page::of(&server);
+    let requests = |operation, status, code| {
+        let labels = [("operation", operation), ("status", status), ("code", code)];
+        page.sum("kew_requests_total", &labels)
+    };
+    assert_eq!(requests("declare", "200", ""), 2);
+    assert_eq!(requests("rollback", "200", ""), 1);
+    assert_eq!(requests("commit", "200", ""), 1);
+    assert_eq!(requests("commit", "400", UNKNOWN_ID), 1);
+    assert_eq!(page.sum("kew_bus_messages_sent_total", &[]), 1);
 }
