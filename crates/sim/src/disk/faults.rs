@@ -385,6 +385,9 @@ fn heal(disk: &FaultyStorage) {
     disk.set_capacity_bytes(None);
 }
 
+/// What a message of the scripts takes of the log at least, with its events.
+const MESSAGE_SIZE_BYTES_MIN: u64 = 400;
+
 /// Sends until there is no space, and then reads and deletes, for which there must be some.
 fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
     let broken = |seen: String| {
@@ -394,7 +397,10 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
         })
     };
     let busy = host.clients.busy();
-    for _ in 0..100 {
+    // As many as fit into the active segment and the one that is prepared.
+    let segment_size_bytes = host.setting().options().log.segment_size_max_bytes;
+    let count = 2 * segment_size_bytes / MESSAGE_SIZE_BYTES_MIN;
+    for _ in 0..count {
         // The queue may be gone; if it cannot be made again there is nothing to fill.
         host.ask(create_queue())?;
         host.play(Step::Send)?;
@@ -407,7 +413,7 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
         return broken(format!("it stopped: {failed:?}"));
     }
     if host.clients.busy() == busy {
-        return broken("100 messages found room on a full disk".to_owned());
+        return broken(format!("{count} messages found room on a full disk"));
     }
     let (peek, delete) = (Step::Peek, Step::Delete);
     let of_bus = [Step::BusPeek, Step::BusComplete, Step::BusComplete];
