@@ -1,7 +1,7 @@
 //! Service Bus: its listeners, and the queues of a configuration file.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -151,9 +151,9 @@ fn connection_string(endpoint: &str, flag: &str) -> String {
 }
 
 /// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
-/// `localhost`.
+/// `localhost`, which is 127.0.0.1 and no other loopback address.
 pub(crate) fn endpoint(address: SocketAddr) -> String {
-    if address.is_ipv4() && address.ip().is_loopback() {
+    if address.ip() == Ipv4Addr::LOCALHOST {
         format!("sb://localhost:{}", address.port())
     } else {
         format!("sb://{address}")
@@ -280,5 +280,16 @@ mod tests {
             error.contains(&format!("{address} (--bus-listen)")),
             "{error}"
         );
+    }
+
+    #[test]
+    fn only_one_loopback_address_is_localhost() {
+        for (address, expected) in [
+            ("127.0.0.1:5672", "sb://localhost:5672"),
+            ("127.77.1.2:5672", "sb://127.77.1.2:5672"),
+            ("[::1]:5672", "sb://[::1]:5672"),
+        ] {
+            assert_eq!(endpoint(address.parse().expect("an address")), expected);
+        }
     }
 }
