@@ -52,10 +52,10 @@ pub(crate) struct Shared {
     pub(crate) instruments: Instruments,
     /// Room for answers with messages in them.
     pub(crate) answers: Arc<Semaphore>,
-    /// Locks that open transactions are to end.
-    pub(crate) claims: Arc<Claims>,
     /// The part of it that those over HTTP take at most: they have it until they are read.
     pub(crate) http_answers: Arc<Semaphore>,
+    /// Locks that open transactions are to end.
+    pub(crate) claims: Arc<Claims>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
 }

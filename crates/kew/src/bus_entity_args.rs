@@ -4,7 +4,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::flags::Yes;
 use crate::operate_args::Common;
-use crate::queue_values::{Life, Target, bus_queue_name, duration, life, target};
+use crate::queue_values::{Life, Target, bus_queue_name, duration, life, target, xml_text};
 use crate::quota::parse_size;
 
 #[derive(Debug, Args)]
@@ -61,22 +61,22 @@ pub(crate) struct DeleteQueueArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct SettingsArgs {
-    /// How long a received message is locked, 5s to 5m [default: 1m]
+    /// How long a received message is locked, 5s to 5m [at first: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) lock_duration: Option<std::time::Duration>,
-    /// How long messages live that say nothing themselves, and at most; 1s or more [default: never ends]
+    /// How long messages live that say nothing themselves, and at most; 1s or more [at first: never ends]
     #[arg(long, value_name = "DURATION|never", value_parser = life)]
     pub(super) ttl: Option<Life>,
-    /// How large the queue may be, in whole MiB [default: 1GiB]
+    /// How large the queue may be, in whole MiB [at first: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) max_size: Option<u64>,
-    /// How large a message may be, in whole KiB up to 1MiB [default: 1MiB]
+    /// How large a message may be, in whole KiB up to 1MiB [at first: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) max_message_size: Option<u64>,
-    /// How many deliveries may fail before a message is a dead letter [default: 10]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many deliveries may fail before a message is a dead letter [at first: 10]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=0x7fff_ffff))]
     pub(super) max_delivery_count: Option<u32>,
-    /// How long ids are remembered where duplicates are detected, 20s to 7d [default: 10m]
+    /// How long ids are remembered where duplicates are detected, 20s to 7d [at first: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) duplicate_window: Option<std::time::Duration>,
     /// Make messages dead letters when their life ends; otherwise they are dropped
@@ -88,14 +88,14 @@ pub(crate) struct SettingsArgs {
     /// Have dead letters go on to this queue
     #[arg(long, value_name = "QUEUE|none", value_parser = target)]
     pub(super) forward_dead_letters_to: Option<Target>,
-    /// Delete the queue when it was not used for so long, 5m or more [default: never]
+    /// Delete the queue when it was not used for so long, 5m or more [at first: never]
     #[arg(long, value_name = "DURATION|never", value_parser = life)]
     pub(super) auto_delete_on_idle: Option<Life>,
-    /// Whether it can be sent to and received from [default: active]
+    /// Whether it can be sent to and received from [at first: active]
     #[arg(long)]
     pub(super) status: Option<Status>,
     /// A text of your own, up to 1024 characters
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = xml_text)]
     pub(super) user_metadata: Option<String>,
 }
 

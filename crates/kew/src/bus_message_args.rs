@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::operate_args::Common;
-use crate::queue_values::{bus_entity, duration, message_part, pair, point_in_time};
+use crate::queue_values::{bus_entity, bus_message_part, duration, pair, point_in_time};
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
@@ -59,7 +59,8 @@ pub(crate) struct PropertyArgs {
     /// Its partition key; with a session the same as that
     #[arg(long, value_name = "TEXT")]
     pub(super) partition_key: Option<String>,
-    /// An application property; repeatable. A value that is JSON is of its type, any other a text
+    /// An application property; repeatable. true, false, a number and a quoted text
+    /// are of their type, anything else is a text
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(super) property: Vec<(String, String)>,
     /// How long it lives [default: as long as the queue says]
@@ -120,10 +121,10 @@ pub(crate) struct LockedArgs {
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// The message's sequence number, or its id
-    #[arg(value_parser = message_part)]
+    #[arg(value_parser = bus_message_part)]
     pub(super) message: String,
     /// The lock token, as printed by receive
-    #[arg(value_parser = message_part)]
+    #[arg(value_parser = bus_message_part)]
     pub(super) lock: String,
     #[command(flatten)]
     pub(super) common: Common,

@@ -41,6 +41,26 @@ pub(crate) fn message_part(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A message's number, id or lock token in a path of Service Bus.
+pub(crate) fn bus_message_part(text: &str) -> Result<String, String> {
+    if text.contains('/') {
+        return Err("a path cannot hold an id with /: give the message's sequence number".into());
+    }
+    message_part(text).map_err(|_| "that is none: take what receive prints".into())
+}
+
+/// A text that XML can hold.
+pub(crate) fn xml_text(text: &str) -> Result<String, String> {
+    let is_wrong = |c: &char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+    match text.chars().find(is_wrong) {
+        Some(wrong) => Err(format!(
+            "it cannot hold the character {:#x}",
+            u32::from(wrong)
+        )),
+        None => Ok(text.to_owned()),
+    }
+}
+
 /// A number with `ms`, `s`, `m`, `h` or `d`; seconds without.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let end = text

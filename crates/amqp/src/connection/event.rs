@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::slab::Key;
 use crate::codec::{Map, Symbol, Text};
 use crate::error::Error;
-use crate::performative::{Attach, DeliveryState, Open, Tag};
+use crate::performative::{Attach, DeliveryState, Open, Tag, TransactionalState};
 
 /// A session of a connection. Never names another one, also when its channel is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,6 +173,12 @@ pub enum Event {
         is_settled: bool,
         /// Its state.
         state: Option<DeliveryState>,
+    },
+    /// The peer tells of deliveries as part of a transaction, and not all of them are known (any more).
+    /// It may take them for part of it all the same.
+    Unmatched {
+        /// What it tells.
+        state: TransactionalState,
     },
     /// A session that could not take a message can take one again.
     Writable {

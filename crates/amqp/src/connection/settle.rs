@@ -91,6 +91,13 @@ impl Connection {
         } else {
             in_range(session.unsettled(role), first, last)
         };
+        let count = u64::from(last.wrapping_sub(first)) + 1;
+        if let Some(DeliveryState::Transactional(state)) = &state
+            && (found.len() as u64) < count
+        {
+            let state = state.clone();
+            self.events.push_back(Event::Unmatched { state });
+        }
         for (delivery, own) in found {
             let Some(link) = session.links.get_mut(own.link) else {
                 continue;

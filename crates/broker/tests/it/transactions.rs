@@ -32,6 +32,7 @@ fn message(size: usize) -> BusMessage {
 
 fn part(queue: &str, work: TransactionWork) -> TransactionPart {
     TransactionPart {
+        incarnation: None,
         queue: named(queue),
         work,
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
 use kew_broker::{Answers, Rejection, Reply};
@@ -192,19 +193,30 @@ impl Client {
         if !self.starved.is_empty() && self.may_receive() {
             self.stirred.append(&mut self.starved);
         }
-        while self.has_room()
-            && let Some(event) = self.connection.poll_event()
-        {
-            self.on_event(event);
-        }
-        self.flush_settlements();
-        while let Some(link) = self.stirred.pop_first() {
-            match self.links.get(&link) {
-                Some(Link::Receiver(_)) => self.pump(link),
-                Some(Link::Replies(_)) => self.pump_replies(link),
-                _ => {}
+        loop {
+            while self.has_room()
+                && let Some(event) = self.connection.poll_event()
+            {
+                self.on_event(event);
+            }
+            self.flush_settlements();
+            while let Some(link) = self.stirred.pop_first() {
+                match self.links.get(&link) {
+                    Some(Link::Receiver(_)) => self.pump(link),
+                    Some(Link::Replies(_)) => self.pump_replies(link),
+                    _ => {}
+                }
+            }
+            // What was refused at once has made room for more.
+            if !self.flush_outbox() {
+                break;
             }
         }
+    }
+
+    /// Hands over what was sent and settled until now, so that what follows comes after it.
+    fn hand_over(&mut self) {
+        self.flush_settlements();
         self.flush_outbox();
     }
 
@@ -397,13 +409,14 @@ impl Client {
             } => self.on_sasl(mechanism.as_str(), response.as_deref()),
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
             Event::Attach { link, attach } => {
-                // Its session may be that of a message which was sent before.
-                self.flush_outbox();
+                // Its session may be that of a message which was sent before, or settled.
+                self.hand_over();
                 self.on_attach(link, attach);
             }
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
+                None => self.fail_if_transactional(delivery.state.as_ref()),
                 Some(Link::Coordinator) => self.on_control(&delivery),
                 _ => {}
             },
@@ -466,6 +479,9 @@ impl Client {
             }
             // The connection has answered these.
             Event::Begun { .. } | Event::Available { .. } => {}
+            Event::Unmatched { state } => {
+                self.fail_if_transactional(Some(&DeliveryState::Transactional(state)));
+            }
             // A server asks for none of these.
             Event::SaslChallenge { .. } | Event::Attached { .. } | Event::Drained { .. } => {}
         }
@@ -543,6 +559,9 @@ impl Client {
     /// Detaches a link on our own account.
     fn detach(&mut self, link: LinkId, error: Error) {
         self.shared.note_refusal(&self.origin, Scope::Link, &error);
+        if let Some(Link::Sender(_) | Link::Receiver(_)) = self.links.get(&link) {
+            self.fail_transactions(&error);
+        }
         self.connection.detach(link, true, Some(error));
         self.forget(link);
     }

@@ -9,6 +9,7 @@ use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, Outcome, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
+use kew_engine::bus::TransactionPart;
 use kew_engine::{EntityName, Timestamp, Token};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -77,6 +78,7 @@ impl Client {
         let request = match Request::read(&delivery.payload) {
             Ok(request) => request,
             Err(error) => {
+                self.fail_if_transactional(delivery.state.as_ref());
                 let state = DeliveryState::rejected(error.into());
                 self.connection.settle(delivery.delivery, Some(state));
                 return;
@@ -147,7 +149,13 @@ impl Client {
             }
             Ok(InTransaction::Later(works)) => works.into_iter().try_for_each(|(work, settled)| {
                 let noted = settled.map_or(Noted::Cancelled, Noted::Settled);
-                self.enlist(transaction, &context.entity, work, noted)
+                let part = TransactionPart {
+                    queue: context.entity.clone(),
+                    // Locks name it themselves.
+                    incarnation: None,
+                    work,
+                };
+                self.enlist(transaction, part, noted)
             }),
             Err(error) => Err(error),
         };
@@ -185,7 +193,7 @@ impl Client {
         let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
         self.requests += 1;
         // The request may be about what was sent before it.
-        self.flush_outbox();
+        self.hand_over();
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
             let (answer, room) = management::answer(&context, request).await;

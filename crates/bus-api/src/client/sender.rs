@@ -6,8 +6,8 @@ use kew_amqp::error::Error;
 use kew_amqp::performative::{DeliveryState, Outcome};
 use kew_amqp::{Delivery, DeliveryId};
 use kew_broker::Rejection;
-use kew_engine::EntityName;
-use kew_engine::bus::{BusCommand, BusMessage, TransactionWork};
+use kew_engine::bus::{BusCommand, BusMessage, TransactionPart, TransactionWork};
+use kew_engine::{EntityName, Incarnation};
 
 use super::changes::Attached;
 use super::transaction::{Noted, state_in};
@@ -33,11 +33,13 @@ impl Client {
             return;
         };
         let queue = sender.attached.entity.clone();
+        let incarnation = sender.attached.incarnation;
         if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
             self.connection.grant(delivery.link, Sender::CREDIT);
         }
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
-            return self.send_in_transaction(delivery, &queue, &state.txn_id);
+            let part = (queue, incarnation);
+            return self.send_in_transaction(delivery, part, &state.txn_id);
         }
         let messages = match messages_of(&delivery.payload, delivery.message_format) {
             Ok(messages) => messages,
@@ -52,13 +54,22 @@ impl Client {
     }
 
     /// The messages are sent when the transaction is committed. Accepted means that it has them.
-    fn send_in_transaction(&mut self, delivery: &Delivery, queue: &EntityName, transaction: &[u8]) {
+    fn send_in_transaction(
+        &mut self,
+        delivery: &Delivery,
+        (queue, incarnation): (EntityName, Incarnation),
+        transaction: &[u8],
+    ) {
         let messages = messages_of(&delivery.payload, delivery.message_format);
         let enlisted = match messages {
             Ok(messages) => {
                 let noted = Noted::Sent(sent_of(&messages));
-                let work = TransactionWork::Send(messages);
-                self.enlist(transaction, queue, work, noted)
+                let part = TransactionPart {
+                    queue,
+                    incarnation: Some(incarnation),
+                    work: TransactionWork::Send(messages),
+                };
+                self.enlist(transaction, part, noted)
             }
             Err(error) => {
                 self.fail_transaction(transaction, error.clone());

@@ -12,7 +12,8 @@ use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
-    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionWork, Verdict,
+    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart,
+    TransactionWork, Verdict,
 };
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
@@ -45,6 +46,7 @@ impl Client {
             return;
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
+            self.fail_if_transactional(state.as_ref());
             // An answer of a node, which needs no verdict.
             if !is_settled {
                 self.connection.settle(delivery, state);
@@ -53,9 +55,10 @@ impl Client {
         };
         // What was told before has its answer, or will.
         let Some(lock) = receiver.held.take(delivery) else {
-            return;
+            return self.fail_if_transactional(state.as_ref());
         };
         let entity = receiver.attached.entity.clone();
+        let incarnation = receiver.attached.incarnation;
         // Settled without an outcome: the lock runs out.
         let Some(state) = state else {
             return;
@@ -73,9 +76,12 @@ impl Client {
             return self.refuse_settlement(delivery, is_settled, error);
         };
         if let Some(transaction) = transaction {
-            let work = TransactionWork::Settle(lock, disposition);
-            let noted = Noted::Settled(settled);
-            match self.enlist(&transaction, &entity, work, noted) {
+            let part = TransactionPart {
+                queue: entity,
+                incarnation: Some(incarnation),
+                work: TransactionWork::Settle(lock, disposition),
+            };
+            match self.enlist(&transaction, part, Noted::Settled(settled)) {
                 Ok(()) => {
                     let state = state_in(&transaction, reply);
                     self.connection.settle(delivery, Some(state));

@@ -12,7 +12,6 @@ use std::time::Duration;
 use kew_amqp::LinkId;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, TransactionalState};
-use kew_engine::EntityName;
 use kew_engine::bus::{
     TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX, TransactionPart,
     TransactionWork,
@@ -57,9 +56,10 @@ pub(super) enum Noted {
 impl Transaction {
     fn fail(&mut self, why: Error) {
         self.failed.get_or_insert(why);
-        self.parts.clear();
-        self.claims.clear();
-        self.noted.clear();
+        // Not cleared: that would keep the room.
+        self.parts = Vec::new();
+        self.claims = Vec::new();
+        self.noted = Vec::new();
         self.hold(OVERHEAD_SIZE_BYTES);
     }
 
@@ -159,24 +159,18 @@ impl Client {
     pub(super) fn enlist(
         &mut self,
         id: &[u8],
-        queue: &EntityName,
-        work: TransactionWork,
+        part: TransactionPart,
         noted: Noted,
     ) -> Result<(), Error> {
-        let enlisted = self.try_enlist(id, queue, work, noted);
+        let enlisted = self.try_enlist(id, part, noted);
         if let Err(why) = &enlisted {
             self.fail_transaction(id, why.clone());
         }
         enlisted
     }
 
-    fn try_enlist(
-        &mut self,
-        id: &[u8],
-        queue: &EntityName,
-        work: TransactionWork,
-        noted: Noted,
-    ) -> Result<(), Error> {
+    fn try_enlist(&mut self, id: &[u8], part: TransactionPart, noted: Noted) -> Result<(), Error> {
+        let work = &part.work;
         let is_crowded = !self.has_room_beside_others();
         let all_size_bytes = self.account.value(Sum::TransactionBytes);
         let limits = &self.shared.limits;
@@ -189,7 +183,7 @@ impl Client {
         transaction
             .due
             .get_or_insert(now + limits.transaction_timeout);
-        transaction.check_room(&work)?;
+        transaction.check_room(work)?;
         let count = (work.sent_count() + work.ended_count()).max(1);
         let size_bytes = usize::try_from(work.body_size_bytes()).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.saturating_add(count * OVERHEAD_SIZE_BYTES);
@@ -201,14 +195,11 @@ impl Client {
         if is_crowded {
             return Err(busy());
         }
-        if let TransactionWork::Settle(lock, _) = &work {
+        if let TransactionWork::Settle(lock, _) = work {
             let claim = self.shared.claims.claim(*lock).ok_or_else(claimed)?;
             transaction.claims.push(claim);
         }
-        transaction.parts.push(TransactionPart {
-            queue: queue.clone(),
-            work,
-        });
+        transaction.parts.push(part);
         transaction.noted.push(noted);
         transaction.hold(transaction.held_size_bytes + size_bytes);
         Ok(())
@@ -218,6 +209,23 @@ impl Client {
     pub(super) fn fail_transaction(&mut self, id: &[u8], why: Error) {
         if let Ok(transaction) = self.transactions.find(id) {
             transaction.fail(why);
+        }
+    }
+
+    /// What was told over a link that is not there, or of a delivery that is not, may have been meant
+    /// for a transaction: it must not be committed without.
+    pub(super) fn fail_if_transactional(&mut self, state: Option<&DeliveryState>) {
+        if let Some(DeliveryState::Transactional(state)) = state {
+            let text =
+                "An operation of the transaction was about a link or a delivery that is gone.";
+            self.fail_transaction(&state.txn_id, Error::new(condition::NOT_ALLOWED, text));
+        }
+    }
+
+    /// A link was detached here: what comes over it until its client hears of that is lost.
+    pub(super) fn fail_transactions(&mut self, why: &Error) {
+        for transaction in self.transactions.open.values_mut() {
+            transaction.fail(why.clone());
         }
     }
 

@@ -76,21 +76,23 @@ impl Client {
     }
 
     /// Hands over what there is: at the end of a turn, and before anything else is submitted that
-    /// came after it.
-    pub(super) fn flush_outbox(&mut self) {
+    /// came after it. Says whether some of it was refused at once.
+    pub(super) fn flush_outbox(&mut self) -> bool {
         if self.outbox.is_empty() {
-            return;
+            return false;
         }
         let mut refused = Vec::new();
         let broker = &self.shared.broker;
         broker.submit_among(self.outbox.drain(..), &self.answers, |key, rejection| {
             refused.push((key, rejection));
         });
+        let is_any_refused = !refused.is_empty();
         for (key, rejection) in refused {
             if let Some(under_way) = self.under_way.remove(key) {
                 self.on_answer(under_way, Err(rejection));
             }
         }
+        is_any_refused
     }
 
     /// Takes the answers that have come.

@@ -278,6 +278,29 @@ async fn a_rollback_leaves_everything_and_its_locks() {
 }
 
 #[tokio::test]
+async fn no_transaction_is_committed_without_a_delivery_that_another_had_taken() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    let delivery = client.receive(receiver, 1).await.remove(0);
+    let coordinator = client.coordinator().await;
+    let first = client.declare(coordinator).await;
+    let second = client.declare(coordinator).await;
+    client.post(jobs, &second, "x").await;
+    let [taken, late] = [&first, &second].map(|id| in_transaction(id, Some(Outcome::Accepted)));
+    assert!(client.connection.update(delivery.delivery, taken.clone()));
+    // It is settled with the first by the time that the second comes.
+    assert_eq!(client.tell(&delivery, late).await, taken);
+    let rolled_back = client.discharge(coordinator, &first, true).await;
+    assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+    let refused = client.discharge(coordinator, &second, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+}
+
+#[tokio::test]
 async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() {
     let server = start().await;
     let mut client = server.trusted().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::BusQueueOptions;
-use crate::{EntityName, SequenceNumber, Timestamp, Token};
+use crate::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// A request that concerns bus queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,6 +229,8 @@ pub enum BusCommand {
 pub struct TransactionPart {
     /// The queue or sub-queue.
     pub queue: EntityName,
+    /// Which one of this name, if that is known: another that was created since is not meant.
+    pub incarnation: Option<Incarnation>,
     /// What is done there.
     pub work: TransactionWork,
 }

@@ -1,6 +1,6 @@
 //! `kew bus receive`, and what becomes of what it has locked.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use ureq::http::Method;
@@ -58,6 +58,9 @@ pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failur
     })
 }
 
+/// How long before the end of their first lock messages are given back.
+const LOCK_MARGIN: Duration = Duration::from_secs(2);
+
 /// Where messages are received from.
 struct Source<'a> {
     client: &'a Client,
@@ -72,24 +75,33 @@ impl Source<'_> {
         &self,
         mut print: impl FnMut(&Received, &[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        // One that is given back at once would come again.
+        // One that is given back at once would come again, and so would one whose lock has ended.
         let mut abandoned = Vec::new();
+        let mut first_end = None;
         let result = self.take_each(|message, body| {
             print(message, body)?;
             match (self.args.settle, &message.lock_token) {
-                (Some(Settle::Complete), Some(lock)) => self.complete(message, lock),
+                (Some(Settle::Complete), Some(lock)) => self.complete(message, lock)?,
                 (Some(Settle::Abandon), Some(lock)) => {
                     abandoned.push((message.sequence_number, lock.clone()));
-                    Ok(())
+                    first_end = first_end.or(message.lock_ends);
                 }
-                _ => Ok(()),
+                _ => {}
             }
+            let now = SystemTime::now() + LOCK_MARGIN;
+            Ok(first_end.is_none_or(|end| now < end))
         });
+        let mut given_back = Ok(());
         for (number, lock) in &abandoned {
             let path = path_of(self.queue, &number.to_string(), lock);
-            self.client.ask(Asked::new(Method::PUT, &path))?;
+            // The others are given back all the same.
+            if let Err(failure) = self.client.ask(Asked::new(Method::PUT, &path)) {
+                given_back = given_back.and(Err(
+                    failure.after(format!("message {number} was printed and not given back"))
+                ));
+            }
         }
-        result
+        result.and(given_back)
     }
 
     fn complete(&self, message: &Received, lock: &str) -> Result<(), Failure> {
@@ -103,7 +115,7 @@ impl Source<'_> {
 
     fn take_each(
         &self,
-        mut take: impl FnMut(&Received, &[u8]) -> Result<(), Failure>,
+        mut take: impl FnMut(&Received, &[u8]) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         let deadline = self.args.wait.map(|wait| Instant::now() + wait);
         let mut taken = 0;
@@ -117,8 +129,15 @@ impl Source<'_> {
                 Some(answer) => {
                     let message = Received::read(&answer);
                     let message = message.map_err(|what| self.client.not_understood(&what))?;
-                    take(&message, &answer.body)?;
                     taken += 1;
+                    if !take(&message, &answer.body)? {
+                        if taken < self.args.count {
+                            note(&format!(
+                                "stopped after {taken}: the first lock is about to end"
+                            ));
+                        }
+                        break;
+                    }
                 }
                 None if left > WAIT_MAX => {}
                 None => break,

@@ -2,6 +2,8 @@
 //!
 //! Source: Service Bus, REST, *Message headers and properties*.
 
+use std::time::SystemTime;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_bus_api::is_custom_header;
@@ -75,6 +77,9 @@ pub(super) struct Received {
     dead_letter_source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lock_token: Option<String>,
+    /// When its lock ends.
+    #[serde(skip)]
+    pub(super) lock_ends: Option<SystemTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     locked_until: Option<String>,
     properties: Map<String, Value>,
@@ -116,6 +121,10 @@ impl Received {
             delivery_count: told.delivery_count.saturating_sub(1),
             dead_letter_source: told.dead_letter_source,
             lock_token: told.lock_token,
+            lock_ends: told
+                .locked_until_utc
+                .as_deref()
+                .and_then(|text| httpdate::parse_http_date(text).ok()),
             locked_until: told.locked_until_utc.as_deref().map(rfc3339_of),
             properties: properties(&answer.headers),
             size_bytes: answer.body.len(),

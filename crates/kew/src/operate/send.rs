@@ -54,9 +54,13 @@ struct BrokerProperties<'a> {
 }
 
 impl<'a> BrokerProperties<'a> {
-    fn of(args: &'a PropertyArgs, now: SystemTime) -> Self {
-        let scheduled_at = args.at.or_else(|| args.delay.map(|delay| now + delay));
-        Self {
+    fn of(args: &'a PropertyArgs, now: SystemTime) -> Result<Self, Failure> {
+        let scheduled_at = match (args.at, args.delay) {
+            (Some(at), _) => Some(scheduled(Some(at))?),
+            (None, Some(delay)) => Some(scheduled(now.checked_add(delay))?),
+            (None, None) => None,
+        };
+        Ok(Self {
             message_id: args.message_id.as_deref(),
             session_id: args.session.as_deref(),
             label: args.subject.as_deref(),
@@ -67,9 +71,23 @@ impl<'a> BrokerProperties<'a> {
             reply_to_session_id: args.reply_to_session.as_deref(),
             partition_key: args.partition_key.as_deref(),
             time_to_live: args.ttl.map(|ttl| ttl.as_secs_f64()),
-            // The form has whole seconds: never earlier than asked for.
-            scheduled_enqueue_time_utc: scheduled_at
-                .map(|at| httpdate::fmt_http_date(at + Duration::from_millis(999))),
+            scheduled_enqueue_time_utc: scheduled_at,
+        })
+    }
+}
+
+/// The end of the last year that the form of dates on the wire has, in seconds since 1970.
+const LAST_S: u64 = 253_402_300_799;
+
+/// A time as a request says it: in whole seconds, and never earlier than asked for.
+fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
+    let at = at.and_then(|at| at.checked_add(Duration::from_millis(999)));
+    let since_1970 = at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    match (at, since_1970) {
+        (Some(at), Some(since)) if since.as_secs() <= LAST_S => Ok(httpdate::fmt_http_date(at)),
+        _ => {
+            let message = "--at and --delay are for times from 1970 to the end of the year 9999";
+            Err(Failure::Usage(message.into()))
         }
     }
 }
@@ -81,13 +99,26 @@ struct Common<'a> {
 }
 
 impl<'a> Common<'a> {
-    fn of(args: &'a PropertyArgs) -> Self {
-        let properties = args.property.iter();
-        let properties = properties.map(|(name, value)| (name.clone(), typed(value)));
-        Self {
-            broker_properties: BrokerProperties::of(args, SystemTime::now()),
-            user_properties: properties.collect(),
+    fn of(args: &'a PropertyArgs) -> Result<Self, Failure> {
+        let mut user_properties = Map::new();
+        for (name, text) in &args.property {
+            let value = typed(text);
+            let is_whole = text
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'-');
+            if is_whole && value.is_f64() {
+                let message = format!("--property {name}: {text} has more than 64 bits");
+                return Err(Failure::Usage(message));
+            }
+            if user_properties.insert(name.clone(), value).is_some() {
+                let message = format!("--property {name} is said twice");
+                return Err(Failure::Usage(message));
+            }
         }
+        Ok(Self {
+            broker_properties: BrokerProperties::of(args, SystemTime::now())?,
+            user_properties,
+        })
     }
 
     /// A message of a batch.
@@ -109,7 +140,7 @@ impl<'a> Common<'a> {
 }
 
 pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
-    let common = Common::of(&args.properties);
+    let common = Common::of(&args.properties)?;
     let sent = if args.lines {
         send_lines(it, args, &common)?
     } else {
@@ -178,7 +209,16 @@ fn send_one(
     body: &[u8],
 ) -> Result<u64, Failure> {
     let message = common.message(body);
-    if message.len() + 2 <= REQUEST_SIZE_BYTES_MAX || !common.user_properties.is_empty() {
+    let is_small = message.len() + 2 <= REQUEST_SIZE_BYTES_MAX;
+    if !is_small && !common.user_properties.is_empty() {
+        let message = format!(
+            "with --property a body goes within JSON, as base64 if it is no text; this one makes {} bytes, \
+             and a request can have {REQUEST_SIZE_BYTES_MAX}",
+            message.len() + 2
+        );
+        return Err(Failure::Usage(message));
+    }
+    if is_small {
         let mut batch = Batch::default();
         batch.add(it, args, &message)?;
         return batch.end(it, args);
@@ -294,8 +334,8 @@ mod tests {
             delay: Some(Duration::from_millis(1)),
             at: None,
         };
-        let mut common = Common::of(&args);
-        common.broker_properties = BrokerProperties::of(&args, SystemTime::UNIX_EPOCH);
+        let mut common = Common::of(&args).unwrap();
+        common.broker_properties = BrokerProperties::of(&args, SystemTime::UNIX_EPOCH).unwrap();
         let message: Value = serde_json::from_str(&common.message(b"\xff")).unwrap();
         let expected = json!({
             "Body": "/w==",

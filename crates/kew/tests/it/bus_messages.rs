@@ -306,6 +306,53 @@ fn a_receive_waits_for_the_first() {
 }
 
 #[test]
+fn what_cannot_be_said_is_refused_before_anything_is_sent() {
+    with_server(|server| {
+        ok(server, &["bus", "create", "q"]);
+        for (arguments, named) in [
+            (&["send", "q", "m", "--delay", "99999999d"][..], "9999"),
+            (&["send", "q", "m", "--at", "1969-01-01T00:00:00Z"], "1970"),
+            (
+                &["send", "q", "m", "--property", "n=99999999999999999999"],
+                "64 bits",
+            ),
+            (
+                &["send", "q", "m", "--property", "n=1", "--property", "n=2"],
+                "twice",
+            ),
+            (
+                &["message", "complete", "q", "a/b", "lock"],
+                "sequence number",
+            ),
+            (&["update", "q", "--user-metadata", "a\u{1}b"], "0x1"),
+            (
+                &["update", "q", "--max-delivery-count", "3000000000"],
+                "2147483647",
+            ),
+        ] {
+            let done = kew(server, &[&["bus"], arguments].concat());
+            assert_eq!(done.code, 2, "{arguments:?}: {done:?}");
+            assert!(done.err.contains(named), "{arguments:?}: {done:?}");
+        }
+        assert_eq!(receive(server, &["q"]), json!([]));
+    });
+}
+
+#[test]
+fn what_is_given_back_is_given_back_before_its_lock_ends() {
+    with_server(|server| {
+        ok(server, &["bus", "create", "q", "--lock-duration", "5s"]);
+        ok(server, &["bus", "send", "q", "a", "b"]);
+        // Both are locked by this command when it looks for a third, and none was seen twice.
+        let seen = receive(server, &["q", "-n", "3", "--settle", "abandon"]);
+        assert_eq!(bodies(&seen), ["a", "b"]);
+        let again = receive(server, &["q", "-n", "3", "--settle", "complete"]);
+        assert_eq!(bodies(&again), ["a", "b"]);
+        assert_eq!(again[0]["delivery_count"], 1);
+    });
+}
+
+#[test]
 fn a_rule_of_a_queue_is_enough_for_that_queue() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");

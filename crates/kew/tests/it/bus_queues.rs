@@ -174,13 +174,16 @@ fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
 fn the_server_says_what_it_does_not_take() {
     with_server(|server| {
         for (arguments, named) in [
-            (&["create", "q", "--lock-duration", "6m"][..], "5"),
+            (
+                &["create", "q", "--lock-duration", "6m"][..],
+                "LockDuration",
+            ),
             (&["create", "q", "--forward-to", "absent"], "absent"),
-            (&["create", "-q-"], ""),
+            (&["create", "bad name"], "bad name"),
         ] {
             let arguments = [&["bus"], arguments].concat();
             let done = kew(server, &arguments);
-            assert_ne!(done.code, 0, "{arguments:?}: {done:?}");
+            assert_eq!(done.code, 1, "{arguments:?}: {done:?}");
             assert!(done.err.contains(named), "{arguments:?}: {done:?}");
         }
         assert_eq!(

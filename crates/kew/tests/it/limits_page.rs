@@ -39,7 +39,12 @@ fn rows(part: &str) -> BTreeMap<String, u64> {
         let name = cells.next()?.trim_end_matches('`');
         Some((name.to_owned(), number(cells.next()?)))
     });
-    rows.collect()
+    let mut all = BTreeMap::new();
+    for (name, value) in rows {
+        let before = all.insert(name.clone(), value);
+        assert_eq!(before, None, "{name} is there twice");
+    }
+    all
 }
 
 #[test]

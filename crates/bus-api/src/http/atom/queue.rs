@@ -94,9 +94,10 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
 async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
     let _changing = shared.rules.changing.lock().await;
     let done = Submitted::new(&shared.broker, command).answer().await;
-    if !matches!(done, Err(Rejection::Refused(_))) {
+    match &done {
         // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
-        shared.rules.note_change();
+        Ok(_) | Err(Rejection::Stopped) => shared.rules.note_change(),
+        Err(Rejection::Refused(_) | Rejection::Busy) => {}
     }
     done
 }

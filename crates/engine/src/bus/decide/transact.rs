@@ -79,6 +79,7 @@ impl Turn<'_> {
     ) -> Result<Incarnation, PartRefusal> {
         let found = self.state().catalogue.get(&part.queue).copied();
         let found = found.filter(|queue| self.state().bus.contains_key(queue));
+        let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
                 queue: part.queue.name.clone(),

@@ -4,6 +4,7 @@ use super::*;
 
 fn part(queue: &EntityName, work: TransactionWork) -> TransactionPart {
     TransactionPart {
+        incarnation: None,
         queue: queue.clone(),
         work,
     }
@@ -279,6 +280,23 @@ fn what_parts_add_and_free_counts_for_those_that_follow() {
     p.transact(vec![complete(0), send(), complete(1), send()])
         .unwrap();
     assert_eq!(p.counts().size_bytes, 2 * 228);
+}
+
+#[test]
+fn a_queue_that_was_created_since_is_not_meant() {
+    let mut p = Partition::with(BusQueueOptions::default());
+    let meant = p.state.catalogue[&jobs()];
+    let send = || TransactionPart {
+        incarnation: Some(meant),
+        ..sends(&jobs(), vec![text("x")])
+    };
+    p.transact(vec![send()]).unwrap();
+    p.ask(BusCommand::DeleteQueue { queue: jobs() }).unwrap();
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    let queue = jobs().name;
+    let expected = PartRefusal::Refused(BusRefusal::QueueNotFound { queue });
+    assert_eq!(p.refused(vec![send()]), (1, expected));
+    assert_eq!(p.counts().active, 0);
 }
 
 #[test]
