@@ -1,5 +1,8 @@
 //! Transactions: all of the work in several queues, or none of it.
 
+use proptest::prelude::*;
+
+use super::random::{Client, Step, step};
 use super::*;
 
 fn part(queue: &EntityName, work: TransactionWork) -> TransactionPart {
@@ -524,7 +527,7 @@ proptest! {
                 ..BusQueueOptions::default()
             });
             p.create(&other(), BusQueueOptions::default()).unwrap();
-            let mut client = Client { held: Vec::new(), seen: Vec::new(), session: None };
+            let mut client = Client::default();
             for step in steps.clone() {
                 client.step(&mut p, step, sessions);
             }

@@ -1,0 +1,192 @@
+//! What the settings of a queue bring about: duplicates, sessions, forwarding, idleness; and which settings
+//! there cannot be.
+
+use super::*;
+
+#[test]
+fn a_duplicate_is_accepted_and_dropped_within_the_window() {
+    let mut p = Partition::with(BusQueueOptions {
+        duplicate_window_ms: Some(20_000),
+        ..BusQueueOptions::default()
+    });
+    let message = || BusMessage {
+        message_id: Some("id".into()),
+        ..text("a")
+    };
+    assert_eq!(p.send(message()), Ok(Some(1)));
+    assert_eq!(p.send(message()), Ok(None));
+    p.pass_ms(20_000);
+    assert_eq!(p.send(message()), Ok(Some(2)));
+}
+
+#[test]
+fn a_session_is_one_receivers_and_keeps_its_order() {
+    let mut p = Partition::with(BusQueueOptions {
+        requires_session: true,
+        ..BusQueueOptions::default()
+    });
+    assert_eq!(p.send(text("a")), Err(BusRefusal::SessionRequired));
+    for (body, session) in [("a1", "a"), ("b1", "b"), ("a2", "a")] {
+        p.send(of_session(body, session)).unwrap();
+    }
+    let a = p.accept(SessionChoice::Next).unwrap();
+    assert_eq!(&*a.session, "a");
+    assert!(matches!(
+        p.accept(SessionChoice::Named("a".into())),
+        Err(BusRefusal::SessionCannotBeLocked { .. })
+    ));
+    let b = p.accept(SessionChoice::Next).unwrap();
+    assert_eq!(&*b.session, "b");
+    assert_eq!(
+        p.accept(SessionChoice::Next),
+        Err(BusRefusal::NoSessionAvailable)
+    );
+    let messages = p.receive_from(&jobs(), Some(a.lock));
+    assert_eq!(
+        messages.iter().map(|m| p.body(m)).collect::<Vec<_>>(),
+        ["a1", "a2"]
+    );
+    p.settle(locks(&messages)[1], Disposition::Abandon { overlay: None });
+    let set = BusCommand::SetSessionState {
+        queue: jobs(),
+        session: a.lock,
+        state: Some(Bytes::from_static(b"state")),
+    };
+    p.ask(set).unwrap();
+    p.ask(BusCommand::ReleaseSession {
+        queue: jobs(),
+        session: a.lock,
+    })
+    .unwrap();
+    assert_eq!(
+        p.settle(locks(&messages)[0], Disposition::Complete),
+        Verdict::LockLost
+    );
+    let again = p.accept(SessionChoice::Named("a".into())).unwrap();
+    let messages = p.receive_from(&jobs(), Some(again.lock));
+    let seen: Vec<_> = messages
+        .iter()
+        .map(|m| (p.body(m), m.delivery_count))
+        .collect();
+    assert_eq!(seen, [("a1", 0), ("a2", 1)]);
+    p.pass_ms(60_000);
+    let lost = p.ask(BusCommand::RenewSession {
+        queue: jobs(),
+        session: again.lock,
+    });
+    assert_eq!(lost, Err(BusRefusal::SessionLockLost));
+    let third = p.accept(SessionChoice::Named("a".into())).unwrap();
+    let messages = p.receive_from(&jobs(), Some(third.lock));
+    assert_eq!(messages[0].delivery_count, 1);
+    let state = p.ask(BusCommand::ReadSessionState {
+        queue: jobs(),
+        session: third.lock,
+    });
+    assert!(matches!(state, Ok(BusOutcome::SessionState(Some(_)))));
+    let list = p.ask(BusCommand::ListSessions {
+        queue: jobs(),
+        state_set_after: None,
+        skip: 0,
+        limit: 10,
+    });
+    assert_eq!(list, Ok(BusOutcome::Sessions(vec!["a".into(), "b".into()])));
+}
+
+#[test]
+fn messages_are_forwarded_four_times() {
+    let mut p = Partition::new();
+    for index in (0..6).rev() {
+        let forward_to = (index < 5).then(|| format!("q{}", index + 1).into());
+        let options = BusQueueOptions {
+            forward_to,
+            ..BusQueueOptions::default()
+        };
+        p.create(&entity(&format!("q{index}")), options).unwrap();
+    }
+    let forwards = p.ask(BusCommand::Receive {
+        queue: entity("q0"),
+        count: 1,
+        mode: ReceiveMode::PeekLock,
+        session: None,
+    });
+    assert!(matches!(forwards, Err(BusRefusal::Forwards { .. })));
+    p.ask(BusCommand::Send {
+        queue: entity("q0"),
+        messages: vec![text("a")],
+    })
+    .unwrap();
+    p.tick();
+    let letters = p.receive_from(&entity("q4/$deadletterqueue"), None);
+    let cause = Some(DeadLetterCause::MaxTransferHopCountExceeded);
+    assert_eq!(letters[0].cause, cause);
+    assert!(
+        p.state
+            .next_deadline()
+            .is_none_or(|at| !at.has_passed(p.now))
+    );
+}
+
+#[test]
+fn an_idle_queue_deletes_itself() {
+    let mut p = Partition::with(BusQueueOptions {
+        auto_delete_on_idle_ms: 300_000,
+        ..BusQueueOptions::default()
+    });
+    p.pass_ms(299_999);
+    p.send(text("a")).unwrap();
+    p.pass_ms(299_999);
+    p.tick();
+    assert_eq!(p.counts().active, 1);
+    p.pass_ms(1);
+    p.tick();
+    let gone = p.ask(BusCommand::ReadQueue { queue: jobs() });
+    assert!(matches!(gone, Err(BusRefusal::QueueNotFound { .. })));
+}
+
+#[test]
+fn options_outside_their_ranges_are_named() {
+    let mut p = Partition::new();
+    for (options, name) in [
+        (
+            BusQueueOptions {
+                lock_duration_ms: 4_999,
+                ..BusQueueOptions::default()
+            },
+            "LockDuration",
+        ),
+        (
+            BusQueueOptions {
+                max_delivery_count: 0,
+                ..BusQueueOptions::default()
+            },
+            "MaxDeliveryCount",
+        ),
+        (
+            BusQueueOptions {
+                duplicate_window_ms: Some(1),
+                ..BusQueueOptions::default()
+            },
+            "DuplicateDetectionHistoryTimeWindow",
+        ),
+        (
+            BusQueueOptions {
+                auto_delete_on_idle_ms: 1,
+                ..BusQueueOptions::default()
+            },
+            "AutoDeleteOnIdle",
+        ),
+    ] {
+        match p.create(&jobs(), options) {
+            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.option, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let nowhere = BusQueueOptions {
+        forward_to: Some("nowhere".into()),
+        ..BusQueueOptions::default()
+    };
+    assert!(matches!(
+        p.create(&jobs(), nowhere),
+        Err(BusRefusal::DestinationNotFound { .. })
+    ));
+}
