@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
-use crate::policy::{option, put_option};
+use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 
 /// What every message counts for in its account's bytes, besides its body: about what its place in
 /// the queue and in the log takes. Without it a quota would not bound empty messages.
@@ -109,8 +108,8 @@ pub(crate) fn put_account(out: &mut Vec<u8>, account: &AccountRecord) {
     for key in &account.keys {
         put_bytes(out, key.as_bytes());
     }
-    put_option(out, account.quota.queues_max, put_varint);
-    put_option(out, account.quota.size_bytes_max, put_varint);
+    put_optional(out, account.quota.queues_max, put_varint);
+    put_optional(out, account.quota.size_bytes_max, put_varint);
     out.push(u8::from(account.is_disabled));
 }
 
@@ -119,14 +118,10 @@ pub(crate) fn account(r: &mut Reader<'_>) -> Result<AccountRecord, DecodeError> 
         name: r.str()?.into(),
         keys: [secret(r)?, secret(r)?],
         quota: AccountQuota {
-            queues_max: option(r, Reader::varint)?,
-            size_bytes_max: option(r, Reader::varint)?,
+            queues_max: optional(r, Reader::varint)?,
+            size_bytes_max: optional(r, Reader::varint)?,
         },
-        is_disabled: match r.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(r.error("flag that is neither 0 nor 1")),
-        },
+        is_disabled: r.flag()?,
     })
 }
 

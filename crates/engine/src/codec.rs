@@ -31,6 +31,28 @@ pub(crate) fn put_str(out: &mut Vec<u8>, text: &str) {
     put_bytes(out, text.as_bytes());
 }
 
+/// A value that may be missing: a byte 0, or a byte 1 and the value.
+pub(crate) fn put_optional<T>(
+    out: &mut Vec<u8>,
+    value: Option<T>,
+    put: impl FnOnce(&mut Vec<u8>, T),
+) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
+pub(crate) fn optional<'a, T>(
+    r: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Option<T>, DecodeError> {
+    match r.flag()? {
+        true => read(r).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Reads what the `put_` functions wrote.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
@@ -71,6 +93,14 @@ impl<'a> Reader<'a> {
         let (&first, rest) = self.rest.split_first().ok_or(self.error("early end"))?;
         self.rest = rest;
         Ok(first)
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.error("flag that is neither 0 nor 1")),
+        }
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {

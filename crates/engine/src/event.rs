@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::account::{account, put_account};
 use crate::bus::BusFact;
-use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 use crate::policy::{policies, put_policies};
 use crate::{
     AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata,
@@ -273,10 +273,9 @@ impl Event {
                 self.start_for(out, kind::MESSAGE_UPDATED, *queue);
                 put_varint(out, sequence_number.as_u64());
                 put_time(out, *visible_at);
-                out.push(u8::from(body.is_some()));
-                if let Some((encoding, location)) = body {
-                    put_body(out, *encoding, *location);
-                }
+                put_optional(out, *body, |out, (encoding, location)| {
+                    put_body(out, encoding, location);
+                });
             }
             Fact::MessageDeleted {
                 queue,
@@ -376,11 +375,7 @@ impl Event {
                 queue: incarnation(&mut r)?,
                 sequence_number: sequence_number(&mut r)?,
                 visible_at: time(&mut r)?,
-                body: match r.u8()? {
-                    0 => None,
-                    1 => Some(body(&mut r)?),
-                    _ => return Err(r.error("flag that is neither 0 nor 1")),
-                },
+                body: optional(&mut r, body)?,
             },
             kind::MESSAGE_DELETED => Fact::MessageDeleted {
                 queue: incarnation(&mut r)?,

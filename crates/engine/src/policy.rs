@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::codec::{DecodeError, Reader, put_str, put_varint};
+use crate::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
 
 /// A moment as access policies write it: ticks of 100 ns since 1970-01-01 00:00:00 UTC, because the
 /// service gives times back with seven digits after the second.
@@ -108,9 +108,9 @@ pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &AccessPolicies) {
     put_varint(out, policies.len() as u64);
     for policy in policies {
         put_str(out, &policy.id);
-        put_option(out, policy.start, |out, time| put_varint(out, time.0));
-        put_option(out, policy.expiry, |out, time| put_varint(out, time.0));
-        put_option(out, policy.permissions.as_deref(), put_str);
+        put_optional(out, policy.start, |out, time| put_varint(out, time.0));
+        put_optional(out, policy.expiry, |out, time| put_varint(out, time.0));
+        put_optional(out, policy.permissions.as_deref(), put_str);
     }
 }
 
@@ -121,36 +121,13 @@ pub(crate) fn policies(r: &mut Reader<'_>) -> Result<AccessPolicies, DecodeError
         .map(|_| {
             Ok(AccessPolicy {
                 id: r.str()?.into(),
-                start: option(r, |r| r.varint().map(PolicyTime))?,
-                expiry: option(r, |r| r.varint().map(PolicyTime))?,
-                permissions: option(r, |r| r.str().map(Into::into))?,
+                start: optional(r, |r| r.varint().map(PolicyTime))?,
+                expiry: optional(r, |r| r.varint().map(PolicyTime))?,
+                permissions: optional(r, |r| r.str().map(Into::into))?,
             })
         })
         .collect::<Result<_, DecodeError>>()?;
     AccessPolicies::new(policies).map_err(|_| r.error("access policies that no queue can have"))
-}
-
-/// A value that may be missing: a byte 0, or a byte 1 and the value.
-pub(crate) fn put_option<T>(
-    out: &mut Vec<u8>,
-    value: Option<T>,
-    put: impl FnOnce(&mut Vec<u8>, T),
-) {
-    out.push(u8::from(value.is_some()));
-    if let Some(value) = value {
-        put(out, value);
-    }
-}
-
-pub(crate) fn option<'a, T>(
-    r: &mut Reader<'a>,
-    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
-) -> Result<Option<T>, DecodeError> {
-    match r.u8()? {
-        0 => Ok(None),
-        1 => read(r).map(Some),
-        _ => Err(r.error("flag that is neither 0 nor 1")),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use crate::account::{account, put_account};
-use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 use crate::entity::Entity;
 use crate::event::{
     body, incarnation, metadata, name, put_body, put_metadata, put_name, put_service, put_time,
@@ -36,10 +36,9 @@ impl State {
     /// Hands out the parts of a snapshot, in the order in which they must be restored.
     pub fn snapshot(&self, mut part: impl FnMut(&[u8])) {
         let mut out = vec![kind::PARTITION, VERSION];
-        out.push(u8::from(self.cipher.is_some()));
-        if let Some(cipher) = &self.cipher {
+        put_optional(&mut out, self.cipher.as_ref(), |out, cipher| {
             out.extend_from_slice(cipher.secret());
-        }
+        });
         let mut next_incarnation = self.next_incarnation.as_u64();
         if is_planted(Bug::IncarnationsReused) {
             let last = self.entities.last_key_value();
@@ -140,11 +139,7 @@ impl State {
     }
 
     fn restore_partition(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
-        self.cipher = match r.u8()? {
-            0 => None,
-            1 => Some(TokenCipher::new(r.array()?)),
-            _ => return Err(r.error("flag that is neither 0 nor 1")),
-        };
+        self.cipher = optional(r, |r| Ok(TokenCipher::new(r.array()?)))?;
         self.next_incarnation = incarnation(r)?;
         self.last_event_at = time(r)?;
         Ok(())

@@ -97,31 +97,25 @@ impl Reading {
     pub(super) fn as_arrival(&mut self, event: Event) -> Event {
         let Event { at, fact } = event;
         let fact = match fact {
-            Fact::Bus(BusFact::Resubmitted {
-                queue,
-                sequence_number,
-                to,
-                to_sequence_number,
-                expires_at,
-                session,
-                id_hash,
-                body,
-            }) if !self.state.holds(queue, sequence_number) => {
-                self.holes.remove(&(queue, sequence_number));
-                self.stand_in_bus(queue, at);
-                Fact::Bus(BusFact::Sent {
-                    queue: to,
-                    sequence_number: to_sequence_number,
-                    expires_at,
-                    scheduled_at: Timestamp::ZERO,
-                    session,
-                    id_hash,
-                    body,
-                })
-            }
+            Fact::Bus(fact) => Fact::Bus(self.as_bus_arrival(at, fact)),
             other => other,
         };
         Event { at, fact }
+    }
+
+    fn as_bus_arrival(&mut self, at: Timestamp, fact: BusFact) -> BusFact {
+        match fact {
+            BusFact::Resubmitted {
+                queue,
+                sequence_number,
+                ..
+            } if !self.state.holds(queue, sequence_number) => {
+                self.holes.remove(&(queue, sequence_number));
+                self.stand_in_bus(queue, at);
+                fact.into_arrival()
+            }
+            other => other,
+        }
     }
 
     /// Remembers an entity of which the fact tells that it is no sub-queue.

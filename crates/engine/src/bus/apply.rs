@@ -50,10 +50,7 @@ impl State {
                 sequence_number,
                 to,
                 to_sequence_number,
-                expires_at,
-                session,
-                id_hash,
-                body,
+                ..
             } => {
                 let is_there = self
                     .bus
@@ -70,18 +67,7 @@ impl State {
                     }
                 }
                 if let Some(to_queue) = self.bus.get_mut(&to) {
-                    to_queue.apply(
-                        at,
-                        BusFact::Sent {
-                            queue: to,
-                            sequence_number: to_sequence_number,
-                            expires_at,
-                            scheduled_at: Timestamp::ZERO,
-                            session,
-                            id_hash,
-                            body,
-                        },
-                    );
+                    to_queue.apply(at, fact.into_arrival());
                     if is_planted(Bug::BusResubmittedKeepsCount) {
                         to_queue.backlog.change(to_sequence_number, |message| {
                             message.delivery_count = delivery_count;
