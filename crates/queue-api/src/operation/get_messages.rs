@@ -1,10 +1,10 @@
 //! Get Messages.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use kew_engine::{Command, Outcome, ReceivedMessage, VisibilityTimeout};
 
 use super::RequestBody;
-use super::message_list::{self, Field};
+use super::message_list::{self, Listed};
 use crate::error::Error;
 use crate::parameter;
 use crate::reply::Reply;
@@ -53,25 +53,15 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
 }
 
 fn document(messages: &[ReceivedMessage], bodies: &[Bytes], version: Version) -> BytesMut {
-    let text_size_bytes = bodies.iter().map(Bytes::len).sum();
-    let mut out = message_list::begin(messages.len(), text_size_bytes);
-    if messages.is_empty() {
-        return out;
-    }
-    for (message, body) in messages.iter().zip(bodies) {
-        out.put_slice(b"<QueueMessage>");
-        message_list::put(&mut out, Field::MessageId(message.message));
-        message_list::put(&mut out, Field::InsertionTime(message.inserted_at));
-        message_list::put(&mut out, Field::ExpirationTime(message.expires_at));
-        message_list::put(&mut out, Field::PopReceipt(message.receipt));
-        message_list::put(&mut out, Field::TimeNextVisible(message.visible_at));
-        if version >= Version::V2009_09_19 {
-            message_list::put(&mut out, Field::DequeueCount(message.delivery_count));
-        }
-        message_list::put_body(&mut out, message.encoding, body);
-        out.put_slice(b"</QueueMessage>");
-    }
-    message_list::end(out)
+    let messages = messages.iter().zip(bodies);
+    message_list::document(messages.map(|(message, body)| Listed {
+        message: message.message,
+        inserted_at: message.inserted_at,
+        expires_at: message.expires_at,
+        lease: Some((message.receipt, message.visible_at)),
+        delivery_count: message_list::delivery_count(message.delivery_count, version),
+        text: Some((message.encoding, body)),
+    }))
 }
 
 #[cfg(test)]

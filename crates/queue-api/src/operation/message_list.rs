@@ -7,20 +7,22 @@ use kew_engine::{BodyEncoding, Timestamp, Token};
 use kew_xml::{DECLARATION, put_text};
 
 use crate::limits::TEXT_SIZE_BYTES_MAX;
+use crate::version::Version;
 use crate::{date, id};
 
 /// What a document needs besides texts, in bytes: for itself, and for each message.
 const ENVELOPE_SIZE_BYTES: usize = 128;
 const MESSAGE_SIZE_BYTES: usize = 512;
 
-/// A field of a message, as XML shows it.
-pub(super) enum Field {
-    MessageId(Token),
-    InsertionTime(Timestamp),
-    ExpirationTime(Timestamp),
-    PopReceipt(Token),
-    TimeNextVisible(Timestamp),
-    DequeueCount(u32),
+/// A message of a list. What is `None` has no element.
+pub(super) struct Listed<'a> {
+    pub(super) message: Token,
+    pub(super) inserted_at: Timestamp,
+    pub(super) expires_at: Timestamp,
+    /// The receipt, and until when the message is hidden from others.
+    pub(super) lease: Option<(Token, Timestamp)>,
+    pub(super) delivery_count: Option<u32>,
+    pub(super) text: Option<(BodyEncoding, &'a Bytes)>,
 }
 
 /// What a list of that many messages may well need: texts are as long as they may be, and have few
@@ -30,62 +32,65 @@ pub(super) fn size_bytes(message_count: u32) -> usize {
     message_count.saturating_mul(MESSAGE_SIZE_BYTES + TEXT_SIZE_BYTES_MAX)
 }
 
-/// Begins a list of that many messages with that many bytes of text in all.
-pub(super) fn begin(message_count: usize, text_size_bytes: usize) -> BytesMut {
-    let size_bytes = ENVELOPE_SIZE_BYTES + message_count * MESSAGE_SIZE_BYTES + text_size_bytes;
-    let mut out = BytesMut::with_capacity(size_bytes);
-    out.put_slice(DECLARATION);
-    if message_count > 0 {
-        out.put_slice(b"<QueueMessagesList>");
-    } else {
-        out.put_slice(b"<QueueMessagesList />");
-    }
-    out
+/// A delivery count as a version shows it: the oldest do not.
+pub(super) fn delivery_count(count: u32, version: Version) -> Option<u32> {
+    (version >= Version::V2009_09_19).then_some(count)
 }
 
-/// Ends a list that has messages.
-pub(super) fn end(mut out: BytesMut) -> BytesMut {
+/// The list of these messages.
+pub(super) fn document<'a>(
+    messages: impl ExactSizeIterator<Item = Listed<'a>> + Clone,
+) -> BytesMut {
+    let texts = messages.clone().filter_map(|listed| listed.text);
+    let text_size_bytes: usize = texts.map(|(_, text)| text.len()).sum();
+    let size_bytes = ENVELOPE_SIZE_BYTES + messages.len() * MESSAGE_SIZE_BYTES + text_size_bytes;
+    let mut out = BytesMut::with_capacity(size_bytes);
+    out.put_slice(DECLARATION);
+    if messages.len() == 0 {
+        out.put_slice(b"<QueueMessagesList />");
+        return out;
+    }
+    out.put_slice(b"<QueueMessagesList>");
+    for listed in messages {
+        out.put_slice(b"<QueueMessage>");
+        listed.put(&mut out);
+        out.put_slice(b"</QueueMessage>");
+    }
     out.put_slice(b"</QueueMessagesList>");
     out
 }
 
-pub(super) fn put(out: &mut BytesMut, field: Field) {
-    match field {
-        Field::MessageId(message) => {
-            out.put_slice(b"<MessageId>");
-            out.put_slice(&id::guid(message.as_bytes()));
-            out.put_slice(b"</MessageId>");
+impl Listed<'_> {
+    fn put(&self, out: &mut BytesMut) {
+        put_element(out, "MessageId", &id::guid(self.message.as_bytes()));
+        put_element(out, "InsertionTime", &date::rfc1123(self.inserted_at));
+        put_element(out, "ExpirationTime", &date::rfc1123(self.expires_at));
+        if let Some((receipt, visible_at)) = &self.lease {
+            put_element(out, "PopReceipt", &id::pop_receipt(receipt));
+            put_element(out, "TimeNextVisible", &date::rfc1123(*visible_at));
         }
-        Field::InsertionTime(at) => {
-            out.put_slice(b"<InsertionTime>");
-            out.put_slice(&date::rfc1123(at));
-            out.put_slice(b"</InsertionTime>");
+        if let Some(count) = self.delivery_count {
+            put_element(out, "DequeueCount", count.to_string().as_bytes());
         }
-        Field::ExpirationTime(at) => {
-            out.put_slice(b"<ExpirationTime>");
-            out.put_slice(&date::rfc1123(at));
-            out.put_slice(b"</ExpirationTime>");
-        }
-        Field::PopReceipt(receipt) => {
-            out.put_slice(b"<PopReceipt>");
-            out.put_slice(&id::pop_receipt(&receipt));
-            out.put_slice(b"</PopReceipt>");
-        }
-        Field::TimeNextVisible(at) => {
-            out.put_slice(b"<TimeNextVisible>");
-            out.put_slice(&date::rfc1123(at));
-            out.put_slice(b"</TimeNextVisible>");
-        }
-        Field::DequeueCount(count) => {
-            out.put_slice(b"<DequeueCount>");
-            out.put_slice(count.to_string().as_bytes());
-            out.put_slice(b"</DequeueCount>");
+        if let Some((encoding, text)) = self.text {
+            put_body(out, encoding, text);
         }
     }
 }
 
+/// An element whose text has nothing to be escaped.
+fn put_element(out: &mut BytesMut, name: &str, text: &[u8]) {
+    out.put_u8(b'<');
+    out.put_slice(name.as_bytes());
+    out.put_u8(b'>');
+    out.put_slice(text);
+    out.put_slice(b"</");
+    out.put_slice(name.as_bytes());
+    out.put_u8(b'>');
+}
+
 /// Writes the text of a message: as it is, or as Base64 if the message was put as bytes.
-pub(super) fn put_body(out: &mut BytesMut, encoding: BodyEncoding, body: &Bytes) {
+fn put_body(out: &mut BytesMut, encoding: BodyEncoding, body: &Bytes) {
     if body.is_empty() {
         out.put_slice(b"<MessageText />");
         return;

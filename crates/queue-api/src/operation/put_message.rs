@@ -1,12 +1,12 @@
 //! Put Message.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use kew_engine::{BodyEncoding, Command, Outcome, SentMessage, VisibilityTimeout};
 
 use super::RequestBody;
-use super::message_list::{self, Field};
+use super::message_list::{self, Listed};
 use crate::error::{Error, REASON_HIDDEN_BEYOND_EXPIRY, REASON_TIME_TO_LIVE};
 use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::message_text;
@@ -127,15 +127,15 @@ fn check_shown_before_expiry(
 }
 
 fn document(sent: &SentMessage) -> BytesMut {
-    let mut out = message_list::begin(1, 0);
-    out.put_slice(b"<QueueMessage>");
-    message_list::put(&mut out, Field::MessageId(sent.message));
-    message_list::put(&mut out, Field::InsertionTime(sent.inserted_at));
-    message_list::put(&mut out, Field::ExpirationTime(sent.expires_at));
-    message_list::put(&mut out, Field::PopReceipt(sent.receipt));
-    message_list::put(&mut out, Field::TimeNextVisible(sent.visible_at));
-    out.put_slice(b"</QueueMessage>");
-    message_list::end(out)
+    let sent = std::iter::once(sent).map(|sent| Listed {
+        message: sent.message,
+        inserted_at: sent.inserted_at,
+        expires_at: sent.expires_at,
+        lease: Some((sent.receipt, sent.visible_at)),
+        delivery_count: None,
+        text: None,
+    });
+    message_list::document(sent)
 }
 
 #[cfg(test)]
