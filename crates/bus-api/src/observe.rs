@@ -10,7 +10,7 @@ use kew_amqp::error::Error;
 use crate::api::Shared;
 use crate::metrics::{Answered, Offered, Scope};
 use crate::origin::Origin;
-use crate::refusal::bus_condition;
+use crate::refusal::{bus_condition, text_of};
 
 /// How much of what a client wrote is logged, in characters.
 const LOGGED_LENGTH_MAX: usize = 128;
@@ -21,8 +21,7 @@ fn cut(text: &str) -> String {
 
 /// The text of an error: it may have a client's words in it.
 fn description(error: &Error) -> String {
-    let text = error.description.as_ref().map_or("", |text| text.as_str());
-    cut(text)
+    cut(text_of(error))
 }
 
 impl Shared {

@@ -105,6 +105,11 @@ pub(crate) fn rolled_back(why: &str) -> Error {
     Error::new(condition::TRANSACTION_ROLLBACK, text)
 }
 
+/// What an error says, for those who tell it in another form.
+pub(crate) fn text_of(error: &Error) -> &str {
+    error.description.as_ref().map_or("", |text| text.as_str())
+}
+
 /// The lock is to end with a transaction that is open.
 pub(crate) fn claimed() -> Error {
     let text = "The message is being settled in a transaction that is open.";

@@ -20,7 +20,7 @@ use super::broker_properties::Given;
 use super::{PROPERTIES_HEADER, is_custom, values};
 use crate::api::Shared;
 use crate::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
-use crate::refusal::bus_condition;
+use crate::refusal::{bus_condition, text_of};
 use crate::submit::Submitted;
 
 /// The type of a body that is a batch.
@@ -201,7 +201,7 @@ fn properties(
 
 /// Why a message that was sent cannot be stored.
 fn refused(error: kew_amqp::error::Error) -> HttpError {
-    let text = error.description.as_ref().map_or("", |text| text.as_str());
+    let text = text_of(&error);
     if error.condition == bus_condition::SERVER_BUSY {
         return HttpError::new(StatusCode::SERVICE_UNAVAILABLE, text).with_sub_code(50_004);
     }

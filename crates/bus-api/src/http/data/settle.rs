@@ -11,7 +11,7 @@ use super::broker_properties::id_text;
 use super::values::parse_uuid;
 use crate::api::Shared;
 use crate::outbound::Facts;
-use crate::refusal::{claimed, error_of_verdict};
+use crate::refusal::{claimed, error_of_verdict, text_of};
 use crate::submit::Submitted;
 
 /// Source: Service Bus, REST, *Delete Message*, *Unlock Message*, *Renew-Lock for a Message*.
@@ -32,7 +32,7 @@ pub(super) async fn settle(
         _ => return renew(shared, queue, lock).await,
     };
     if shared.claims.has(lock) {
-        return Err(HttpError::new(StatusCode::CONFLICT, claimed_text()).with_sub_code(40_901));
+        return Err(HttpError::new(StatusCode::CONFLICT, text_of(&claimed())).with_sub_code(40_901));
     }
     let settle = BusCommand::Settle {
         queue,
@@ -90,11 +90,6 @@ async fn check_is_of(
     Err(HttpError::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400))
 }
 
-fn claimed_text() -> String {
-    let text = claimed().description;
-    text.map_or_else(String::new, |text| text.to_string())
-}
-
 fn of_verdict(verdict: Verdict) -> HttpError {
     let (status, sub_code) = match verdict {
         Verdict::LockLost | Verdict::SessionLockLost => (StatusCode::GONE, 41_000),
@@ -102,7 +97,7 @@ fn of_verdict(verdict: Verdict) -> HttpError {
             (StatusCode::BAD_REQUEST, 40_000)
         }
     };
-    let error = error_of_verdict(verdict).and_then(|error| error.description);
-    let text = error.map_or_else(String::new, |text| text.to_string());
+    let error = error_of_verdict(verdict);
+    let text = error.as_ref().map_or("", text_of);
     HttpError::new(status, text).with_sub_code(sub_code)
 }
