@@ -1,33 +1,32 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
+mod fronts;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
-use kew_bus_api::{BusApi, BusApiOptions};
 use kew_issuer::Issuer;
 use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
-use kew_queue_api::{
-    AccountStore, Accounts, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions,
-};
+use kew_queue_api::Accounts;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::accept::{Acceptor, Role};
+use crate::admin;
 use crate::admin::bus::BusEndpoint;
-use crate::admin::{self, Administered, Endpoint};
-use crate::bus::{self, BusAcceptor};
+use crate::bus;
 use crate::cli::print_line;
 use crate::issuer_keys::KeyKeeper;
 use crate::open_files;
 use crate::serve_args::ServeArgs;
 use crate::settings::tls::{PlainHttp, TlsSettings};
-use crate::settings::{Place, PublicKey, Settings};
+use crate::settings::{Place, Settings};
+use fronts::{Fronts, Listeners};
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -230,99 +229,31 @@ async fn serve_until_stopped(
     broker: &Broker,
     signalled: &mut impl AsyncFnMut(),
 ) -> Result<()> {
-    let mut options = QueueApiOptions {
-        operator: operator_options(settings),
-        issuer: issuer.clone(),
-        queue_deletion_delay: settings.queue_deletion_delay,
-        ..QueueApiOptions::default()
-    };
-    let mut bus_options = BusApiOptions {
-        issuer,
-        ..BusApiOptions::default()
-    };
-    let places = open_files::share(
-        open_files_max,
-        &mut options.limits.connections_max,
-        &mut bus_options.limits.connections_max,
-        !sockets.bus.is_empty(),
-    );
-    let bus_api = BusApi::open(broker.clone(), bus_options)
-        .await
-        .context("cannot read the rules of Service Bus")?;
-    let counted = bus_api.clone();
-    let bus_metrics = OtherMetrics::new(move || counted.metrics());
-    options.operator.others.push(bus_metrics);
-    let api = QueueApi::new(broker.clone(), options);
-    let well_known = settings.public_key != PublicKey::Nowhere;
-    let store = AccountStore::open(broker.clone(), api.accounts().clone(), well_known)
-        .await
-        .context("cannot read the accounts")?;
-    let has_accounts = !store
-        .list()
-        .await
-        .context("cannot read the accounts")?
-        .is_empty();
-    let has_rules = !bus_api.rules(None).await?.is_empty();
+    let has_bus = !sockets.bus.is_empty();
+    let fronts = Fronts::open(settings, issuer, open_files_max, has_bus, broker).await?;
     let admin = settings
         .admin_socket
         .as_deref()
         .map(admin::door::Door::open);
     let admin = admin.transpose()?;
-    let listeners = open(sockets.queue, QUEUE_LISTEN)?;
-    let bus_listeners = bus::open(sockets.bus, settings.bus_listen.is_default)?;
-    let metrics_listeners = open(sockets.metrics, METRICS_LISTEN)?;
-    bus::announce(&bus_listeners, settings, tls.as_deref(), has_rules)?;
+    let listeners = Listeners::open(sockets, settings)?;
+    bus::announce(&listeners.bus, settings, tls.as_deref(), fronts.has_rules)?;
     let first = announce(
-        &listeners,
-        &metrics_listeners,
+        &listeners.queue,
+        &listeners.metrics,
         settings,
         tls.as_deref(),
-        has_accounts,
+        fronts.has_accounts,
     )?;
 
-    let door = Door::new(tls, DoorLimits::default());
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    let bus_endpoint = bus_endpoint(&listeners.bus, settings);
+    let door = Door::new(tls, DoorLimits::default());
+    fronts.accept(&mut tasks, listeners, settings, &door, &stopping);
     if let (Some(door), Some(address)) = (admin, first) {
-        let administered = Administered {
-            accounts: store,
-            endpoint: Endpoint(reachable(address)),
-            bus: bus_api.clone(),
-            bus_endpoint: bus_endpoint(&bus_listeners, settings),
-        };
-        tasks.spawn(door.run(administered, stopping.clone()));
-    }
-    let queue = listeners
-        .into_iter()
-        .map(|listener| (listener, Role::Queue));
-    let metrics = metrics_listeners.into_iter();
-    let metrics = metrics.map(|listener| (listener, Role::Operator));
-    for (listener, role) in queue.chain(metrics) {
-        let acceptor = Acceptor {
-            may_use_public_key: listener
-                .local_addr()
-                .is_ok_and(|address| settings.public_key.is_served_at(address)),
-            role,
-            api: api.clone(),
-            door: door.clone(),
-            plain: settings.tls.plain,
-            places: places.queue.clone(),
-            stopping: stopping.clone(),
-        };
-        tasks.spawn(acceptor.run(listener));
-    }
-    for listener in bus_listeners {
-        let acceptor = BusAcceptor {
-            may_use_public_key: listener
-                .local_addr()
-                .is_ok_and(|address| settings.public_key.is_served_at(address)),
-            api: bus_api.clone(),
-            door: door.clone(),
-            plain: settings.tls.plain,
-            places: places.bus.clone(),
-            stopping: stopping.clone(),
-        };
-        tasks.spawn(acceptor.run(listener));
+        let administered = fronts.administered(address, bus_endpoint);
+        tasks.spawn(door.run(administered, stopping));
     }
     let result = tokio::select! {
         () = signalled() => Ok(()),
@@ -331,6 +262,12 @@ async fn serve_until_stopped(
         )),
     };
     stop.send_replace(true);
+    end(tasks, signalled).await;
+    result
+}
+
+/// Waits for requests that are under way, for a while.
+async fn end(mut tasks: JoinSet<()>, signalled: &mut impl AsyncFnMut()) {
     let ended = async { while tasks.join_next().await.is_some() {} };
     tokio::select! {
         () = ended => {}
@@ -339,7 +276,6 @@ async fn serve_until_stopped(
         }
         () = signalled() => tracing::warn!("a second signal: requests under way were cut off"),
     }
-    result
 }
 
 /// Where clients of Service Bus are told to go: its first listener, or the usual place.
@@ -355,19 +291,6 @@ fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
 
 /// Where clients of Service Bus look for a server without TLS.
 const BUS_PORT: u16 = 5672;
-
-fn operator_options(settings: &Settings) -> OperatorOptions {
-    let observing = &settings.observing;
-    OperatorOptions {
-        metrics_queues_max: observing.metrics_queues,
-        slow_request: observing.slow_request,
-        data_dir: match &settings.place {
-            Place::Memory => None,
-            Place::Directory(path) => Some(path.clone()),
-        },
-        ..OperatorOptions::default()
-    }
-}
 
 /// Says where the server is, in lines that a shell can read and in words for a person.
 fn announce(

@@ -1,0 +1,174 @@
+//! The front ends of a server, what listens for them, and the tasks that accept for each listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use kew_broker::Broker;
+use kew_bus_api::{BusApi, BusApiOptions};
+use kew_issuer::Issuer;
+use kew_listen::Door;
+use kew_queue_api::{AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{METRICS_LISTEN, QUEUE_LISTEN, Sockets, open, reachable};
+use crate::accept::{Acceptor, Role};
+use crate::admin::bus::BusEndpoint;
+use crate::admin::{Administered, Endpoint};
+use crate::bus::{self, BusAcceptor};
+use crate::open_files::{self, SharedPlaces};
+use crate::settings::{Place, PublicKey, Settings};
+
+/// What answers requests, whoever accepts them.
+pub(super) struct Fronts {
+    queue: QueueApi,
+    accounts: AccountStore,
+    bus: BusApi,
+    /// How many connections each may have.
+    places: SharedPlaces,
+    /// Whether there is another account than the well-known one.
+    pub(super) has_accounts: bool,
+    /// Whether there is another rule of the namespace than the well-known one.
+    pub(super) has_rules: bool,
+}
+
+impl Fronts {
+    pub(super) async fn open(
+        settings: &Settings,
+        issuer: Option<Arc<Issuer>>,
+        open_files_max: u64,
+        has_bus_listeners: bool,
+        broker: &Broker,
+    ) -> Result<Self> {
+        let mut options = QueueApiOptions {
+            operator: operator_options(settings),
+            issuer: issuer.clone(),
+            queue_deletion_delay: settings.queue_deletion_delay,
+            ..QueueApiOptions::default()
+        };
+        let mut bus_options = BusApiOptions {
+            issuer,
+            ..BusApiOptions::default()
+        };
+        let places = open_files::share(
+            open_files_max,
+            &mut options.limits.connections_max,
+            &mut bus_options.limits.connections_max,
+            has_bus_listeners,
+        );
+        let bus = BusApi::open(broker.clone(), bus_options)
+            .await
+            .context("cannot read the rules of Service Bus")?;
+        let counted = bus.clone();
+        let bus_metrics = OtherMetrics::new(move || counted.metrics());
+        options.operator.others.push(bus_metrics);
+        let queue = QueueApi::new(broker.clone(), options);
+        let well_known = settings.public_key != PublicKey::Nowhere;
+        let accounts = AccountStore::open(broker.clone(), queue.accounts().clone(), well_known)
+            .await
+            .context("cannot read the accounts")?;
+        let all = accounts.list().await.context("cannot read the accounts")?;
+        Ok(Self {
+            has_accounts: !all.is_empty(),
+            has_rules: !bus.rules(None).await?.is_empty(),
+            queue,
+            accounts,
+            bus,
+            places,
+        })
+    }
+
+    /// What the socket for administration changes; `address` is where clients of Queue Storage are told
+    /// to go.
+    pub(super) fn administered(
+        self,
+        address: SocketAddr,
+        bus_endpoint: BusEndpoint,
+    ) -> Administered {
+        Administered {
+            accounts: self.accounts,
+            endpoint: Endpoint(reachable(address)),
+            bus: self.bus,
+            bus_endpoint,
+        }
+    }
+
+    /// Accepts connections at every listener until the server stops, each in a task.
+    pub(super) fn accept(
+        &self,
+        tasks: &mut JoinSet<()>,
+        listeners: Listeners,
+        settings: &Settings,
+        door: &Door,
+        stopping: &watch::Receiver<bool>,
+    ) {
+        let may_use_public_key = |listener: &TcpListener| {
+            let address = listener.local_addr();
+            address.is_ok_and(|address| settings.public_key.is_served_at(address))
+        };
+        let Listeners {
+            queue,
+            bus,
+            metrics,
+        } = listeners;
+        let queue = queue.into_iter().map(|listener| (listener, Role::Queue));
+        let metrics = metrics
+            .into_iter()
+            .map(|listener| (listener, Role::Operator));
+        for (listener, role) in queue.chain(metrics) {
+            let acceptor = Acceptor {
+                may_use_public_key: may_use_public_key(&listener),
+                role,
+                api: self.queue.clone(),
+                door: door.clone(),
+                plain: settings.tls.plain,
+                places: self.places.queue.clone(),
+                stopping: stopping.clone(),
+            };
+            tasks.spawn(acceptor.run(listener));
+        }
+        for listener in bus {
+            let acceptor = BusAcceptor {
+                may_use_public_key: may_use_public_key(&listener),
+                api: self.bus.clone(),
+                door: door.clone(),
+                plain: settings.tls.plain,
+                places: self.places.bus.clone(),
+                stopping: stopping.clone(),
+            };
+            tasks.spawn(acceptor.run(listener));
+        }
+    }
+}
+
+fn operator_options(settings: &Settings) -> OperatorOptions {
+    let observing = &settings.observing;
+    OperatorOptions {
+        metrics_queues_max: observing.metrics_queues,
+        slow_request: observing.slow_request,
+        data_dir: match &settings.place {
+            Place::Memory => None,
+            Place::Directory(path) => Some(path.clone()),
+        },
+        ..OperatorOptions::default()
+    }
+}
+
+/// The ports, open.
+pub(super) struct Listeners {
+    pub(super) queue: Vec<TcpListener>,
+    pub(super) bus: Vec<TcpListener>,
+    pub(super) metrics: Vec<TcpListener>,
+}
+
+impl Listeners {
+    pub(super) fn open(sockets: Sockets, settings: &Settings) -> Result<Self> {
+        Ok(Self {
+            queue: open(sockets.queue, QUEUE_LISTEN)?,
+            bus: bus::open(sockets.bus, settings.bus_listen.is_default)?,
+            metrics: open(sockets.metrics, METRICS_LISTEN)?,
+        })
+    }
+}
