@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
@@ -24,60 +23,39 @@ const BATCH_COUNT_MAX: usize = 1000;
 /// What the server takes as one request.
 const REQUEST_SIZE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
-/// What the service itself says of each message.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct BrokerProperties<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to_session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition_key: Option<&'a str>,
-    /// In seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time_to_live: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scheduled_enqueue_time_utc: Option<String>,
-}
-
-impl<'a> BrokerProperties<'a> {
-    fn of(args: &'a PropertyArgs, now: SystemTime) -> Result<Self, Failure> {
-        let scheduled_at = match (args.at, args.delay) {
-            (Some(at), _) => Some(scheduled(Some(at))?),
-            (None, Some(delay)) => Some(scheduled(now.checked_add(delay))?),
-            (None, None) => None,
-        };
-        Ok(Self {
-            message_id: args.message_id.as_deref(),
-            session_id: args.session.as_deref(),
-            label: args.subject.as_deref(),
-            content_type: args.content_type.as_deref(),
-            correlation_id: args.correlation_id.as_deref(),
-            to: args.to.as_deref(),
-            reply_to: args.reply_to.as_deref(),
-            reply_to_session_id: args.reply_to_session.as_deref(),
-            partition_key: args.partition_key.as_deref(),
-            time_to_live: args.ttl.map(|ttl| ttl.as_secs_f64()),
-            scheduled_enqueue_time_utc: scheduled_at,
-        })
-    }
+/// What the service itself says of each message, under the names that it has there; what was not asked
+/// for is left out. `scheduled_at` is a time of RFC 1123.
+fn broker_properties(args: &PropertyArgs, scheduled_at: Option<&str>) -> Map<String, Value> {
+    let texts = [
+        ("MessageId", args.message_id.as_deref()),
+        ("SessionId", args.session.as_deref()),
+        ("Label", args.subject.as_deref()),
+        ("ContentType", args.content_type.as_deref()),
+        ("CorrelationId", args.correlation_id.as_deref()),
+        ("To", args.to.as_deref()),
+        ("ReplyTo", args.reply_to.as_deref()),
+        ("ReplyToSessionId", args.reply_to_session.as_deref()),
+        ("PartitionKey", args.partition_key.as_deref()),
+        ("ScheduledEnqueueTimeUtc", scheduled_at),
+    ];
+    let texts = texts.map(|(name, text)| (name, text.map(Value::from)));
+    let seconds = args.ttl.map(|ttl| Value::from(ttl.as_secs_f64()));
+    let all = texts.into_iter().chain([("TimeToLive", seconds)]);
+    all.filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
 }
 
 /// The end of the last year that the form of dates on the wire has, in seconds since 1970.
 const LAST_S: u64 = 253_402_300_799;
+
+/// When the messages become active, if not at once.
+fn scheduled_at(args: &PropertyArgs, now: SystemTime) -> Result<Option<String>, Failure> {
+    match (args.at, args.delay) {
+        (Some(at), _) => scheduled(Some(at)).map(Some),
+        (None, Some(delay)) => scheduled(now.checked_add(delay)).map(Some),
+        (None, None) => Ok(None),
+    }
+}
 
 /// A time as a request says it: in whole seconds, and never earlier than asked for.
 fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
@@ -93,13 +71,14 @@ fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
 }
 
 /// What all messages of a command have in common.
-struct Common<'a> {
-    broker_properties: BrokerProperties<'a>,
+struct Common {
+    scheduled_at: Option<String>,
+    broker_properties: Map<String, Value>,
     user_properties: Map<String, Value>,
 }
 
-impl<'a> Common<'a> {
-    fn of(args: &'a PropertyArgs) -> Result<Self, Failure> {
+impl Common {
+    fn of(args: &PropertyArgs, now: SystemTime) -> Result<Self, Failure> {
         let mut user_properties = Map::new();
         for (name, text) in &args.property {
             let value = typed(text);
@@ -115,8 +94,10 @@ impl<'a> Common<'a> {
                 return Err(Failure::Usage(message));
             }
         }
+        let scheduled_at = scheduled_at(args, now)?;
         Ok(Self {
-            broker_properties: BrokerProperties::of(args, SystemTime::now())?,
+            broker_properties: broker_properties(args, scheduled_at.as_deref()),
+            scheduled_at,
             user_properties,
         })
     }
@@ -131,7 +112,10 @@ impl<'a> Common<'a> {
                 message.insert("Body".into(), STANDARD.encode(body).into())
             }
         };
-        message.insert("BrokerProperties".into(), json!(self.broker_properties));
+        message.insert(
+            "BrokerProperties".into(),
+            self.broker_properties.clone().into(),
+        );
         if !self.user_properties.is_empty() {
             message.insert("UserProperties".into(), self.user_properties.clone().into());
         }
@@ -140,7 +124,7 @@ impl<'a> Common<'a> {
 }
 
 pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
-    let common = Common::of(&args.properties)?;
+    let common = Common::of(&args.properties, SystemTime::now())?;
     let sent = if args.lines {
         send_lines(it, args, &common)?
     } else {
@@ -157,7 +141,7 @@ pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
         }
     };
     if it.output.json {
-        let at = &common.broker_properties.scheduled_enqueue_time_utc;
+        let at = &common.scheduled_at;
         let mut report = json!({"queue": args.queue, "sent": sent});
         if let (Some(at), Some(report)) = (at, report.as_object_mut()) {
             report.insert(
@@ -188,7 +172,7 @@ fn bodies(args: &SendArgs) -> Result<Vec<Vec<u8>>, Failure> {
         .collect())
 }
 
-fn send_lines(it: &Session, args: &SendArgs, common: &Common<'_>) -> Result<u64, Failure> {
+fn send_lines(it: &Session, args: &SendArgs, common: &Common) -> Result<u64, Failure> {
     let mut input = Input::open(args.file.as_deref())?;
     let mut batch = Batch::default();
     loop {
@@ -202,12 +186,7 @@ fn send_lines(it: &Session, args: &SendArgs, common: &Common<'_>) -> Result<u64,
 
 /// One message. As a batch its properties keep their names, which headers do not; but what is large may
 /// fit into a request only as it is.
-fn send_one(
-    it: &Session,
-    args: &SendArgs,
-    common: &Common<'_>,
-    body: &[u8],
-) -> Result<u64, Failure> {
+fn send_one(it: &Session, args: &SendArgs, common: &Common, body: &[u8]) -> Result<u64, Failure> {
     let message = common.message(body);
     let is_small = message.len() + 2 <= REQUEST_SIZE_BYTES_MAX;
     if !is_small && !common.user_properties.is_empty() {
@@ -334,8 +313,7 @@ mod tests {
             delay: Some(Duration::from_millis(1)),
             at: None,
         };
-        let mut common = Common::of(&args).unwrap();
-        common.broker_properties = BrokerProperties::of(&args, SystemTime::UNIX_EPOCH).unwrap();
+        let common = Common::of(&args, SystemTime::UNIX_EPOCH).unwrap();
         let message: Value = serde_json::from_str(&common.message(b"\xff")).unwrap();
         let expected = json!({
             "Body": "/w==",
