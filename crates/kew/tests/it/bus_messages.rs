@@ -1,34 +1,33 @@
 //! `kew bus send`, `receive` and what becomes of what was received, against the real server.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::client::{Done, command, finish};
-use crate::operate::{json_of, kew, ok, start};
-use crate::server::{Server, run};
+use crate::operate::{json_of, kew, ok, start, with_server};
+use crate::server::{PATIENCE, Server, run};
 
-fn with_server(check: impl FnOnce(&Server)) {
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let server = start(&place.path().join("data"));
-    check(&server);
-    assert!(server.terminate().status.success());
-}
-
-fn asking(server: &Server) -> Command {
-    let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
+fn asking(connection: &str) -> Command {
     let mut command = command("");
-    command.env(
-        "KEW_BUS_CONNECTION_STRING",
-        connection.expect("it prints one"),
-    );
+    command.env("KEW_BUS_CONNECTION_STRING", connection);
     command.arg("bus");
     command
 }
 
+fn connection_to(server: &Server) -> &str {
+    let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
+    connection.expect("it prints one")
+}
+
 fn kew_with(server: &Server, arguments: &[&str], input: &[u8]) -> Done {
-    let mut command = asking(server);
+    let mut command = asking(connection_to(server));
     command.args(arguments);
     finish(command, input)
 }
@@ -290,9 +289,22 @@ fn a_receive_settles_what_it_has_printed() {
 #[test]
 fn a_receive_waits_for_the_first() {
     with_server(|server| {
-        let mut waits = asking(server);
+        let address = server.facts("KEW_BUS_LISTEN")[0]
+            .parse()
+            .expect("an address");
+        let between = Between::open(address);
+        let there = between.address.to_string();
+        let connection = connection_to(server).replace(&server_in(connection_to(server)), &there);
+        let mut waits = asking(&connection);
         waits.args(["receive", "orders", "--wait", "30s", "-n", "5", "--json"]);
         let waiting = std::thread::spawn(move || finish(waits, b""));
+        let asked = between.request();
+        let expected = "POST /orders/messages/head?timeout=30 ";
+        assert!(asked.starts_with(expected), "{asked}");
+        // While it waits others are served, and it is not answered.
+        let empty = json_of(server, &["bus", "show", "orders"]);
+        assert_eq!(empty["active_messages"], 0);
+        assert_eq!(between.answers.load(Ordering::SeqCst), 0);
         ok(server, &["bus", "send", "orders", "at last"]);
         let began = Instant::now();
         let received = waiting.join().expect("it does not panic");
@@ -303,6 +315,88 @@ fn a_receive_waits_for_the_first() {
         assert_eq!(receive(server, &["orders", "--wait", "1s"]), json!([]));
         assert!(began.elapsed() >= Duration::from_secs(1));
     });
+}
+
+/// Host and port in a connection string.
+fn server_in(connection: &str) -> String {
+    let (_, rest) = connection.split_once("sb://").expect("an endpoint");
+    let (host, _) = rest.split_once(';').expect("more after the endpoint");
+    host.trim_end_matches('/').to_owned()
+}
+
+/// Stands between a client and the server, and sees what passes.
+struct Between {
+    address: SocketAddr,
+    asked: Receiver<Vec<u8>>,
+    /// How often something came back.
+    answers: Arc<AtomicUsize>,
+}
+
+impl Between {
+    fn open(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let (tell, asked) = channel();
+        let answers = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&answers);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = TcpStream::connect(server).expect("a server");
+                pass_on(client, server, &tell, &counted);
+            }
+        });
+        Self {
+            address,
+            asked,
+            answers,
+        }
+    }
+
+    /// The head of the first request, once the server has all of it.
+    fn request(&self) -> String {
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            head.extend(self.asked.recv_timeout(PATIENCE).expect("a request"));
+        }
+        String::from_utf8(head).expect("UTF-8")
+    }
+}
+
+/// Copies both ways until either side ends.
+fn pass_on(
+    client: TcpStream,
+    server: TcpStream,
+    tell: &Sender<Vec<u8>>,
+    answers: &Arc<AtomicUsize>,
+) {
+    let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+    let (asks, served) = (again(&client), again(&server));
+    let (tell, answers) = (tell.clone(), Arc::clone(answers));
+    std::thread::spawn(move || {
+        copy(asks, served, |bytes, write| {
+            write(bytes);
+            // The test may have ended.
+            let _ = tell.send(bytes.to_vec());
+        });
+    });
+    std::thread::spawn(move || {
+        copy(server, client, |bytes, write| {
+            answers.fetch_add(1, Ordering::SeqCst);
+            write(bytes);
+        });
+    });
+}
+
+/// Copies one way; `each` writes what has come.
+fn copy(mut from: TcpStream, mut to: TcpStream, each: impl Fn(&[u8], &mut dyn FnMut(&[u8]))) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        // Whoever is there still may have gone.
+        each(&bytes[..count], &mut |bytes| {
+            let _ = to.write_all(bytes);
+        });
+    }
+    let _ = to.shutdown(Shutdown::Write);
 }
 
 #[test]

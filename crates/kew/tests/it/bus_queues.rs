@@ -3,15 +3,7 @@
 use serde_json::json;
 
 use crate::client::{command, finish};
-use crate::operate::{json_of, kew, ok, start};
-use crate::server::Server;
-
-fn with_server(check: impl FnOnce(&Server)) {
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let server = start(&place.path().join("data"));
-    check(&server);
-    assert!(server.terminate().status.success());
-}
+use crate::operate::{json_of, kew, ok, with_server};
 
 #[test]
 fn a_queue_has_every_setting_that_was_asked_for_and_keeps_what_an_update_does_not_say() {

@@ -33,6 +33,14 @@ pub(crate) fn start(data_dir: &Path) -> Server {
     })
 }
 
+/// What `check` says of a server with the queues of [`CONFIG`], which ends in order.
+pub(crate) fn with_server(check: impl FnOnce(&Server)) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = start(&place.path().join("data"));
+    check(&server);
+    assert!(server.terminate().status.success());
+}
+
 pub(crate) fn kew(server: &Server, arguments: &[&str]) -> Done {
     let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
     let mut command = command("");
