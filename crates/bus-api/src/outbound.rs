@@ -13,11 +13,14 @@ use kew_amqp::performative::Tag;
 use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, PeekedBusMessage};
 use kew_engine::{Timestamp, Token};
 
-pub(crate) const DEAD_LETTER_REASON: &str = "DeadLetterReason";
-pub(crate) const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
+/// The application property that tells why a message is a dead letter.
+pub const DEAD_LETTER_REASON: &str = "DeadLetterReason";
+
+/// The application property that tells the same in more words.
+pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 /// The annotation that names the queue that made a message a dead letter, if it was forwarded since.
-const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
+pub(crate) const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
 
 /// Annotations that are the broker's to write, whatever a client wrote there.
 pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
 use kew_amqp::message::{BodyKind, Header, Message, Properties};
 
-use crate::outbound::{Facts, encode};
+use crate::outbound::{DEAD_LETTER_SOURCE, Facts, encode};
 
 /// The content type of a body that is neither bytes nor text: its sections as AMQP encodes them.
 const AMQP_ENCODED: &str = "application/amqp";
@@ -124,8 +124,17 @@ impl Shown {
         }
     }
 
-    /// An annotation that is text, such as a partition key.
-    pub(super) fn text_annotation(&self, name: &str) -> Option<String> {
+    /// What its sender wants it to be stored with.
+    pub(super) fn partition_key(&self) -> Option<String> {
+        self.text_annotation("x-opt-partition-key")
+    }
+
+    /// The queue that made it a dead letter, if it was forwarded since.
+    pub(super) fn dead_letter_source(&self) -> Option<String> {
+        self.text_annotation(DEAD_LETTER_SOURCE)
+    }
+
+    fn text_annotation(&self, name: &str) -> Option<String> {
         let value = self.annotations.get(name)?.value();
         value.as_str().map(str::to_owned)
     }

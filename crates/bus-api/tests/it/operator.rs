@@ -341,6 +341,7 @@ async fn one_message_is_shown_taken_freed_and_deleted_by_its_number() {
     )
     .await;
     assert_eq!(taken["state"], "locked");
+    assert!(taken["locked_until"].is_string(), "{taken}");
     let again = refused(&server, "POST", "message/jobs?number=2&mode=lock", "").await;
     assert_eq!(again.status, 409);
     assert_eq!(again.json()["error"]["code"], "Conflict");

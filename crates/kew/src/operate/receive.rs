@@ -38,7 +38,7 @@ pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failur
     if output.json {
         return output.array(|array| {
             from.take_all(|message, _| {
-                array.push(message)?;
+                array.push(&message.view)?;
                 Ok(array.flush()?)
             })
         });
@@ -52,7 +52,8 @@ pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failur
         if !std::mem::take(&mut is_first) {
             output.line("")?;
         }
-        let message = serde_json::to_value(message).map_err(|error| client.not_understood(&error));
+        let message =
+            serde_json::to_value(&message.view).map_err(|error| client.not_understood(&error));
         show::object(output, &message?)?;
         Ok(output.flush()?)
     })
@@ -80,10 +81,10 @@ impl Source<'_> {
         let mut first_end = None;
         let result = self.take_each(|message, body| {
             print(message, body)?;
-            match (self.args.settle, &message.lock_token) {
+            match (self.args.settle, &message.view.lock_token) {
                 (Some(Settle::Complete), Some(lock)) => self.complete(message, lock)?,
                 (Some(Settle::Abandon), Some(lock)) => {
-                    abandoned.push((message.sequence_number, lock.clone()));
+                    abandoned.push((message.view.sequence_number, lock.clone()));
                     first_end = first_end.or(message.lock_ends);
                 }
                 _ => {}
@@ -105,7 +106,7 @@ impl Source<'_> {
     }
 
     fn complete(&self, message: &Received, lock: &str) -> Result<(), Failure> {
-        let number = message.sequence_number;
+        let number = message.view.sequence_number;
         let path = path_of(self.queue, &number.to_string(), lock);
         let completed = self.client.ask(Asked::new(Method::DELETE, &path));
         completed.map(drop).map_err(|failure| {

@@ -2,12 +2,10 @@
 //!
 //! Source: Service Bus, REST, *Message headers and properties*.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use kew_bus_api::is_custom_header;
-use serde::{Deserialize, Serialize};
+use kew_bus_api::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MessageView, is_custom_header};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use ureq::http::HeaderMap;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -36,60 +34,18 @@ struct BrokerProperties {
     enqueued_time_utc: Option<String>,
     locked_until_utc: Option<String>,
     lock_token: Option<String>,
+    state: Option<String>,
     time_to_live: Option<f64>,
     /// The first delivery is 1.
     delivery_count: u64,
 }
 
-/// A message as it is shown: under the same names as the operator's interface shows it.
-#[derive(Debug, Serialize)]
+/// A message that was received, in the form in which the operator's interface shows one.
+#[derive(Debug)]
 pub(super) struct Received {
-    pub(super) sequence_number: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enqueued_sequence_number: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to_session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition_key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_encoding: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enqueued_at: Option<String>,
-    /// Nothing if it lives for ever.
-    time_to_live_seconds: Option<f64>,
-    /// Deliveries that failed before this one.
-    delivery_count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_source: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lock_token: Option<String>,
+    pub(super) view: MessageView,
     /// When its lock ends.
-    #[serde(skip)]
     pub(super) lock_ends: Option<SystemTime>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    locked_until: Option<String>,
-    properties: Map<String, Value>,
-    size_bytes: usize,
-    /// If it is UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<String>,
-    /// If it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
 }
 
 impl Received {
@@ -99,13 +55,32 @@ impl Received {
         let told = header("brokerproperties").ok_or("there are no BrokerProperties")?;
         let told: BrokerProperties =
             serde_json::from_str(told).map_err(|error| format!("BrokerProperties: {error}"))?;
-        let (body, body_base64) = match std::str::from_utf8(&answer.body) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(STANDARD.encode(&answer.body))),
+        let time = |text: &Option<String>| {
+            let text = text.as_deref()?;
+            httpdate::parse_http_date(text).ok()
         };
-        Ok(Self {
+        let (enqueued_at, lock_ends) =
+            (time(&told.enqueued_time_utc), time(&told.locked_until_utc));
+        let life = told.time_to_live.filter(|life| *life < LIFE_S_MAX);
+        let life = life.and_then(|life| Duration::try_from_secs_f64(life).ok());
+        let expires_at = enqueued_at
+            .zip(life)
+            .and_then(|(at, life)| at.checked_add(life));
+        let mut properties = properties(&answer.headers);
+        let mut take = |name: &str| match properties.remove(&name.to_ascii_lowercase())? {
+            Value::String(text) => Some(text),
+            other => Some(other.to_string()),
+        };
+        let (reason, description) = (take(DEAD_LETTER_REASON), take(DEAD_LETTER_DESCRIPTION));
+        let view = MessageView {
             sequence_number: told.sequence_number,
             enqueued_sequence_number: told.enqueued_sequence_number,
+            state: match (&told.lock_token, told.state.as_deref()) {
+                (Some(_), _) => "locked",
+                (None, Some("Deferred")) => "deferred",
+                (None, Some("Scheduled")) => "scheduled",
+                (None, _) => "active",
+            },
             message_id: told.message_id,
             session_id: told.session_id,
             correlation_id: told.correlation_id,
@@ -116,21 +91,19 @@ impl Received {
             partition_key: told.partition_key,
             content_type: header(CONTENT_TYPE.as_str()).map(str::to_owned),
             content_encoding: header(CONTENT_ENCODING.as_str()).map(str::to_owned),
-            enqueued_at: told.enqueued_time_utc.as_deref().map(rfc3339_of),
-            time_to_live_seconds: told.time_to_live.filter(|life| *life < LIFE_S_MAX),
-            delivery_count: told.delivery_count.saturating_sub(1),
-            dead_letter_source: told.dead_letter_source,
+            enqueued_at: enqueued_at.map(rfc3339),
+            expires_at: expires_at.map(rfc3339),
+            locked_until: lock_ends.map(rfc3339),
             lock_token: told.lock_token,
-            lock_ends: told
-                .locked_until_utc
-                .as_deref()
-                .and_then(|text| httpdate::parse_http_date(text).ok()),
-            locked_until: told.locked_until_utc.as_deref().map(rfc3339_of),
-            properties: properties(&answer.headers),
-            size_bytes: answer.body.len(),
-            body,
-            body_base64,
-        })
+            delivery_count: told.delivery_count.saturating_sub(1),
+            dead_letter_reason: reason,
+            dead_letter_description: description,
+            dead_letter_source: told.dead_letter_source,
+            properties,
+            ..MessageView::default()
+        }
+        .with_body(&answer.body);
+        Ok(Self { view, lock_ends })
     }
 }
 
@@ -165,12 +138,14 @@ mod tests {
         for (name, value) in [
             (
                 "brokerproperties",
-                r#"{"SequenceNumber":7,"DeliveryCount":2,"TimeToLive":922337203685.4775,"Label":"s",
-                "LockedUntilUtc":"Sun, 06 Nov 1994 08:49:37 GMT"}"#,
+                r#"{"SequenceNumber":7,"DeliveryCount":2,"TimeToLive":60.5,"Label":"s","LockToken":"l",
+                "EnqueuedTimeUtc":"Sun, 06 Nov 1994 08:49:37 GMT",
+                "LockedUntilUtc":"Sun, 06 Nov 1994 08:50:07 GMT"}"#,
             ),
             ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ("content-length", "1"),
             ("tries", "2"),
+            ("deadletterreason", "\"Late\""),
             ("by", "\"m\\u00e4\""),
             ("at", "Sun, 06 Nov 1994 08:49:37 GMT"),
         ] {
@@ -184,18 +159,42 @@ mod tests {
             headers,
             body: b"\xff".to_vec(),
         };
-        let received = serde_json::to_value(Received::read(&answer).unwrap()).unwrap();
+        let received = serde_json::to_value(Received::read(&answer).unwrap().view).unwrap();
         let expected = serde_json::json!({
             "sequence_number": 7,
+            "state": "locked",
             "subject": "s",
-            "time_to_live_seconds": null,
+            "enqueued_at": "1994-11-06T08:49:37Z",
+            "expires_at": "1994-11-06T08:50:37Z",
+            "lock_token": "l",
+            "locked_until": "1994-11-06T08:50:07Z",
             "delivery_count": 1,
-            "locked_until": "1994-11-06T08:49:37Z",
+            "dead_letter_reason": "Late",
             "properties": {"tries": 2, "by": "m\u{e4}", "at": "Sun, 06 Nov 1994 08:49:37 GMT"},
             "size_bytes": 1,
             "body_base64": "/w==",
         });
         assert_eq!(received, expected);
+        // One that lives for ever and was taken out.
+        let mut headers = answer.headers.clone();
+        let told = r#"{"SequenceNumber":7,"DeliveryCount":1,"TimeToLive":922337203685.4775,
+            "EnqueuedTimeUtc":"Sun, 06 Nov 1994 08:49:37 GMT","State":"Active"}"#;
+        let told = HeaderValue::from_str(&told.replace('\n', "")).unwrap();
+        headers.insert("brokerproperties", told);
+        let body = b"text".to_vec();
+        let taken = Answer {
+            status: 200,
+            headers,
+            body,
+        };
+        let taken = serde_json::to_value(Received::read(&taken).unwrap().view).unwrap();
+        for (name, value) in [
+            ("state", "active".into()),
+            ("expires_at", Value::Null),
+            ("body", "text".into()),
+        ] {
+            assert_eq!(taken.get(name), Some(&value), "{name}");
+        }
         let nothing = Answer {
             headers: HeaderMap::new(),
             ..answer

@@ -176,7 +176,7 @@ impl Told {
         let text = |text: &Option<kew_amqp::codec::Text>| text.as_ref().map(ToString::to_string);
         Self {
             correlation_id: properties.correlation_id.as_ref().map(id_text),
-            dead_letter_source: shown.text_annotation("x-opt-deadletter-source"),
+            dead_letter_source: shown.dead_letter_source(),
             delivery_count: u64::from(facts.delivery_count) + 1,
             enqueued_sequence_number: facts.first_sequence_number,
             enqueued_time_utc: rfc1123(facts.enqueued_at),
@@ -184,7 +184,7 @@ impl Told {
             lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
             locked_until_utc: facts.locked_until.map(rfc1123),
             message_id: properties.message_id.as_ref().map(id_text),
-            partition_key: shown.text_annotation("x-opt-partition-key"),
+            partition_key: shown.partition_key(),
             reply_to: text(&properties.reply_to),
             reply_to_session_id: text(&properties.reply_to_group_id),
             sequence_number: facts.sequence_number,

@@ -6,11 +6,12 @@ use kew_amqp::codec::Value;
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMessage};
 use serde::Serialize;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::super::data::{id_text, uuid_text};
 use super::super::shown::Shown;
 use super::super::times::rfc3339;
+use crate::MessageView;
 use crate::description::Description;
 use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
@@ -90,63 +91,21 @@ impl QueueView {
     }
 }
 
-/// A message.
-#[derive(Debug, Serialize)]
-pub(super) struct MessageView {
-    sequence_number: u64,
-    enqueued_sequence_number: u64,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<String>,
-    enqueued_at: String,
-    /// Nothing if it lives for ever.
-    expires_at: Option<String>,
-    /// When the lock ends or the schedule falls due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    due_at: Option<String>,
-    /// Deliveries that failed.
-    delivery_count: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_description: Option<String>,
-    properties: Map<String, Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lock_token: Option<String>,
-    size_bytes: usize,
-    /// If it is UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<String>,
-    /// If it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-}
-
 impl MessageView {
     pub(super) fn of_peeked(message: &PeekedBusMessage, shown: &Shown) -> Self {
         Self::of(message.state, message.due_at, shown)
     }
 
+    /// `due_at` is when the lock ends or the message becomes active.
     pub(super) fn of(state: BusMessageState, due_at: Timestamp, shown: &Shown) -> Self {
         let (facts, properties) = (&shown.facts, &shown.properties);
         let text = |text: &Option<kew_amqp::codec::Text>| text.as_ref().map(ToString::to_string);
         let unless_never = |at: Timestamp| (at != Timestamp::NEVER).then(|| rfc3339(at));
-        let body = shown.body();
-        let (text_body, binary_body) = match std::str::from_utf8(&body) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(STANDARD.encode(&body))),
+        let (state, locked_until, scheduled_for) = match state {
+            BusMessageState::Ready => ("active", None, None),
+            BusMessageState::Locked { .. } => ("locked", unless_never(due_at), None),
+            BusMessageState::Deferred => ("deferred", None, None),
+            BusMessageState::Scheduled => ("scheduled", None, unless_never(due_at)),
         };
         let custom = shown
             .application_properties()
@@ -154,41 +113,34 @@ impl MessageView {
             .map(|(name, value)| (name, json_of(&value)));
         Self {
             sequence_number: facts.sequence_number,
-            enqueued_sequence_number: facts.first_sequence_number,
-            state: match state {
-                BusMessageState::Ready => "active",
-                BusMessageState::Locked { .. } => "locked",
-                BusMessageState::Deferred => "deferred",
-                BusMessageState::Scheduled => "scheduled",
-            },
+            enqueued_sequence_number: Some(facts.first_sequence_number),
+            state,
             message_id: properties.message_id.as_ref().map(id_text),
             session_id: text(&properties.group_id),
             correlation_id: properties.correlation_id.as_ref().map(id_text),
             subject: text(&properties.subject),
             to: text(&properties.to),
             reply_to: text(&properties.reply_to),
+            reply_to_session_id: text(&properties.reply_to_group_id),
+            partition_key: shown.partition_key(),
             content_type: shown.content_type().map(str::to_owned),
-            enqueued_at: rfc3339(facts.enqueued_at),
+            content_encoding: properties
+                .content_encoding
+                .as_ref()
+                .map(ToString::to_string),
+            enqueued_at: Some(rfc3339(facts.enqueued_at)),
             expires_at: unless_never(facts.expires_at),
-            due_at: unless_never(due_at),
-            delivery_count: facts.delivery_count,
+            scheduled_for,
+            locked_until,
+            lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
+            delivery_count: facts.delivery_count.into(),
             dead_letter_reason: shown.text_property(DEAD_LETTER_REASON),
             dead_letter_description: shown.text_property(DEAD_LETTER_DESCRIPTION),
+            dead_letter_source: shown.dead_letter_source(),
             properties: custom.collect(),
-            lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
-            size_bytes: body.len(),
-            body: text_body,
-            body_base64: binary_body,
+            ..Self::default()
         }
-    }
-
-    /// Without what the message carries.
-    pub(super) fn without_body(self) -> Self {
-        Self {
-            body: None,
-            body_base64: None,
-            ..self
-        }
+        .with_body(&shown.body())
     }
 }
 
