@@ -484,13 +484,18 @@ pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> St
     format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
 }
 
-/// The body of a request to settle the message of a delivery.
-pub(crate) fn settling(delivery: &Delivery, status: &str) -> Map {
+/// The lock of the message of a delivery: its tag, which is a GUID, in the order of the network.
+pub(crate) fn lock_of(delivery: &Delivery) -> [u8; 16] {
     let mut tag: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
-    // The GUID in the order of the network.
     tag[..4].reverse();
     tag[4..6].reverse();
     tag[6..8].reverse();
+    tag
+}
+
+/// The body of a request to settle the message of a delivery.
+pub(crate) fn settling(delivery: &Delivery, status: &str) -> Map {
+    let tag = lock_of(delivery);
     Map::build(|map| {
         map.entry("disposition-status", status);
         map.entry_with("lock-tokens", |out| {

@@ -40,7 +40,7 @@ async fn work(server: &Server) {
         .expect("honest clients go on");
 }
 
-fn frame(channel: u16, performative: &impl Encode) -> BytesMut {
+pub(crate) fn frame(channel: u16, performative: &impl Encode) -> BytesMut {
     let mut out = BytesMut::new();
     write_frame(&mut out, FrameType::Amqp, channel, |out| {
         performative.encode(out);
@@ -49,7 +49,7 @@ fn frame(channel: u16, performative: &impl Encode) -> BytesMut {
 }
 
 /// A connection without SASL, up to its open.
-async fn opened(server: &Server, open: &Open) -> DuplexStream {
+pub(crate) async fn opened(server: &Server, open: &Open) -> DuplexStream {
     let mut stream = server.stream();
     let mut said = BytesMut::from(&b"AMQP\0\x01\0\0"[..]);
     said.extend_from_slice(&frame(0, open));
@@ -57,7 +57,7 @@ async fn opened(server: &Server, open: &Open) -> DuplexStream {
     stream
 }
 
-fn open() -> Open {
+pub(crate) fn open() -> Open {
     Open {
         container_id: "hostile".into(),
         hostname: None,

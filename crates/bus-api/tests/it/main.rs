@@ -6,6 +6,7 @@ mod atom;
 mod audit;
 mod client;
 mod data;
+mod greetings;
 mod hostile;
 mod http;
 mod http_limits;

@@ -2,8 +2,10 @@
 
 use kew_amqp::codec::{Array, Map, Text, Value};
 use kew_amqp::message::{BodyKind, Message};
+use kew_amqp::performative::DeliveryState;
 
-use crate::client::{Server, message};
+use crate::client::{Client, Server, lock_of, message};
+use crate::sessions::of_session;
 
 #[tokio::test]
 async fn what_is_not_known_or_not_meant_is_told() {
@@ -103,6 +105,78 @@ async fn a_session_is_known_by_its_link() {
         let answer = client.ask("steps/$management", &properties, &body).await;
         assert_eq!(told(&answer), (told_is.0, told_is.1.into()));
     }
+}
+
+/// A message of a session is locked as long as the session, so that the ends of two tell whose they are.
+#[tokio::test]
+async fn renewed_locks_are_answered_in_the_order_of_their_tokens() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("steps").await.unwrap();
+    let mut locks = Vec::new();
+    for id in ["a", "b"] {
+        let sent = client.send(sender, 0, of_session(id)).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+        let link = client.session("steps", id).await;
+        client.connection.grant(link, 1);
+        locks.push(lock_of(&client.delivery().await));
+    }
+    let [a, b] = locks[..] else {
+        panic!("{locks:?}")
+    };
+    let [mut end_of_a, end_of_b] = ends(&renew(&mut client, &[a, b]).await)[..] else {
+        panic!("one end for each")
+    };
+    // Later than the other's, once the clock goes on.
+    let renewal = Map::build(|map| map.entry("operation", "com.microsoft:renew-session-lock"));
+    let session = Map::build(|map| map.entry("session-id", "a"));
+    while end_of_a <= end_of_b {
+        client.ask("steps/$management", &renewal, &session).await;
+        end_of_a = ends(&renew(&mut client, &[a]).await)[0];
+    }
+    for (tokens, expected) in [
+        (&[a, b][..], &[end_of_a, end_of_b][..]),
+        (&[b, a], &[end_of_b, end_of_a]),
+        (&[b, a, b], &[end_of_b, end_of_a, end_of_b]),
+    ] {
+        assert_eq!(ends(&renew(&mut client, tokens).await), expected);
+    }
+    // One that is none is told instead.
+    let answer = renew(&mut client, &[a, [7; 16], b]).await;
+    let told = told(&answer.application_properties());
+    assert_eq!(told, (410, "com.microsoft:message-lock-lost".into()));
+}
+
+/// Asks for locks to be renewed, as an array of UUIDs.
+async fn renew(client: &mut Client, locks: &[[u8; 16]]) -> Message {
+    let properties = Map::build(|map| map.entry("operation", "com.microsoft:renew-lock"));
+    let body = Map::build(|map| {
+        map.entry_with("lock-tokens", |out| {
+            let count = u8::try_from(locks.len()).unwrap();
+            // An array8 of UUIDs: its size counts the count and the constructor.
+            out.extend_from_slice(&[0xe0, count * 16 + 2, count, 0x98]);
+            out.extend(locks.iter().flatten());
+        });
+    });
+    client
+        .ask_for("steps/$management", &properties, &body)
+        .await
+}
+
+/// When the locks in an answer end.
+fn ends(answer: &Message) -> Vec<i64> {
+    let body = answer.body_values().next().unwrap().value();
+    let Value::Map(body) = body else {
+        panic!("{body:?}")
+    };
+    let Some(Value::Array(ends)) = body.get("expirations").map(|raw| raw.value()) else {
+        panic!("{body:?}")
+    };
+    let ends = ends.iter().map(|end| match end {
+        Value::Timestamp(at) => at.0,
+        other => panic!("{other:?}"),
+    });
+    ends.collect()
 }
 
 const NODE: &str = "jobs/$management";

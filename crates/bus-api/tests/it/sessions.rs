@@ -55,7 +55,7 @@ async fn a_session_that_is_lost_is_detached() {
 }
 
 /// A message of a session.
-fn of_session(id: &str) -> Bytes {
+pub(crate) fn of_session(id: &str) -> Bytes {
     let mut out = BytesMut::new();
     let properties = Properties {
         group_id: Some(id.into()),
