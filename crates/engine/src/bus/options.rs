@@ -75,8 +75,8 @@ const DESCRIPTION_SIZE_BYTES_MAX: usize = 64 * 1024;
 pub struct InvalidOption {
     /// The setting.
     pub option: &'static str,
-    /// What it was to be.
-    pub value: u64,
+    /// What it was to be, with its unit.
+    pub value: Box<str>,
     /// What would do.
     pub allowed: &'static str,
 }
@@ -108,17 +108,17 @@ impl BusQueueOptions {
         if self.requires_session && self.forward_to.is_some() {
             return Err(InvalidOption {
                 option: "RequiresSession",
-                value: 1,
+                value: "true".into(),
                 allowed: "false where messages are forwarded",
             });
         }
-        let within = |option, value: u64, range: std::ops::RangeInclusive<u64>, allowed| {
+        let within = |option, value: u64, unit, range: std::ops::RangeInclusive<u64>, allowed| {
             if range.contains(&value) {
                 Ok(())
             } else {
                 Err(InvalidOption {
                     option,
-                    value,
+                    value: format!("{value}{unit}").into(),
                     allowed,
                 })
             }
@@ -126,6 +126,7 @@ impl BusQueueOptions {
         within(
             "LockDuration",
             self.lock_duration_ms,
+            " ms",
             5_000..=300_000,
             "5 s to 5 min",
         )?;
@@ -133,12 +134,14 @@ impl BusQueueOptions {
         within(
             "MaxDeliveryCount",
             self.max_delivery_count.into(),
+            "",
             counts,
             "1 to 2147483647",
         )?;
         within(
             "DefaultMessageTimeToLive",
             self.default_time_to_live_ms,
+            " ms",
             1000..=u64::MAX,
             "at least 1 s",
         )?;
@@ -147,6 +150,7 @@ impl BusQueueOptions {
             within(
                 "DuplicateDetectionHistoryTimeWindow",
                 window_ms,
+                " ms",
                 range,
                 "20 s to 7 days",
             )?;
@@ -154,24 +158,28 @@ impl BusQueueOptions {
         within(
             "AutoDeleteOnIdle",
             self.auto_delete_on_idle_ms,
+            " ms",
             300_000..=u64::MAX,
             "at least 5 min",
         )?;
         within(
             "MaxSizeInMegabytes",
             self.size_bytes_max,
+            " bytes",
             1..=1 << 50,
             "1 B to 1 PiB",
         )?;
         within(
             "MaxMessageSizeInKilobytes",
             self.message_size_bytes_max,
+            " bytes",
             1..=1024 * 1024,
             "at most 1024 KB",
         )?;
         within(
             "description",
             self.description.len() as u64,
+            " bytes",
             0..=DESCRIPTION_SIZE_BYTES_MAX as u64,
             "at most 64 KiB",
         )

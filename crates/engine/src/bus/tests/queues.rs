@@ -152,32 +152,32 @@ fn options_outside_their_ranges_are_named() {
                 lock_duration_ms: 4_999,
                 ..BusQueueOptions::default()
             },
-            "LockDuration",
+            "LockDuration is 4999 ms, and must be 5 s to 5 min",
         ),
         (
             BusQueueOptions {
                 max_delivery_count: 0,
                 ..BusQueueOptions::default()
             },
-            "MaxDeliveryCount",
+            "MaxDeliveryCount is 0, and must be 1 to 2147483647",
         ),
         (
             BusQueueOptions {
                 duplicate_window_ms: Some(1),
                 ..BusQueueOptions::default()
             },
-            "DuplicateDetectionHistoryTimeWindow",
+            "DuplicateDetectionHistoryTimeWindow is 1 ms, and must be 20 s to 7 days",
         ),
         (
             BusQueueOptions {
                 auto_delete_on_idle_ms: 1,
                 ..BusQueueOptions::default()
             },
-            "AutoDeleteOnIdle",
+            "AutoDeleteOnIdle is 1 ms, and must be at least 5 min",
         ),
     ] {
         match p.create(&jobs(), options) {
-            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.option, name),
+            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.to_string(), name),
             other => panic!("{name}: {other:?}"),
         }
     }
