@@ -188,10 +188,17 @@ impl Client {
         let url = self.account.url();
         Failure::Client(match error {
             ureq::Error::Timeout(_) => Error::TimedOut { url, after },
-            error => Error::Unreachable {
-                url,
-                reason: error.to_string(),
-            },
+            error => {
+                let mut reason = error.to_string();
+                // What a TLS library makes of an answer in plain text.
+                if self.account.scheme == "https" && reason.contains("InvalidContentType") {
+                    reason.push_str(
+                        "; it seems to speak no TLS, which is spoken unless the connection string has \
+                         UseDevelopmentEmulator=true",
+                    );
+                }
+                Error::Unreachable { url, reason }
+            }
         })
     }
 

@@ -500,6 +500,16 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
 }
 
 #[test]
+fn who_speaks_tls_where_there_is_none_is_told_so() {
+    with_server(|server| {
+        let connection = connection_to(server).replace("UseDevelopmentEmulator=true;", "");
+        let mut command = asking(&connection);
+        command.args(["list", "--retries", "0"]);
+        finish(command, b"").check_error(3, &["no TLS", "UseDevelopmentEmulator=true"]);
+    });
+}
+
+#[test]
 fn nobody_there_is_told_apart() {
     let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=secret;\
                   UseDevelopmentEmulator=true";
