@@ -71,12 +71,14 @@ const DESCRIPTION_SIZE_BYTES_MAX: usize = 64 * 1024;
 
 /// A setting outside its range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{option} is {value}, and must be {allowed}")]
+#[error("{option} is {value}{unit}, and must be {allowed}")]
 pub struct InvalidOption {
     /// The setting.
     pub option: &'static str,
     /// What it was to be.
     pub value: u64,
+    /// The unit of that, behind a space, if it has one.
+    pub unit: &'static str,
     /// What would do.
     pub allowed: &'static str,
 }
@@ -109,36 +111,39 @@ impl BusQueueOptions {
             return Err(InvalidOption {
                 option: "RequiresSession",
                 value: 1,
+                unit: "",
                 allowed: "false where messages are forwarded",
             });
         }
-        let within = |option, value: u64, range: std::ops::RangeInclusive<u64>, allowed| {
-            if range.contains(&value) {
-                Ok(())
-            } else {
-                Err(InvalidOption {
-                    option,
-                    value,
-                    allowed,
-                })
-            }
-        };
+        let within =
+            |option, (value, unit): (u64, _), range: std::ops::RangeInclusive<u64>, allowed| {
+                if range.contains(&value) {
+                    Ok(())
+                } else {
+                    Err(InvalidOption {
+                        option,
+                        value,
+                        unit,
+                        allowed,
+                    })
+                }
+            };
         within(
             "LockDuration",
-            self.lock_duration_ms,
+            (self.lock_duration_ms, " ms"),
             5_000..=300_000,
             "5 s to 5 min",
         )?;
         let counts = 1..=u64::from(i32::MAX.unsigned_abs());
         within(
             "MaxDeliveryCount",
-            self.max_delivery_count.into(),
+            (self.max_delivery_count.into(), ""),
             counts,
             "1 to 2147483647",
         )?;
         within(
             "DefaultMessageTimeToLive",
-            self.default_time_to_live_ms,
+            (self.default_time_to_live_ms, " ms"),
             1000..=u64::MAX,
             "at least 1 s",
         )?;
@@ -146,32 +151,32 @@ impl BusQueueOptions {
             let range = 20_000..=7 * 24 * 3_600_000;
             within(
                 "DuplicateDetectionHistoryTimeWindow",
-                window_ms,
+                (window_ms, " ms"),
                 range,
                 "20 s to 7 days",
             )?;
         }
         within(
             "AutoDeleteOnIdle",
-            self.auto_delete_on_idle_ms,
+            (self.auto_delete_on_idle_ms, " ms"),
             300_000..=u64::MAX,
             "at least 5 min",
         )?;
         within(
             "MaxSizeInMegabytes",
-            self.size_bytes_max,
+            (self.size_bytes_max, " bytes"),
             1..=1 << 50,
-            "1 B to 1 PiB",
+            "1 byte to 1 PiB",
         )?;
         within(
             "MaxMessageSizeInKilobytes",
-            self.message_size_bytes_max,
+            (self.message_size_bytes_max, " bytes"),
             1..=1024 * 1024,
-            "at most 1024 KB",
+            "1 byte to 1 MiB",
         )?;
         within(
             "description",
-            self.description.len() as u64,
+            (self.description.len() as u64, " bytes"),
             0..=DESCRIPTION_SIZE_BYTES_MAX as u64,
             "at most 64 KiB",
         )

@@ -604,39 +604,46 @@ fn an_idle_queue_deletes_itself() {
 #[test]
 fn options_outside_their_ranges_are_named() {
     let mut p = Partition::new();
-    for (options, name) in [
+    for (options, text) in [
         (
             BusQueueOptions {
                 lock_duration_ms: 4_999,
                 ..BusQueueOptions::default()
             },
-            "LockDuration",
+            "LockDuration is 4999 ms, and must be 5 s to 5 min",
+        ),
+        (
+            BusQueueOptions {
+                size_bytes_max: 0,
+                ..BusQueueOptions::default()
+            },
+            "MaxSizeInMegabytes is 0 bytes, and must be 1 byte to 1 PiB",
         ),
         (
             BusQueueOptions {
                 max_delivery_count: 0,
                 ..BusQueueOptions::default()
             },
-            "MaxDeliveryCount",
+            "MaxDeliveryCount is 0, and must be 1 to 2147483647",
         ),
         (
             BusQueueOptions {
                 duplicate_window_ms: Some(1),
                 ..BusQueueOptions::default()
             },
-            "DuplicateDetectionHistoryTimeWindow",
+            "DuplicateDetectionHistoryTimeWindow is 1 ms, and must be 20 s to 7 days",
         ),
         (
             BusQueueOptions {
                 auto_delete_on_idle_ms: 1,
                 ..BusQueueOptions::default()
             },
-            "AutoDeleteOnIdle",
+            "AutoDeleteOnIdle is 1 ms, and must be at least 5 min",
         ),
     ] {
         match p.create(&jobs(), options) {
-            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.option, name),
-            other => panic!("{name}: {other:?}"),
+            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.to_string(), text),
+            other => panic!("{text}: {other:?}"),
         }
     }
     let nowhere = BusQueueOptions {
