@@ -233,7 +233,7 @@ def transactions():
     Container(handler).run()
     assert handler.ended == "aborted", handler.ended
     nothing_is_left(target)
-    # The first one is still locked.
+    # Another one: the first may still be locked.
     source.send(Message(body="x"))
     handler = Passes(True)
     Container(handler).run()

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use kew_engine::Command;
-use kew_engine::bus::{BusCommand, Disposition};
+use kew_engine::bus::BusCommand;
 use thiserror::Error;
 
 /// How much may be under way in one partition, from admission to answer.
@@ -130,18 +130,13 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
         BusCommand::Send { messages, .. } => {
             messages.iter().map(|message| message.body.len()).sum()
         }
-        BusCommand::Settle { settlements, .. } => settlements
-            .iter()
-            .map(|(_, disposition)| match disposition {
-                Disposition::Abandon { overlay }
-                | Disposition::Defer { overlay }
-                | Disposition::DeadLetter { overlay } => overlay.as_ref().map_or(0, Bytes::len),
-                Disposition::Complete | Disposition::Release => 0,
-            })
-            .sum(),
+        BusCommand::Settle { settlements, .. } => {
+            let sizes = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
+            in_memory(sizes.sum())
+        }
         BusCommand::Transact { parts } => {
             let sizes = parts.iter().map(|part| part.work.body_size_bytes());
-            usize::try_from(sizes.sum::<u64>()).unwrap_or(usize::MAX)
+            in_memory(sizes.sum())
         }
         BusCommand::Resubmit { resubmit, .. } => {
             let messages = resubmit.messages.iter();
@@ -150,6 +145,10 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
         BusCommand::SetSessionState { state, .. } => state.as_ref().map_or(0, Bytes::len),
         _ => 0,
     }
+}
+
+fn in_memory(size_bytes: u64) -> usize {
+    usize::try_from(size_bytes).unwrap_or(usize::MAX)
 }
 
 /// The partition has as much under way as it may have.

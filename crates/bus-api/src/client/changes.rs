@@ -6,7 +6,7 @@
 use kew_amqp::LinkId;
 use kew_amqp::error::Error;
 use kew_amqp::performative::Role;
-use kew_broker::{ChangeWatch, Rejection};
+use kew_broker::{Answer, ChangeWatch, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, BusRefusal};
 use kew_engine::{EntityName, Incarnation, Outcome, Refusal};
 
@@ -49,10 +49,7 @@ impl Client {
         let queue = attached.entity.clone();
         let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
         self.tasks.spawn(async move {
-            let view = read.answer().await.map(|answer| match answer.outcome {
-                Outcome::Bus(BusOutcome::Queue(view)) => Some(Box::new(view)),
-                _ => None,
-            });
+            let view = read.answer().await.map(view_of);
             Done::Looked(link, view)
         });
     }
@@ -88,6 +85,14 @@ impl Client {
         if let Some(error) = error {
             self.detach(link, error);
         }
+    }
+}
+
+/// What the answer to a look at a queue says of it.
+pub(super) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
+    match answer.outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => Some(Box::new(view)),
+        _ => None,
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use kew_amqp::codec::{Decode, Reader, Symbol, Symbols};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::message::{BodyKind, Message};
@@ -15,12 +16,12 @@ use kew_broker::{Answered, Rejection};
 use kew_engine::Refusal;
 use kew_engine::bus::{BusCommand, BusRefusal};
 
-use super::transaction::{Noted, Transaction};
+use super::transaction::{Failure, Noted, Transaction};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::management::status_of;
 use crate::metrics;
-use crate::refusal::{error_of, rolled_back};
+use crate::refusal::{bus_condition, busy, error_of, rolled_back};
 
 /// How many messages to the coordinator may come before more are granted.
 const CREDIT: u32 = 100;
@@ -42,6 +43,7 @@ const ROLLBACK: &str = "rollback";
 /// A transaction whose commit is under way. Its locks stay claimed until it is answered.
 pub(super) struct Commit {
     delivery: DeliveryId,
+    id: Bytes,
     transaction: Transaction,
 }
 
@@ -113,6 +115,11 @@ impl Client {
     ) {
         let error = result.as_ref().err();
         let code = error.map(|error| error.condition.as_str());
+        self.note_control(operation, code, took);
+        self.tell_of_control(delivery, result);
+    }
+
+    fn note_control(&self, operation: &'static str, code: Option<&str>, took: Duration) {
         let answered = metrics::Answered {
             operation,
             status: code.map_or(200, status_of),
@@ -120,35 +127,50 @@ impl Client {
             took,
         };
         self.shared.note_request(&self.origin, NODE, &answered);
+    }
+
+    fn tell_of_control(&mut self, delivery: DeliveryId, result: Result<Outcome, Error>) {
         let state = result.map_or_else(DeliveryState::rejected, DeliveryState::from);
         self.connection.settle(delivery, Some(state));
     }
 
     fn discharge(&mut self, delivery: DeliveryId, discharge: &Discharge) {
+        let id = &discharge.txn_id;
         let is_commit = discharge.fail != Some(true);
-        let ended = self.end_transaction(&discharge.txn_id);
-        let is_known =
-            !matches!(&ended, Err(it) if it.condition == condition::TRANSACTION_UNKNOWN_ID);
-        match ended {
-            // That has its way also where it has failed before.
-            _ if is_known && !is_commit => {
-                self.answer_control(delivery, ROLLBACK, Ok(Outcome::Accepted), Duration::ZERO);
-            }
+        // It was discharged before, and that is not answered yet.
+        if self.transactions.is_put_off(id) {
+            let operation = if is_commit { COMMIT } else { ROLLBACK };
+            let error = Failure::Unknown.of_commit();
+            return self.answer_control(delivery, operation, Err(error), Duration::ZERO);
+        }
+        if !is_commit {
+            let result = match self.end_transaction(id) {
+                Err(failure @ Failure::Unknown) => Err(failure.of_commit()),
+                // That has its way also where it has failed before.
+                Ok(_) | Err(Failure::TimedOut(_) | Failure::Refused(_)) => Ok(Outcome::Accepted),
+            };
+            return self.answer_control(delivery, ROLLBACK, result, Duration::ZERO);
+        }
+        if !self.transactions.put_off(id, delivery) {
+            self.commit(delivery, id);
+        }
+    }
+
+    pub(super) fn commit(&mut self, delivery: DeliveryId, id: &[u8]) {
+        match self.end_transaction(id) {
             Ok(mut transaction) => {
                 let parts = std::mem::take(&mut transaction.parts);
                 let commit = Commit {
                     delivery,
+                    id: id.to_vec().into(),
                     transaction,
                 };
-                self.submit(
-                    BusCommand::Transact { parts },
-                    Purpose::Commit(Box::new(commit)),
-                );
+                let commit = Purpose::Commit(Box::new(commit));
+                self.submit(BusCommand::Transact { parts }, commit);
             }
-            Err(error) => {
-                let operation = if is_commit { COMMIT } else { ROLLBACK };
-                let error = error_of_failed(error);
-                self.answer_control(delivery, operation, Err(error), Duration::ZERO);
+            Err(failure) => {
+                let error = Err(failure.of_commit());
+                self.answer_control(delivery, COMMIT, error, Duration::ZERO);
             }
         }
     }
@@ -160,18 +182,31 @@ impl Client {
         reply: Result<Answered, Rejection>,
         took: Duration,
     ) {
-        let error = reply.err().map(|rejection| error_of_commit(&rejection));
-        let code = error.as_ref().map(|error| error.condition.as_str());
-        let instruments = &self.shared.instruments;
-        for noted in &commit.transaction.noted {
+        let refused = reply.err().map(RefusedCommit::of);
+        let code = refused.as_ref().map(RefusedCommit::code);
+        let is_done = refused.is_none();
+        let Commit {
+            delivery,
+            id,
+            transaction,
+        } = commit;
+        for noted in transaction.noted {
+            let instruments = &self.shared.instruments;
             match noted {
-                Noted::Sent(sent) => instruments.note_send(*sent, code, took),
-                Noted::Settled(settled) => instruments.note_settlement(*settled, code),
+                Noted::Sent(sent) => instruments.note_send(sent, code, took),
+                Noted::Settled(settled, retired) => {
+                    instruments.note_settlement(settled, code);
+                    // Those of a transaction that was not committed are their client's again.
+                    if let Some(retired) = retired.filter(|_| is_done) {
+                        self.on_retired(&id, retired);
+                    }
+                }
                 Noted::Cancelled => {}
             }
         }
-        let result = error.map_or(Ok(Outcome::Accepted), Err);
-        self.answer_control(commit.delivery, COMMIT, result, took);
+        self.note_control(COMMIT, code, took);
+        let result = refused.map_or(Ok(Outcome::Accepted), |it| Err(it.told()));
+        self.tell_of_control(delivery, result);
     }
 }
 
@@ -192,24 +227,49 @@ fn control_of(delivery: &Delivery) -> Result<Control, Error> {
     Ok(Control::decode(&mut Reader::new(body.as_bytes()))?)
 }
 
-/// That of a transaction in which an operation was refused says so, and which error that was.
-fn error_of_failed(error: Error) -> Error {
-    match error.condition.as_str() {
-        condition::TRANSACTION_UNKNOWN_ID | condition::TRANSACTION_TIMEOUT => error,
-        _ => rolled_back(&format!("an operation was refused: {error}")),
-    }
+/// Why a transaction was not committed.
+#[derive(Debug)]
+enum RefusedCommit {
+    /// A part of it could not be done; the error says which.
+    Part(Error),
+    /// The broker had no room for it.
+    Busy,
+    /// The broker stops. It may have been done, so that nobody must be told that it was not.
+    Stopped,
 }
 
-fn error_of_commit(rejection: &Rejection) -> Error {
-    match rejection {
-        // It says which operation it was.
-        Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => error_of(rejection),
-        // It may have been done, so that this must not say that it was not.
-        Rejection::Stopped => {
-            let text =
-                "The server is stopping: whether the transaction was committed is not known.";
-            Error::new(condition::INTERNAL_ERROR, text)
+impl RefusedCommit {
+    fn of(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Busy => Self::Busy,
+            Rejection::Stopped => Self::Stopped,
+            Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => {
+                Self::Part(error_of(&rejection))
+            }
+            Rejection::Refused(_) => Self::Part(rolled_back(&error_of(&rejection).to_string())),
         }
-        rejection => rolled_back(&error_of(rejection).to_string()),
+    }
+
+    /// What it is counted and logged as.
+    fn code(&self) -> &str {
+        match self {
+            Self::Part(error) => error.condition.as_str(),
+            Self::Busy => bus_condition::SERVER_BUSY,
+            Self::Stopped => condition::INTERNAL_ERROR,
+        }
+    }
+
+    /// What the client is told. One that is to hear that the transaction is over is not told to come back:
+    /// SDKs would send the discharge again, and hear that there is no such transaction.
+    fn told(self) -> Error {
+        match self {
+            Self::Part(error) => error,
+            Self::Busy => rolled_back(&busy().to_string()),
+            Self::Stopped => {
+                let text =
+                    "The server is stopping: whether the transaction was committed is not known.";
+                Error::new(condition::INTERNAL_ERROR, text)
+            }
+        }
     }
 }

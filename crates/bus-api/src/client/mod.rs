@@ -39,7 +39,7 @@ use crate::client::receiver::{BUSY_PAUSE, Received, Receiver};
 use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
-use crate::client::transaction::Transactions;
+use crate::client::transaction::{Transactions, gone};
 use crate::client::under_way::AllUnderWay;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
@@ -72,6 +72,11 @@ pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
     Received(LinkId, EntityName, Result<Received, Rejection>),
     Answered(LinkId, node::Reply),
+    /// What the queue is now whose scheduled messages a transaction is to take back.
+    Cancelling(
+        Box<node::Cancelling>,
+        Result<Option<Box<BusQueueView>>, Rejection>,
+    ),
     Judged(Judged),
     JudgedAgain(tokens::JudgedAgain),
     /// What a link's entity is now, if it is one at all.
@@ -416,9 +421,10 @@ impl Client {
             Event::Delivery(delivery) => match self.links.get(&delivery.link) {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
-                None => self.fail_if_transactional(delivery.state.as_ref()),
                 Some(Link::Coordinator) => self.on_control(&delivery),
-                _ => {}
+                // Nothing comes over these.
+                Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) => {}
+                None => self.fail_if_transactional(delivery.state.as_ref(), gone),
             },
             Event::Disposition {
                 delivery,
@@ -449,6 +455,7 @@ impl Client {
                 // Those that were detached here are known no more.
                 if by == By::Us && self.links.contains_key(&link) {
                     self.note_broken_rule(Scope::Link, error.as_ref());
+                    self.fail_transactions_over(link, error);
                 }
                 self.forget(link);
             }
@@ -460,6 +467,9 @@ impl Client {
                 }
                 let links = self.links.range(session.links());
                 for link in links.map(|(link, _)| *link).collect::<Vec<_>>() {
+                    if by == By::Us {
+                        self.fail_transactions_over(link, error.clone());
+                    }
                     self.forget(link);
                 }
             }
@@ -480,7 +490,7 @@ impl Client {
             // The connection has answered these.
             Event::Begun { .. } | Event::Available { .. } => {}
             Event::Unmatched { state } => {
-                self.fail_if_transactional(Some(&DeliveryState::Transactional(state)));
+                self.fail_if_transactional(Some(&DeliveryState::Transactional(state)), gone);
             }
             // A server asks for none of these.
             Event::SaslChallenge { .. } | Event::Attached { .. } | Event::Drained { .. } => {}
@@ -541,6 +551,7 @@ impl Client {
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(judged)) => self.on_judged_again(&judged),
+            Ok(Done::Cancelling(cancelling, view)) => self.on_cancelling(*cancelling, view),
             Ok(Done::Looked(link, view)) => self.on_looked(link, view),
             Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::SessionLookedAt(link, lock, held)) => {
@@ -559,11 +570,18 @@ impl Client {
     /// Detaches a link on our own account.
     fn detach(&mut self, link: LinkId, error: Error) {
         self.shared.note_refusal(&self.origin, Scope::Link, &error);
-        if let Some(Link::Sender(_) | Link::Receiver(_)) = self.links.get(&link) {
-            self.fail_transactions(&error);
-        }
+        self.fail_transactions_over(link, Some(error.clone()));
         self.connection.detach(link, true, Some(error));
         self.forget(link);
+    }
+
+    /// A link is detached here. What its client does over it until it hears of that is lost, and may be
+    /// part of any of its transactions.
+    fn fail_transactions_over(&mut self, link: LinkId, error: Option<Error>) {
+        if let Some(Link::Sender(_) | Link::Receiver(_) | Link::Requests(_)) = self.links.get(&link)
+        {
+            self.fail_transactions(&error.unwrap_or_else(gone));
+        }
     }
 
     /// A link is gone. Locks of messages hold on, as the service's do; that of a session ends.

@@ -9,19 +9,22 @@ use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, Outcome, SenderSettleMode, Tag, Target};
 use kew_amqp::{Delivery, LinkId, Outgoing};
-use kew_engine::bus::TransactionPart;
-use kew_engine::{EntityName, Timestamp, Token};
+use kew_broker::Rejection;
+use kew_engine::bus::{BusCommand, BusQueueView, TransactionPart, TransactionWork};
+use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::transaction::{Noted, state_in};
+use super::changes::view_of;
+use super::transaction::{Failure, Noted, state_in};
 use super::{Client, Done, Link};
 use crate::address::Node;
 use crate::holdings::{Part, Sum};
 use crate::management::{self, InTransaction};
 use crate::metrics::{Answered, Offered};
-use crate::refusal::bus_condition;
+use crate::refusal::{bus_condition, error_of, not_found};
 use crate::request::{Request, text_of};
+use crate::submit::Submitted;
 
 /// A link over which a client sends requests.
 pub(super) struct Requests {
@@ -66,6 +69,23 @@ pub(crate) struct Reply {
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
+/// A request that is to be part of a transaction.
+struct Asked {
+    link: LinkId,
+    transaction: Bytes,
+    context: management::Context,
+    request: Request,
+    began: Instant,
+}
+
+/// A request to take scheduled messages back, whose queue is looked for.
+pub(crate) struct Cancelling {
+    asked: Asked,
+    numbers: Vec<SequenceNumber>,
+    /// What it takes until it is part of its transaction.
+    _size: Part,
+}
+
 impl Client {
     pub(super) fn on_request(&mut self, delivery: &Delivery) {
         let Some(Link::Requests(requests)) = self.links.get(&delivery.link) else {
@@ -78,8 +98,9 @@ impl Client {
         let request = match Request::read(&delivery.payload) {
             Ok(request) => request,
             Err(error) => {
-                self.fail_if_transactional(delivery.state.as_ref());
-                let state = DeliveryState::rejected(error.into());
+                let error = Error::from(error);
+                self.fail_if_transactional(delivery.state.as_ref(), || error.clone());
+                let state = DeliveryState::rejected(error);
                 self.connection.settle(delivery.delivery, Some(state));
                 return;
             }
@@ -142,25 +163,52 @@ impl Client {
         let began = Instant::now();
         let context = self.context_of(entity, &request);
         let checked = self.check_transaction(transaction);
-        let result = match checked.and_then(|()| management::in_transaction(&context, &request)) {
-            Ok(InTransaction::Now) => {
-                let size_bytes = delivery.payload.len();
-                return self.manage(delivery.link, context, request, size_bytes);
-            }
-            Ok(InTransaction::Later(works)) => works.into_iter().try_for_each(|(work, settled)| {
-                let noted = settled.map_or(Noted::Cancelled, Noted::Settled);
-                let part = TransactionPart {
-                    queue: context.entity.clone(),
-                    // Locks name it themselves.
-                    incarnation: None,
-                    work,
-                };
-                self.enlist(transaction, part, noted)
-            }),
-            Err(error) => Err(error),
+        let checked = checked.map_err(Failure::of_operation);
+        let asked = Asked {
+            link: delivery.link,
+            transaction: transaction.to_vec().into(),
+            context,
+            request,
+            began,
         };
+        let size_bytes = delivery.payload.len();
+        let in_transaction = || management::in_transaction(&asked.context, &asked.request);
+        match checked.and_then(|()| in_transaction()) {
+            Ok(InTransaction::Now) => {
+                let Asked {
+                    context, request, ..
+                } = asked;
+                self.manage(delivery.link, context, request, size_bytes);
+            }
+            Ok(InTransaction::Settle(settlements)) => {
+                let queue = &asked.context.entity;
+                let result = settlements.into_iter().try_for_each(|(lock, disposition)| {
+                    let noted = Noted::Settled(management::settled(&disposition), None);
+                    let part = TransactionPart {
+                        queue: queue.clone(),
+                        // Locks name it themselves.
+                        incarnation: None,
+                        work: TransactionWork::Settle(lock, disposition),
+                    };
+                    self.enlist(transaction, part, noted)
+                });
+                self.answer_in_transaction(asked, result);
+            }
+            Ok(InTransaction::Cancel(numbers)) => self.cancel(asked, numbers, size_bytes),
+            Err(error) => self.answer_in_transaction(asked, Err(error)),
+        }
+    }
+
+    fn answer_in_transaction(&mut self, asked: Asked, result: Result<(), Error>) {
+        let Asked {
+            link,
+            transaction,
+            context,
+            request,
+            began,
+        } = asked;
         if let Err(why) = &result {
-            self.fail_transaction(transaction, why.clone());
+            self.fail_transaction(&transaction, why.clone());
         }
         let reply = Reply {
             answer: management::answer_in_transaction(&context, &request, result, began),
@@ -168,7 +216,54 @@ impl Client {
             renewed: None,
             room: None,
         };
-        self.reply(delivery.link, reply);
+        self.reply(link, reply);
+    }
+
+    /// Takes scheduled messages back in a transaction: those of the queue that has this name now. Another
+    /// one that has it at the commit has other messages under their numbers.
+    fn cancel(&mut self, asked: Asked, numbers: Vec<SequenceNumber>, size_bytes: usize) {
+        self.requests += 1;
+        // They may have been sent before.
+        self.hand_over();
+        self.transactions.look_for(&asked.transaction);
+        let queue = asked.context.entity.clone();
+        let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
+        let cancelling = Box::new(Cancelling {
+            asked,
+            numbers,
+            _size: self.account.fixed(Sum::RequestBytes, size_bytes),
+        });
+        self.tasks.spawn(async move {
+            let view = read.answer().await.map(view_of);
+            Done::Cancelling(cancelling, view)
+        });
+    }
+
+    pub(super) fn on_cancelling(
+        &mut self,
+        cancelling: Cancelling,
+        view: Result<Option<Box<BusQueueView>>, Rejection>,
+    ) {
+        self.requests = self.requests.saturating_sub(1);
+        let Cancelling { asked, numbers, .. } = cancelling;
+        let transaction = asked.transaction.clone();
+        let queue = asked.context.entity.clone();
+        let result = match view {
+            Ok(Some(view)) => {
+                let part = TransactionPart {
+                    queue,
+                    incarnation: Some(view.incarnation),
+                    work: TransactionWork::CancelScheduled(numbers),
+                };
+                self.enlist(&transaction, part, Noted::Cancelled)
+            }
+            Ok(None) => Err(not_found(&queue.name)),
+            Err(rejection) => Err(error_of(&rejection)),
+        };
+        self.answer_in_transaction(asked, result);
+        if let Some(discharge) = self.transactions.found(&transaction) {
+            self.commit(discharge, &transaction);
+        }
     }
 
     fn context_of(&self, entity: EntityName, request: &Request) -> management::Context {

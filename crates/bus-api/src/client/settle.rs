@@ -1,14 +1,15 @@
 //! Settlements: what becomes of messages that a client has locked.
 //!
 //! The client tells its outcome without settling; the answer is the same outcome if it had its
-//! effect, and a rejection if the lock was lost.
+//! effect, and a rejection if the lock was lost. What is settled in a transaction is settled with its
+//! commit.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
+use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
@@ -17,7 +18,8 @@ use kew_engine::bus::{
 };
 use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
 
-use super::transaction::{Noted, state_in};
+use super::receiver::HeldLock;
+use super::transaction::{Noted, Retired, gone, state_in};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::metrics::Settled;
@@ -34,6 +36,14 @@ pub(crate) struct Settlement {
     reply: Option<DeliveryState>,
 }
 
+/// What a client has told of a delivery.
+struct Told {
+    link: LinkId,
+    delivery: DeliveryId,
+    is_settled: bool,
+    held: HeldLock,
+}
+
 impl Client {
     pub(super) fn on_disposition(
         &mut self,
@@ -46,7 +56,7 @@ impl Client {
             return;
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
-            self.fail_if_transactional(state.as_ref());
+            self.fail_if_transactional(state.as_ref(), gone);
             // An answer of a node, which needs no verdict.
             if !is_settled {
                 self.connection.settle(delivery, state);
@@ -54,65 +64,109 @@ impl Client {
             return;
         };
         // What was told before has its answer, or will.
-        let Some(lock) = receiver.held.take(delivery) else {
-            return self.fail_if_transactional(state.as_ref());
+        let Some(held) = receiver.held.get(delivery) else {
+            return self.fail_if_transactional(state.as_ref(), gone);
         };
-        let entity = receiver.attached.entity.clone();
-        let incarnation = receiver.attached.incarnation;
+        let told = Told {
+            link,
+            delivery,
+            is_settled,
+            held,
+        };
         // Settled without an outcome: the lock runs out.
         let Some(state) = state else {
-            return;
+            return receiver.held.forget(delivery);
         };
-        let transaction = match &state {
-            DeliveryState::Transactional(state) => Some(state.txn_id.clone()),
-            _ => None,
-        };
-        let Some((disposition, reply, settled)) = state.outcome().and_then(disposition_of) else {
+        let Some(meaning) = state.outcome().and_then(meaning_of) else {
             let text = "No message is settled with this state.";
             let error = Error::new(condition::NOT_ALLOWED, text);
-            if let Some(transaction) = &transaction {
-                self.fail_transaction(transaction, error.clone());
-            }
-            return self.refuse_settlement(delivery, is_settled, error);
+            self.fail_if_transactional(Some(&state), || error.clone());
+            return self.refuse_settlement(&told, error);
         };
-        if let Some(transaction) = transaction {
-            let part = TransactionPart {
-                queue: entity,
-                incarnation: Some(incarnation),
-                work: TransactionWork::Settle(lock, disposition),
-            };
-            match self.enlist(&transaction, part, Noted::Settled(settled)) {
-                Ok(()) => {
-                    let state = state_in(&transaction, reply);
-                    self.connection.settle(delivery, Some(state));
-                }
-                Err(error) => self.refuse_settlement(delivery, is_settled, error),
+        match state {
+            DeliveryState::Transactional(state) => {
+                self.settle_in_transaction(&told, &state.txn_id, meaning);
             }
+            _ if self.shared.claims.has(held.lock) => self.refuse_settlement(&told, claimed()),
+            _ => self.settle_now(&told, meaning),
+        }
+    }
+
+    fn settle_now(&mut self, told: &Told, meaning: Meaning) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) else {
             return;
-        }
-        if self.shared.claims.has(lock) {
-            return self.refuse_settlement(delivery, is_settled, claimed());
-        }
+        };
+        receiver.held.forget(told.delivery);
+        let entity = receiver.attached.entity.clone();
         // Each of a range has its own copy of what is to be changed.
-        self.sending_size_bytes += overlay_size_bytes(&disposition);
+        self.sending_size_bytes += overlay_size_bytes(&meaning.disposition);
         self.settlements
             .entry(entity)
             .or_default()
             .push(Settlement {
-                delivery,
-                lock,
-                disposition,
-                settled,
-                reply: (!is_settled).then_some(reply.into()),
+                delivery: told.delivery,
+                lock: told.held.lock,
+                disposition: meaning.disposition,
+                settled: meaning.settled,
+                reply: (!told.is_settled).then_some(meaning.reply.into()),
             });
     }
 
-    /// The lock stays as it is.
-    fn refuse_settlement(&mut self, delivery: DeliveryId, is_settled: bool, error: Error) {
-        if !is_settled {
-            let state = DeliveryState::rejected(error);
-            self.connection.settle(delivery, Some(state));
+    /// The lock ends when the transaction is committed, and the delivery with it. Until then the client
+    /// is told the outcome, and that it is not settled (AMQP 1.0, 4.4.2): after a rollback it has the
+    /// delivery as before.
+    fn settle_in_transaction(&mut self, told: &Told, transaction: &[u8], meaning: Meaning) {
+        let Some(Link::Receiver(receiver)) = self.links.get(&told.link) else {
+            return;
+        };
+        let part = TransactionPart {
+            queue: receiver.attached.entity.clone(),
+            incarnation: Some(receiver.attached.incarnation),
+            work: TransactionWork::Settle(told.held.lock, meaning.disposition),
+        };
+        let retired = (!told.is_settled).then(|| Retired {
+            link: told.link,
+            delivery: told.delivery,
+            outcome: without_changes(&meaning.reply),
+        });
+        let noted = Noted::Settled(meaning.settled, retired);
+        if let Err(error) = self.enlist(transaction, part, noted) {
+            return self.refuse_settlement(told, error);
         }
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) else {
+            return;
+        };
+        if told.is_settled {
+            return receiver.held.forget(told.delivery);
+        }
+        receiver.held.enlist(told.delivery);
+        let state = state_in(transaction, meaning.reply);
+        self.connection.update(told.delivery, state);
+    }
+
+    /// A transaction that has ended this delivery's lock is committed.
+    pub(super) fn on_retired(&mut self, transaction: &[u8], retired: Retired) {
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(retired.link) {
+            receiver.held.forget(retired.delivery);
+            self.stirred.insert(retired.link);
+        }
+        let state = state_in(transaction, retired.outcome);
+        self.connection.settle(retired.delivery, Some(state));
+    }
+
+    /// The lock stays as it is. So does a delivery that is part of a transaction: it ends with that.
+    fn refuse_settlement(&mut self, told: &Told, error: Error) {
+        let state = DeliveryState::rejected(error);
+        let is_enlisted = told.held.is_enlisted && self.shared.claims.has(told.held.lock);
+        if is_enlisted && !told.is_settled {
+            self.connection.update(told.delivery, state);
+            return;
+        }
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) {
+            receiver.held.forget(told.delivery);
+        }
+        // It is not there any more if the client has settled it.
+        self.connection.settle(told.delivery, Some(state));
     }
 
     /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
@@ -175,7 +229,7 @@ impl Client {
 fn too_many(settlements: &[Settlement]) -> Option<usize> {
     let mut size_bytes = 0;
     let taken = settlements.iter().take(ITEMS_MAX).take_while(|it| {
-        size_bytes += overlay_size_bytes(&it.disposition) as u64;
+        size_bytes += it.disposition.overlay_size_bytes();
         size_bytes <= BODIES_SIZE_BYTES_MAX
     });
     let count = taken.count().max(1);
@@ -183,16 +237,17 @@ fn too_many(settlements: &[Settlement]) -> Option<usize> {
 }
 
 fn overlay_size_bytes(disposition: &Disposition) -> usize {
-    match disposition {
-        Disposition::Abandon { overlay }
-        | Disposition::Defer { overlay }
-        | Disposition::DeadLetter { overlay } => overlay.as_ref().map_or(0, Bytes::len),
-        Disposition::Complete | Disposition::Release => 0,
-    }
+    usize::try_from(disposition.overlay_size_bytes()).unwrap_or(usize::MAX)
 }
 
 /// What an outcome means for a message, and what is answered to it.
-fn disposition_of(outcome: &Outcome) -> Option<(Disposition, Outcome, Settled)> {
+struct Meaning {
+    disposition: Disposition,
+    reply: Outcome,
+    settled: Settled,
+}
+
+fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
     let (disposition, settled) = match outcome {
         Outcome::Accepted => (Disposition::Complete, Settled::Complete),
         Outcome::Released => (Disposition::Release, Settled::Release),
@@ -210,13 +265,31 @@ fn disposition_of(outcome: &Outcome) -> Option<(Disposition, Outcome, Settled)> 
                 .as_ref()
                 .and_then(|error| error.info.as_ref());
             let overlay = info.and_then(overlay_of);
-            let reply = Outcome::Rejected(Rejected { error: None });
             let letter = Disposition::DeadLetter { overlay };
-            return Some((letter, reply, Settled::DeadLetter));
+            return Some(Meaning {
+                disposition: letter,
+                reply: Outcome::Rejected(Rejected { error: None }),
+                settled: Settled::DeadLetter,
+            });
         }
         Outcome::Declared(_) => return None,
     };
-    Some((disposition, outcome.clone(), settled))
+    Some(Meaning {
+        disposition,
+        reply: outcome.clone(),
+        settled,
+    })
+}
+
+/// An outcome that holds nothing of what its client has sent.
+fn without_changes(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Modified(modified) => Outcome::Modified(Modified {
+            message_annotations: None,
+            ..modified.clone()
+        }),
+        other => other.clone(),
+    }
 }
 
 /// A change to a message's application properties: a map, encoded. Keys of any other type than text

@@ -9,20 +9,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kew_amqp::LinkId;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Outcome, TransactionalState};
-use kew_engine::bus::{
-    TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX, TransactionPart,
-    TransactionWork,
-};
+use kew_amqp::{DeliveryId, LinkId};
+use kew_engine::bus::{TransactionPart, TransactionTooLarge, TransactionTotals, TransactionWork};
 use tokio::time::Instant;
 
 use super::Client;
 use crate::claims::Claim;
 use crate::holdings::{Part, Sum};
 use crate::metrics::{Sent, Settled};
-use crate::refusal::{busy, claimed};
+use crate::refusal::{busy, claimed, rolled_back};
 
 /// The name of a transaction: random, so that no other connection's is taken for it.
 pub(super) type TransactionId = [u8; 16];
@@ -35,26 +32,70 @@ pub(super) struct Transaction {
     /// The link over which it was declared: it ends with that.
     coordinator: LinkId,
     pub(super) parts: Vec<TransactionPart>,
+    totals: TransactionTotals,
     claims: Vec<Claim>,
-    /// What is counted when all of it is done.
+    /// What follows when all of it is done.
     pub(super) noted: Vec<Noted>,
     held_size_bytes: usize,
     held: Part,
     /// When it ends by itself, once there was an operation.
     due: Option<Instant>,
     /// Why it cannot be committed any more.
-    failed: Option<Error>,
+    failed: Option<Failure>,
+    /// Operations of it whose queue is still looked for.
+    looked_for: usize,
+    /// The message that asks for its commit, if that waits for those.
+    discharge: Option<DeliveryId>,
 }
 
-/// What a part is for metrics.
+/// What follows for a part when it is done.
 pub(super) enum Noted {
     Sent(Sent),
-    Settled(Settled),
+    /// Over a link, or by a request.
+    Settled(Settled, Option<Retired>),
     Cancelled,
 }
 
+/// A delivery that a transaction ends. It stays unsettled until then, since it is its client's again if
+/// the transaction is not committed (AMQP 1.0, 4.4.2).
+pub(super) struct Retired {
+    pub(super) link: LinkId,
+    pub(super) delivery: DeliveryId,
+    pub(super) outcome: Outcome,
+}
+
+/// Why there is no transaction that could be committed.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// It was never declared here, or was discharged.
+    Unknown,
+    /// Its time was over, which is so long.
+    TimedOut(Duration),
+    /// Something that was to be part of it was refused or lost.
+    Refused(Error),
+}
+
+impl Failure {
+    /// What an operation is told that was to be part of it.
+    pub(super) fn of_operation(self) -> Error {
+        match self {
+            Self::Unknown => unknown(),
+            Self::TimedOut(timeout) => timed_out(timeout),
+            Self::Refused(error) => error,
+        }
+    }
+
+    /// What whoever wants to have it committed is told.
+    pub(super) fn of_commit(self) -> Error {
+        match self {
+            Self::Refused(error) => rolled_back(&format!("an operation was refused: {error}")),
+            other => other.of_operation(),
+        }
+    }
+}
+
 impl Transaction {
-    fn fail(&mut self, why: Error) {
+    fn fail(&mut self, why: Failure) {
         self.failed.get_or_insert(why);
         // Not cleared: that would keep the room.
         self.parts = Vec::new();
@@ -70,31 +111,8 @@ impl Transaction {
 
     fn fail_if_due(&mut self, now: Instant, timeout: Duration) {
         if self.failed.is_none() && self.due.is_some_and(|due| due <= now) {
-            self.fail(timed_out(timeout));
+            self.fail(Failure::TimedOut(timeout));
         }
-    }
-
-    /// Why it cannot take so much more, if it cannot.
-    fn check_room(&self, work: &TransactionWork) -> Result<(), Error> {
-        let sum = |count: fn(&TransactionWork) -> usize| {
-            let counts = self.parts.iter().map(|part| count(&part.work));
-            counts.sum::<usize>().saturating_add(count(work))
-        };
-        let over = |limit: u64, what: &str| {
-            let text = format!("A transaction can have at most {limit} {what}.");
-            Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text))
-        };
-        if sum(TransactionWork::sent_count) > TRANSACTION_MESSAGES_MAX {
-            return over(TRANSACTION_MESSAGES_MAX as u64, "messages that are sent");
-        }
-        if sum(TransactionWork::ended_count) > TRANSACTION_ENDED_MAX {
-            return over(TRANSACTION_ENDED_MAX as u64, "messages that are settled");
-        }
-        let sizes = self.parts.iter().map(|part| part.work.body_size_bytes());
-        if sizes.sum::<u64>().saturating_add(work.body_size_bytes()) > TRANSACTION_SIZE_BYTES_MAX {
-            return over(TRANSACTION_SIZE_BYTES_MAX, "bytes of messages");
-        }
-        Ok(())
     }
 }
 
@@ -110,10 +128,45 @@ impl Transactions {
         self.open.retain(|_, it| it.coordinator != coordinator);
     }
 
-    fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Error> {
+    fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Failure> {
         let found = TransactionId::try_from(id).ok();
         let found = found.and_then(|id| self.open.get_mut(&id));
-        found.ok_or_else(unknown)
+        found.ok_or(Failure::Unknown)
+    }
+
+    /// Puts off the commit of a transaction until the queues of all its operations are known. Says
+    /// whether it has to.
+    pub(super) fn put_off(&mut self, id: &[u8], discharge: DeliveryId) -> bool {
+        let Ok(transaction) = self.find(id) else {
+            return false;
+        };
+        let must_wait = transaction.looked_for > 0;
+        if must_wait {
+            transaction.discharge = Some(discharge);
+        }
+        must_wait
+    }
+
+    /// Whether its commit was asked for and put off.
+    pub(super) fn is_put_off(&mut self, id: &[u8]) -> bool {
+        self.find(id).is_ok_and(|it| it.discharge.is_some())
+    }
+
+    /// The queue of an operation is looked for.
+    pub(super) fn look_for(&mut self, id: &[u8]) {
+        if let Ok(transaction) = self.find(id) {
+            transaction.looked_for += 1;
+        }
+    }
+
+    /// It was found, or is not there. Gives back the commit that waited for it, if it was the last.
+    pub(super) fn found(&mut self, id: &[u8]) -> Option<DeliveryId> {
+        let transaction = self.find(id).ok()?;
+        transaction.looked_for = transaction.looked_for.saturating_sub(1);
+        match transaction.looked_for {
+            0 => transaction.discharge.take(),
+            _ => None,
+        }
     }
 
     /// When the first one ends by itself.
@@ -143,12 +196,15 @@ impl Client {
         let mut transaction = Transaction {
             coordinator,
             parts: Vec::new(),
+            totals: TransactionTotals::default(),
             claims: Vec::new(),
             noted: Vec::new(),
             held_size_bytes: 0,
             held: self.account.part(Sum::TransactionBytes),
             due: None,
             failed: None,
+            looked_for: 0,
+            discharge: None,
         };
         transaction.hold(OVERHEAD_SIZE_BYTES);
         self.transactions.open.insert(id, transaction);
@@ -174,16 +230,17 @@ impl Client {
         let is_crowded = !self.has_room_beside_others();
         let all_size_bytes = self.account.value(Sum::TransactionBytes);
         let limits = &self.shared.limits;
-        let transaction = self.transactions.find(id)?;
+        let transaction = self.transactions.find(id).map_err(Failure::of_operation)?;
         let now = Instant::now();
         transaction.fail_if_due(now, limits.transaction_timeout);
         if let Some(why) = &transaction.failed {
-            return Err(why.clone());
+            return Err(why.clone().of_operation());
         }
         transaction
             .due
             .get_or_insert(now + limits.transaction_timeout);
-        transaction.check_room(work)?;
+        let totals = transaction.totals.with(work);
+        totals.check().map_err(too_large)?;
         let count = (work.sent_count() + work.ended_count()).max(1);
         let size_bytes = usize::try_from(work.body_size_bytes()).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.saturating_add(count * OVERHEAD_SIZE_BYTES);
@@ -199,6 +256,7 @@ impl Client {
             let claim = self.shared.claims.claim(*lock).ok_or_else(claimed)?;
             transaction.claims.push(claim);
         }
+        transaction.totals = totals;
         transaction.parts.push(part);
         transaction.noted.push(noted);
         transaction.hold(transaction.held_size_bytes + size_bytes);
@@ -208,29 +266,31 @@ impl Client {
     /// An operation of it was refused: it cannot be committed any more.
     pub(super) fn fail_transaction(&mut self, id: &[u8], why: Error) {
         if let Ok(transaction) = self.transactions.find(id) {
-            transaction.fail(why);
+            transaction.fail(Failure::Refused(why));
         }
     }
 
-    /// What was told over a link that is not there, or of a delivery that is not, may have been meant
-    /// for a transaction: it must not be committed without.
-    pub(super) fn fail_if_transactional(&mut self, state: Option<&DeliveryState>) {
+    /// What was told with this state was refused, or is lost. If it was meant for a transaction, that must
+    /// not be committed without it.
+    pub(super) fn fail_if_transactional(
+        &mut self,
+        state: Option<&DeliveryState>,
+        why: impl FnOnce() -> Error,
+    ) {
         if let Some(DeliveryState::Transactional(state)) = state {
-            let text =
-                "An operation of the transaction was about a link or a delivery that is gone.";
-            self.fail_transaction(&state.txn_id, Error::new(condition::NOT_ALLOWED, text));
+            self.fail_transaction(&state.txn_id, why());
         }
     }
 
     /// A link was detached here: what comes over it until its client hears of that is lost.
     pub(super) fn fail_transactions(&mut self, why: &Error) {
         for transaction in self.transactions.open.values_mut() {
-            transaction.fail(why.clone());
+            transaction.fail(Failure::Refused(why.clone()));
         }
     }
 
     /// Whether a transaction is there to which something can be added.
-    pub(super) fn check_transaction(&mut self, id: &[u8]) -> Result<(), Error> {
+    pub(super) fn check_transaction(&mut self, id: &[u8]) -> Result<(), Failure> {
         let timeout = self.shared.limits.transaction_timeout;
         let transaction = self.transactions.find(id)?;
         transaction.fail_if_due(Instant::now(), timeout);
@@ -238,11 +298,11 @@ impl Client {
     }
 
     /// Takes a transaction out, which may then be committed; or says why it was not to be.
-    pub(super) fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Error> {
+    pub(super) fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Failure> {
         let checked = self.check_transaction(id);
         let ended = TransactionId::try_from(id).ok();
         let ended = ended.and_then(|id| self.transactions.open.remove(&id));
-        checked.and_then(|()| ended.ok_or_else(unknown))
+        checked.and_then(|()| ended.ok_or(Failure::Unknown))
     }
 }
 
@@ -252,6 +312,16 @@ pub(super) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
         txn_id: id.to_vec().into(),
         outcome: Some(outcome),
     })
+}
+
+/// What was told of a link that is not there, or of a delivery that is not.
+pub(super) fn gone() -> Error {
+    let text = "An operation of the transaction was about a link or a delivery that is gone.";
+    Error::new(condition::NOT_ALLOWED, text)
+}
+
+fn too_large(why: TransactionTooLarge) -> Error {
+    Error::new(condition::RESOURCE_LIMIT_EXCEEDED, why.to_string())
 }
 
 fn unknown() -> Error {

@@ -5,7 +5,7 @@ mod messages;
 mod sessions;
 mod transact;
 
-pub(crate) use transact::{InTransaction, answer_in_transaction, in_transaction};
+pub(crate) use transact::{InTransaction, answer_in_transaction, in_transaction, settled};
 
 use std::sync::{Arc, OnceLock};
 

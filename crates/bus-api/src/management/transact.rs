@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use kew_amqp::error::{Error, condition};
-use kew_engine::bus::{Disposition, TransactionWork};
+use kew_engine::bus::Disposition;
+use kew_engine::{SequenceNumber, Token};
 use tokio::time::Instant;
 
 use super::{Answered, Context, allowed_body, encode, messages, operation_of};
@@ -11,8 +12,10 @@ use crate::request::Request;
 
 /// What a request in a transaction comes to.
 pub(crate) enum InTransaction {
-    /// It is done when the transaction is committed.
-    Later(Vec<(TransactionWork, Option<Settled>)>),
+    /// These locks are ended when the transaction is committed.
+    Settle(Vec<(Token, Disposition)>),
+    /// These scheduled messages are taken back when the transaction is committed.
+    Cancel(Vec<SequenceNumber>),
     /// Nothing of it could be taken back: it is carried out at once.
     Now,
 }
@@ -23,19 +26,8 @@ pub(crate) enum InTransaction {
 pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InTransaction, Error> {
     let body = allowed_body(context, request)?;
     match operation_of(request) {
-        "update-disposition" => {
-            let settlements = messages::settlements_of(body)?.into_iter();
-            let work = settlements.map(|(lock, disposition)| {
-                let settled = settled(&disposition);
-                (TransactionWork::Settle(lock, disposition), Some(settled))
-            });
-            Ok(InTransaction::Later(work.collect()))
-        }
-        "cancel-scheduled-message" => {
-            let numbers = messages::numbers_to_cancel(body)?;
-            let work = TransactionWork::CancelScheduled(numbers);
-            Ok(InTransaction::Later(vec![(work, None)]))
-        }
+        "update-disposition" => messages::settlements_of(body).map(InTransaction::Settle),
+        "cancel-scheduled-message" => messages::numbers_to_cancel(body).map(InTransaction::Cancel),
         "renew-lock"
         | "renew-session-lock"
         | "peek-message"
@@ -51,7 +43,8 @@ pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InT
     }
 }
 
-fn settled(disposition: &Disposition) -> Settled {
+/// What a settlement is counted as.
+pub(crate) fn settled(disposition: &Disposition) -> Settled {
     match disposition {
         Disposition::Complete => Settled::Complete,
         Disposition::Abandon { .. } => Settled::Abandon,

@@ -18,7 +18,7 @@ use kew_amqp::{
     Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
-use kew_broker::{Broker, BrokerOptions};
+use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
 use kew_bus_api::{
     BusApi, BusApiOptions, Limits, NAMESPACE, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import,
     read_config,
@@ -60,22 +60,42 @@ impl Server {
         Self::open(options, LOCAL).await
     }
 
+    /// One whose broker has so much under way at most.
+    pub(crate) async fn start_with_admission(admission: AdmissionLimits) -> Self {
+        let options = BrokerOptions {
+            admission,
+            ..BrokerOptions::default()
+        };
+        let (broker, _) = Broker::start(Arc::new(MemoryStorage::new()), options).unwrap();
+        Self::open_on(broker, BusApiOptions::default(), LOCAL)
+            .await
+            .with_queues()
+            .await
+    }
+
     /// One whose connections come from there.
     pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let server = Self::open_on(storage, options, origin).await;
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        Self::open_on(broker, options, origin)
+            .await
+            .with_queues()
+            .await
+    }
+
+    async fn with_queues(self) -> Self {
         let queues = read_config(QUEUES).unwrap();
-        import(&server.broker, queues).await.unwrap();
-        server
+        import(&self.broker, queues).await.unwrap();
+        self
     }
 
     /// One with what there is in a storage, and nothing else.
     pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
-        Self::open_on(storage, BusApiOptions::default(), LOCAL).await
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        Self::open_on(broker, BusApiOptions::default(), LOCAL).await
     }
 
-    async fn open_on(storage: Arc<MemoryStorage>, options: BusApiOptions, origin: Origin) -> Self {
-        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+    async fn open_on(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,

@@ -20,6 +20,7 @@ mod repair;
 mod room;
 mod session;
 pub(crate) mod snapshot;
+mod totals;
 
 pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
@@ -36,8 +37,11 @@ pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;
 pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
-    SESSION_ID_SIZE_BYTES_MAX, TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX,
-    TRANSACTION_SIZE_BYTES_MAX,
+    SESSION_ID_SIZE_BYTES_MAX,
+};
+pub use totals::{
+    TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX,
+    TransactionTooLarge, TransactionTotals,
 };
 
 #[cfg(test)]

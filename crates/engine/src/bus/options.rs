@@ -167,14 +167,14 @@ impl BusQueueOptions {
             self.size_bytes_max,
             " bytes",
             1..=1 << 50,
-            "1 B to 1 PiB",
+            "1 byte to 1 PiB",
         )?;
         within(
             "MaxMessageSizeInKilobytes",
             self.message_size_bytes_max,
             " bytes",
             1..=1024 * 1024,
-            "at most 1024 KB",
+            "1 byte to 1 MiB",
         )?;
         within(
             "description",

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::message::Message;
 use super::{
     BreakTarget, BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, Purge,
-    Resubmission, SessionChoice, TransactionPart, TransactionWork,
+    Resubmission, SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
 };
 use crate::EntityName;
 
@@ -24,17 +24,6 @@ pub const BODIES_SIZE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The most bytes of messages in one answer.
 pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
-
-/// The most messages that one transaction sends.
-///
-/// Source: Service Bus, *Quotas*: 100 messages per transaction.
-pub const TRANSACTION_MESSAGES_MAX: usize = 100;
-
-/// The most messages that one transaction settles or takes back.
-pub const TRANSACTION_ENDED_MAX: usize = 1000;
-
-/// The most bytes of messages, and of changes to their properties, in one transaction.
-pub const TRANSACTION_SIZE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
@@ -265,37 +254,15 @@ fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
 }
 
 fn check_transaction(parts: &[TransactionPart]) -> Result<(), BusRefusal> {
-    let sum = |count: fn(&TransactionWork) -> usize| {
-        let counts = parts.iter().map(|part| count(&part.work));
-        counts.fold(0, usize::saturating_add)
-    };
-    for (count, limit) in [
-        (sum(TransactionWork::sent_count), TRANSACTION_MESSAGES_MAX),
-        (sum(TransactionWork::ended_count), TRANSACTION_ENDED_MAX),
-        // One that does nothing takes room, too.
-        (
-            parts.len(),
-            TRANSACTION_MESSAGES_MAX + TRANSACTION_ENDED_MAX,
-        ),
-    ] {
-        if count > limit {
-            return Err(BusRefusal::TooMany {
-                count: count as u64,
-                limit: limit as u64,
-            });
-        }
+    let mut totals = TransactionTotals::default();
+    for part in parts {
+        totals = totals.with(&part.work);
     }
+    totals.check()?;
     for part in parts {
         if let TransactionWork::Send(messages) = &part.work {
             check_session_id(longest_session(messages))?;
         }
-    }
-    let size_bytes = parts.iter().map(|part| part.work.body_size_bytes()).sum();
-    if size_bytes > TRANSACTION_SIZE_BYTES_MAX {
-        return Err(BusRefusal::MessageTooLarge {
-            size_bytes,
-            limit_bytes: TRANSACTION_SIZE_BYTES_MAX,
-        });
     }
     Ok(())
 }

@@ -146,13 +146,20 @@ fn an_idle_queue_deletes_itself() {
 #[test]
 fn options_outside_their_ranges_are_named() {
     let mut p = Partition::new();
-    for (options, name) in [
+    for (options, text) in [
         (
             BusQueueOptions {
                 lock_duration_ms: 4_999,
                 ..BusQueueOptions::default()
             },
             "LockDuration is 4999 ms, and must be 5 s to 5 min",
+        ),
+        (
+            BusQueueOptions {
+                size_bytes_max: 0,
+                ..BusQueueOptions::default()
+            },
+            "MaxSizeInMegabytes is 0 bytes, and must be 1 byte to 1 PiB",
         ),
         (
             BusQueueOptions {
@@ -177,8 +184,8 @@ fn options_outside_their_ranges_are_named() {
         ),
     ] {
         match p.create(&jobs(), options) {
-            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.to_string(), name),
-            other => panic!("{name}: {other:?}"),
+            Err(BusRefusal::InvalidOption(invalid)) => assert_eq!(invalid.to_string(), text),
+            other => panic!("{text}: {other:?}"),
         }
     }
     let nowhere = BusQueueOptions {

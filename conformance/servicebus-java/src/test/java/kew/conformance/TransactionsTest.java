@@ -10,6 +10,9 @@ import static kew.conformance.Door.fresh;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
+import com.azure.messaging.servicebus.ServiceBusReceiverClient;
+import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusTransactionContext;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
@@ -22,6 +25,15 @@ import org.junit.jupiter.params.provider.EnumSource;
 class TransactionsTest {
     private static CompleteOptions within(ServiceBusTransactionContext transaction) {
         return new CompleteOptions().setTransactionContext(transaction);
+    }
+
+    /** Completes a message and sends an answer to it, in a transaction that is still to be ended. */
+    private static ServiceBusTransactionContext answer(
+        ServiceBusReceiverClient receiver, ServiceBusReceivedMessage message, ServiceBusSenderClient sender) {
+        var transaction = receiver.createTransaction();
+        sender.sendMessage(text("about " + message.getBody()), transaction);
+        receiver.complete(message, within(transaction));
+        return transaction;
     }
 
     @ParameterizedTest
@@ -75,18 +87,33 @@ class TransactionsTest {
         try (Bus bus = door.connect()) {
             String queue = fresh("plain");
             bus.send(queue, "x");
-            var sender = bus.sender(queue);
             var receiver = bus.receiver(queue);
             var message = takeOne(receiver);
-            var transaction = receiver.createTransaction();
-            sender.sendMessage(text("y"), transaction);
-            receiver.complete(message, within(transaction));
+            var transaction = answer(receiver, message, bus.sender(queue));
             receiver.rollbackTransaction(transaction);
             assertEmpty(receiver);
             // The lock is as it was.
             receiver.renewMessageLock(message);
             assertEquals(1, receiver.peekMessages(10, 0).stream().count());
             assertThrows(RuntimeException.class, () -> receiver.commitTransaction(transaction));
+        }
+    }
+
+    /** The SDK releases what it had in a transaction that was not committed, over the link that it came by. */
+    @ParameterizedTest
+    @EnumSource(Door.class)
+    void aReceiverThatClosesAfterARollbackGivesItsMessagesBack(Door door) {
+        try (Bus bus = door.connect()) {
+            String queue = fresh("plain");
+            bus.send(queue, "x");
+            var receiver = bus.receiver(queue);
+            var transaction = answer(receiver, takeOne(receiver), bus.sender(queue));
+            receiver.rollbackTransaction(transaction);
+            receiver.close();
+            // Long before its lock has ended.
+            var again = drop(bus.receiver(queue));
+            assertEquals("x", again.getBody().toString());
+            assertEquals(0, again.getDeliveryCount());
         }
     }
 
@@ -102,10 +129,7 @@ class TransactionsTest {
             var sender = bus.sender(to);
             var target = bus.receiver(to);
             for (boolean commits : new boolean[] {false, true}) {
-                var message = takeOne(receiver);
-                var transaction = receiver.createTransaction();
-                sender.sendMessage(text("about " + message.getBody()), transaction);
-                receiver.complete(message, within(transaction));
+                var transaction = answer(receiver, takeOne(receiver), sender);
                 assertEmpty(target);
                 if (commits) {
                     receiver.commitTransaction(transaction);
@@ -124,12 +148,8 @@ class TransactionsTest {
         try (Bus bus = door.connect()) {
             String queue = fresh("brief");
             bus.send(queue, "x");
-            var sender = bus.sender(queue);
             var receiver = bus.receiver(queue);
-            var message = takeOne(receiver);
-            var transaction = receiver.createTransaction();
-            sender.sendMessage(text("y"), transaction);
-            receiver.complete(message, within(transaction));
+            var transaction = answer(receiver, takeOne(receiver), bus.sender(queue));
             // It comes again when its lock has ended.
             var other = bus.receiver(queue);
             var again = takeOne(other);

@@ -1,0 +1,312 @@
+//! How transactions end that are not committed, and what becomes of what was done in them.
+
+use kew_amqp::performative::Transfer;
+use kew_engine::bus::EntityStatus;
+
+use super::*;
+use crate::client::settling;
+
+#[tokio::test]
+async fn a_rollback_leaves_everything_and_its_locks() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let spare = client.sender("spare").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    let delivery = client.receive(receiver, 1).await.remove(0);
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    client.post(spare, &id, "x").await;
+    client.retire(&delivery, &id, Outcome::Accepted).await;
+    // Nothing else settles it meanwhile, neither here nor elsewhere.
+    let mut other = server.trusted().await;
+    let completed = settling(&delivery, "completed");
+    let refused = (400, "amqp:not-allowed".to_owned());
+    for client in [&mut client, &mut other] {
+        let told = client
+            .manage("jobs", "update-disposition", &completed, None)
+            .await;
+        assert_eq!(told, refused);
+    }
+    // But it can be renewed.
+    let told = other.manage("jobs", "renew-lock", &completed, None).await;
+    assert_eq!(told, ok());
+    let rolled_back = client.discharge(coordinator, &id, true).await;
+    assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+    assert_eq!(held(&server, "spare").await, (0, 0));
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+    let late = in_transaction(&id, None);
+    let late = client.send_in(spare, 0, message("x"), Some(late)).await;
+    assert_eq!(condition_of(&late), UNKNOWN_ID);
+    // The lock is as good as it was.
+    let told = other
+        .manage("jobs", "update-disposition", &completed, None)
+        .await;
+    assert_eq!(told, ok());
+    assert_eq!(held(&server, "jobs").await, (0, 0));
+}
+
+#[tokio::test]
+async fn no_transaction_is_committed_without_a_delivery_that_another_had_taken() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    let delivery = client.receive(receiver, 1).await.remove(0);
+    let coordinator = client.coordinator().await;
+    let first = client.declare(coordinator).await;
+    let second = client.declare(coordinator).await;
+    client.post(jobs, &second, "x").await;
+    let [taken, late] = [&first, &second].map(|id| in_transaction(id, Some(Outcome::Accepted)));
+    assert!(client.connection.update(delivery.delivery, taken.clone()));
+    // It belongs to the first by the time that the second comes.
+    let answer = client.answer_to(&delivery, late).await;
+    assert_eq!(answer, (taken, false));
+    let (refused, is_settled) = client.told_of(&delivery).await;
+    assert_eq!(condition_of(&refused), "amqp:not-allowed");
+    assert!(!is_settled);
+    let rolled_back = client.discharge(coordinator, &first, true).await;
+    assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+    let refused = client.discharge(coordinator, &second, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+    // The same if it was settled for good before.
+    let third = client.declare(coordinator).await;
+    client.post(jobs, &third, "x").await;
+    let done = DeliveryState::ACCEPTED;
+    assert!(client.connection.update(delivery.delivery, done.clone()));
+    let late = in_transaction(&third, Some(Outcome::Accepted));
+    assert_eq!(client.tell(&delivery, late).await, done);
+    let refused = client.discharge(coordinator, &third, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    assert_eq!(held(&server, "jobs").await, (0, 0));
+}
+
+#[tokio::test]
+async fn after_a_rollback_a_delivery_is_settled_over_its_link_as_before() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let steps = client.sender("steps").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 3).await;
+    let [first, second, third] = client.receive(receiver, 3).await.try_into().unwrap();
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    client.retire(&first, &id, Outcome::Accepted).await;
+    // Not while it is part of the transaction, which that does not change.
+    let (refused, is_settled) = client.answer_to(&first, DeliveryState::ACCEPTED).await;
+    assert_eq!(condition_of(&refused), "amqp:not-allowed");
+    assert!(!is_settled);
+    let rolled_back = client.discharge(coordinator, &id, true).await;
+    assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+    let id = client.declare(coordinator).await;
+    client.retire(&first, &id, modified(true)).await;
+    let settled = client.commit_settling(coordinator, &id).await;
+    let expected = in_transaction(&id, Some(modified(true)));
+    assert_eq!(settled, [(first.delivery, expected)]);
+    // A commit that is refused: a message without its session.
+    let id = client.declare(coordinator).await;
+    client.retire(&second, &id, Outcome::Accepted).await;
+    client.post(steps, &id, "x").await;
+    let refused = client.discharge(coordinator, &id, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    let released = DeliveryState::Outcome(Outcome::Released);
+    assert_eq!(client.tell(&second, released.clone()).await, released);
+    // A coordinator that goes.
+    let id = client.declare(coordinator).await;
+    client.retire(&third, &id, Outcome::Accepted).await;
+    client.detach(coordinator).await;
+    let done = DeliveryState::ACCEPTED;
+    assert_eq!(client.tell(&third, done.clone()).await, done);
+    // The first one is deferred, the second one is there again.
+    assert_eq!(held(&server, "jobs").await, (2, 0));
+    let again = client.receive(receiver, 1).await.remove(0);
+    assert_eq!(client.tell(&again, done.clone()).await, done);
+}
+
+#[tokio::test]
+async fn a_link_that_its_client_detaches_leaves_its_transactions() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 2).await;
+    let deliveries = client.receive(receiver, 2).await;
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    client.post(jobs, &id, "x").await;
+    for delivery in &deliveries {
+        client.retire(delivery, &id, Outcome::Accepted).await;
+    }
+    client.detach(jobs).await;
+    client.detach(receiver).await;
+    assert_eq!(held(&server, "jobs").await, (2, 0));
+    client.commit(coordinator, &id).await;
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connection_with_it() {
+    let server = start().await;
+    let options = server.view("jobs").await.options;
+    for (status, condition) in [
+        (
+            Some(EntityStatus::SendDisabled),
+            "com.microsoft:entity-disabled",
+        ),
+        (
+            Some(EntityStatus::ReceiveDisabled),
+            "com.microsoft:entity-disabled",
+        ),
+        // By the protocol: deliveries of a former link are not resumed.
+        (None, "amqp:not-implemented"),
+    ] {
+        let mut client = server.trusted().await;
+        let sender = client.sender("jobs").await.unwrap();
+        let receiver = client.receiver("jobs").await.unwrap();
+        let spare = client.sender("spare").await.unwrap();
+        let coordinator = client.coordinator().await;
+        let id = client.declare(coordinator).await;
+        client.post(spare, &id, "x").await;
+        let link = match status {
+            Some(EntityStatus::ReceiveDisabled) => receiver,
+            _ => sender,
+        };
+        let queue = queue_named("jobs");
+        if let Some(status) = status {
+            let options = BusQueueOptions {
+                status,
+                ..options.clone()
+            };
+            server
+                .order(BusCommand::UpdateQueue { queue, options })
+                .await;
+        } else {
+            client.say_by_hand(&resumed(&id)).await;
+        }
+        let error = client.detached(link).await.unwrap();
+        assert_eq!(error.condition, condition);
+        let refused = error_of(&client.discharge(coordinator, &id, false).await);
+        assert_eq!(refused.condition, ROLLBACK);
+        let text = refused.description.unwrap();
+        assert!(text.as_str().contains(condition), "{text}");
+        // What comes after it is not concerned.
+        let id = client.declare(coordinator).await;
+        client.post(spare, &id, "x").await;
+        let rolled_back = client.discharge(coordinator, &id, true).await;
+        assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+        let queue = queue_named("jobs");
+        let options = options.clone();
+        server
+            .order(BusCommand::UpdateQueue { queue, options })
+            .await;
+    }
+    assert_eq!(held(&server, "spare").await, (0, 0));
+}
+
+/// A message over the first link of a session, in a transaction, that goes on with a delivery of another.
+fn resumed(id: &Bytes) -> Transfer {
+    Transfer {
+        handle: 0,
+        delivery_id: Some(1000),
+        delivery_tag: Some(Tag::from([1; 16])),
+        message_format: Some(0),
+        settled: Some(false),
+        more: false,
+        rcv_settle_mode: None,
+        state: Some(in_transaction(id, None)),
+        resume: true,
+        aborted: false,
+        batchable: false,
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 2).await;
+    let deliveries = client.receive(receiver, 2).await;
+    let [first, second] = [1, 2].map(|number| format!("coordinator {number}"));
+    let first = client.coordinator_named(&first).await;
+    let second = client.coordinator_named(&second).await;
+    let ended = client.declare(first).await;
+    let kept = client.declare(second).await;
+    for id in [&ended, &kept] {
+        client.post(jobs, id, "x").await;
+    }
+    client
+        .retire(&deliveries[0], &ended, Outcome::Accepted)
+        .await;
+    client
+        .retire(&deliveries[1], &kept, Outcome::Accepted)
+        .await;
+    client.detach(first).await;
+    let gone = client.discharge(second, &ended, false).await;
+    assert_eq!(condition_of(&gone), UNKNOWN_ID);
+    assert_eq!(held(&server, "jobs").await, (2, 0));
+    let mut other = server.trusted().await;
+    let completed = |delivery| settling(delivery, "completed");
+    let told = other
+        .manage(
+            "jobs",
+            "update-disposition",
+            &completed(&deliveries[0]),
+            None,
+        )
+        .await;
+    assert_eq!(told, ok());
+    // An id is good on its own connection alone.
+    let theirs = other.coordinator().await;
+    let refused = other.discharge(theirs, &kept, false).await;
+    assert_eq!(condition_of(&refused), UNKNOWN_ID);
+    drop(client);
+    // The server learns of it in its own time.
+    let completed = completed(&deliveries[1]);
+    while other
+        .manage("jobs", "update-disposition", &completed, None)
+        .await
+        != ok()
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(held(&server, "jobs").await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_transaction_ends_two_minutes_after_its_first_operation() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    let [empty, used, late] = [
+        client.declare(coordinator).await,
+        client.declare(coordinator).await,
+        client.declare(coordinator).await,
+    ];
+    client.post(jobs, &used, "x").await;
+    let pass = async |seconds: u64| {
+        tokio::time::pause();
+        tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+    };
+    pass(119).await;
+    client.post(jobs, &used, "y").await;
+    client.post(jobs, &late, "in time").await;
+    pass(2).await;
+    let refused = in_transaction(&used, None);
+    let refused = client.send_in(jobs, 0, message("z"), Some(refused)).await;
+    assert_eq!(condition_of(&refused), TIMEOUT);
+    let refused = client.discharge(coordinator, &used, false).await;
+    assert_eq!(condition_of(&refused), TIMEOUT);
+    let refused = client.discharge(coordinator, &used, false).await;
+    assert_eq!(condition_of(&refused), UNKNOWN_ID);
+    client.commit(coordinator, &empty).await;
+    client.commit(coordinator, &late).await;
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+}

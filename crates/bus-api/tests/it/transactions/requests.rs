@@ -1,0 +1,282 @@
+//! Requests to `$management` in a transaction, and the rights that they take.
+
+use kew_amqp::codec::{Array, Value};
+use kew_amqp::message::write_application_properties;
+use kew_bus_api::{AuthorizationRule, Right};
+
+use super::*;
+use crate::client::{settling, token_by};
+
+#[tokio::test]
+async fn requests_about_messages_can_be_part_of_a_transaction() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    client.fill(jobs, 1).await;
+    let delivery = client.receive(receiver, 1).await.remove(0);
+    let sent = client.send(jobs, 0, later()).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let cancel = cancelling(2);
+    let completed = settling(&delivery, "completed");
+    for commits in [false, true] {
+        let id = client.declare(coordinator).await;
+        for (operation, body) in [
+            ("cancel-scheduled-message", &cancel),
+            ("renew-lock", &completed),
+            ("update-disposition", &completed),
+        ] {
+            let told = client.manage("jobs", operation, body, Some(&id)).await;
+            assert_eq!(told, ok(), "{operation}");
+        }
+        let counts = server.view("jobs").await.counts;
+        assert_eq!((counts.active, counts.scheduled), (1, 1));
+        let state = client.discharge(coordinator, &id, !commits).await;
+        assert_eq!(state, DeliveryState::ACCEPTED);
+    }
+    let counts = server.view("jobs").await.counts;
+    assert_eq!((counts.active, counts.scheduled), (0, 0));
+    let unknown = Bytes::from_static(b"?");
+    let told = client
+        .manage("jobs", "renew-lock", &completed, Some(&unknown))
+        .await;
+    assert_eq!(told, (400, UNKNOWN_ID.into()));
+    for operation in [
+        "schedule-message",
+        "receive-by-sequence-number",
+        "batch-delete-messages",
+    ] {
+        let id = client.declare(coordinator).await;
+        let told = client.manage("jobs", operation, &cancel, Some(&id)).await;
+        assert_eq!(told, (501, "amqp:not-implemented".into()), "{operation}");
+        let refused = client.discharge(coordinator, &id, false).await;
+        assert_eq!(condition_of(&refused), ROLLBACK);
+    }
+}
+
+/// A message that can be received at some time.
+fn later() -> Bytes {
+    let mut later = BytesMut::new();
+    kew_amqp::message::write_head(
+        &mut later,
+        &kew_amqp::message::Header::default(),
+        &Map::default(),
+        &Map::build(|map| {
+            let at = kew_amqp::codec::Timestamp(i64::MAX / 4);
+            map.entry(&Symbol::from_static("x-opt-scheduled-enqueue-time"), &at);
+        }),
+    );
+    later.extend_from_slice(&message("later"));
+    later.freeze()
+}
+
+/// The body of a request to take a scheduled message back.
+fn cancelling(number: i64) -> Map {
+    Map::build(|map| {
+        let numbers = Value::Array(Array::longs([number]));
+        map.entry("sequence-numbers", &numbers);
+    })
+}
+
+async fn scheduled(server: &Server) -> u64 {
+    server.view("jobs").await.counts.scheduled
+}
+
+#[tokio::test]
+async fn a_request_that_makes_no_sense_fails_its_transaction() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let spare = client.sender("spare").await.unwrap();
+    let coordinator = client.coordinator().await;
+    // No message at all.
+    let requests = client.sender("jobs/$management").await.unwrap();
+    let id = client.declare(coordinator).await;
+    client.post(spare, &id, "x").await;
+    let garbage = Bytes::from_static(b"\x00");
+    let state = Some(in_transaction(&id, None));
+    let refused = client.send_in(requests, 0, garbage, state).await;
+    assert_eq!(condition_of(&refused), "amqp:decode-error");
+    let refused = error_of(&client.discharge(coordinator, &id, false).await);
+    assert_eq!(refused.condition, ROLLBACK);
+    let text = refused.description.unwrap();
+    assert!(text.as_str().contains("amqp:decode-error"), "{text}");
+    client.detach(requests).await;
+    // Requests without what they are about.
+    for operation in [
+        "update-disposition",
+        "cancel-scheduled-message",
+        "renew-lock",
+    ] {
+        let id = client.declare(coordinator).await;
+        client.post(spare, &id, "x").await;
+        let nothing = Map::default();
+        let told = client.manage("jobs", operation, &nothing, Some(&id)).await;
+        let is_left = operation == "renew-lock";
+        assert_eq!(told.0, 400, "{operation}");
+        // One that is carried out at once is no part of it.
+        let state = client.discharge(coordinator, &id, false).await;
+        assert_eq!(
+            state == DeliveryState::ACCEPTED,
+            is_left,
+            "{operation}: {state:?}"
+        );
+    }
+    assert_eq!(held(&server, "spare").await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_scheduled_message_of_a_queue_that_was_created_since_is_not_taken_back() {
+    let server = start().await;
+    let mut other = server.trusted().await;
+    let jobs = other.sender("jobs").await.unwrap();
+    let sent = other.send(jobs, 0, later()).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let mut client = server.trusted().await;
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    let told = client
+        .manage(
+            "jobs",
+            "cancel-scheduled-message",
+            &cancelling(1),
+            Some(&id),
+        )
+        .await;
+    assert_eq!(told, ok());
+    let options = server.view("jobs").await.options;
+    let queue = || queue_named("jobs");
+    server
+        .order(BusCommand::DeleteQueue { queue: queue() })
+        .await;
+    server
+        .order(BusCommand::CreateQueue {
+            queue: queue(),
+            options,
+        })
+        .await;
+    let mut other = server.trusted().await;
+    let jobs = other.sender("jobs").await.unwrap();
+    let sent = other.send(jobs, 0, later()).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let refused = error_of(&client.discharge(coordinator, &id, false).await);
+    assert_eq!(refused.condition, ROLLBACK);
+    let text = refused.description.unwrap();
+    assert!(text.as_str().contains("amqp:not-found"), "{text}");
+    assert_eq!(scheduled(&server).await, 1);
+    // And one of a queue that is not there is refused at once.
+    let id = client.declare(coordinator).await;
+    let told = client
+        .manage(
+            "absent",
+            "cancel-scheduled-message",
+            &cancelling(1),
+            Some(&id),
+        )
+        .await;
+    assert_eq!(told, (404, "amqp:not-found".into()));
+    let refused = client.discharge(coordinator, &id, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+}
+
+#[tokio::test]
+async fn a_commit_waits_for_the_requests_before_it() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    for _ in 0..2 {
+        let sent = client.send(jobs, 0, later()).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    let coordinator = client.coordinator().await;
+    let requests = client.sender("jobs/$management").await.unwrap();
+    while !client.connection.can_send(requests) {
+        client.event().await;
+    }
+    for (number, commits) in [(1, true), (2, false)] {
+        let id = client.declare(coordinator).await;
+        let mut payload = BytesMut::new();
+        let operation = "com.microsoft:cancel-scheduled-message";
+        let properties = Map::build(|map| map.entry("operation", operation));
+        write_application_properties(&mut payload, &properties);
+        write_value(&mut payload, &cancelling(number));
+        let outgoing = plain(Some(in_transaction(&id, None)));
+        let parts = [payload.freeze(), Bytes::new()];
+        client.connection.send(requests, outgoing, parts).unwrap();
+        // All of it is written at once: the discharges do not wait for any answer. Of the two the first may
+        // be answered last.
+        let discharge = encoded(&Control::Discharge(Discharge {
+            txn_id: id.clone(),
+            fail: Some(!commits),
+        }));
+        let parts = [discharge, Bytes::new()];
+        client
+            .connection
+            .send(coordinator, plain(None), parts)
+            .unwrap();
+        let again = client.discharge(coordinator, &id, false).await;
+        assert_eq!(condition_of(&again), UNKNOWN_ID);
+        let next = client.declare(coordinator).await;
+        client.commit(coordinator, &next).await;
+        until_scheduled(&server, 1).await;
+    }
+}
+
+/// Waits until so many are left.
+async fn until_scheduled(server: &Server, count: u64) {
+    let left = async {
+        while scheduled(server).await != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    let left = tokio::time::timeout(std::time::Duration::from_secs(60), left).await;
+    left.expect("what was committed is done");
+}
+
+#[tokio::test]
+async fn a_transaction_gives_no_rights() {
+    let server = start().await;
+    let mut owner = server.trusted().await;
+    let jobs = owner.sender("jobs").await.unwrap();
+    let receiver = owner.receiver("jobs").await.unwrap();
+    owner.fill(jobs, 1).await;
+    let delivery = owner.receive(receiver, 1).await.remove(0);
+    let rule =
+        AuthorizationRule::generate("sends", [Right::Send].into_iter().collect(), 1).unwrap();
+    server.api.add_rule(Some("jobs"), rule).await.unwrap();
+    let rule = server.api.rule(Some("jobs"), "sends").await.unwrap();
+    // Before anything is known of a client it can declare, and do nothing.
+    let mut client = server.connect("ANONYMOUS", None);
+    client.begun().await;
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    let refused = client.sender("jobs").await.unwrap_err();
+    assert_eq!(refused.condition, "amqp:unauthorized-access");
+    let token = token_by(
+        "sends",
+        "sb://localhost/jobs",
+        &rule.primary_key,
+        9_000_000_000,
+    );
+    assert_eq!(client.put_token("sb://localhost/jobs", &token).await, 202);
+    let jobs = client.sender("jobs").await.unwrap();
+    client.post(jobs, &id, "x").await;
+    client.commit(coordinator, &id).await;
+    let id = client.declare(coordinator).await;
+    let completed = settling(&delivery, "completed");
+    let told = client.manage_as_sender("jobs", &completed, &id).await;
+    assert_eq!(told, "amqp:unauthorized-access");
+    let refused = client.discharge(coordinator, &id, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    assert_eq!(held(&server, "jobs").await, (2, 0));
+}
+
+impl Client {
+    async fn manage_as_sender(&mut self, queue: &str, body: &Map, id: &Bytes) -> String {
+        let told = self
+            .manage(queue, "update-disposition", body, Some(id))
+            .await;
+        assert_eq!(told.0, 401);
+        told.1
+    }
+}
