@@ -72,6 +72,7 @@ serve_bus() {
         # The values are in the form that a shell reads.
         eval "export $line"
         if [[ $line == KEW_READY=* ]]; then
+            bus_memory=$(memory_of_bus)
             return
         fi
     done
@@ -79,11 +80,20 @@ serve_bus() {
     exit 1
 }
 
+# What the server holds in memory, and has held at most.
+memory_of_bus() {
+    awk '/^Vm(RSS|HWM):/ { printf "%s%s %s %s", separator, $1, $2, $3; separator = ", " }' "/proc/$bus_server/status"
+}
+
 # Ends the server. A suite fails if it did not end well, or panicked meanwhile.
 end_bus() {
     local status=$?
     trap - EXIT
     if [[ -n ${bus_server:-} ]]; then
+        # Where it runs for long, a leak would show.
+        if [[ -n ${KEW_SOAK_SECONDS:-} ]]; then
+            echo "the server's memory: ${bus_memory:-none} at the start; $(memory_of_bus || true) at the end"
+        fi
         kill "$bus_server" 2>/dev/null || true
         if ! wait "$bus_server" || grep -q panicked "$bus_directory/log"; then
             cat "$bus_directory/log" >&2

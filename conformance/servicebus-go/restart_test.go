@@ -82,7 +82,8 @@ func TestClientsGoOnWhenTheServerComesBack(t *testing.T) {
 				t.Cleanup(func() { client.Close(ctx) })
 				return client
 			}
-			limited, cancel := contextFor(2 * patience)
+			// Each of the waits below has a patience of its own.
+			limited, cancel := contextFor(5 * patience)
 			defer cancel()
 			done := make(chan struct{})
 			var wait sync.WaitGroup
