@@ -10,8 +10,7 @@ use super::life::{Content, Entity, Fate, Life, Part, Span, Stage};
 use super::message::Message;
 use super::queues::size_of_all;
 use super::{
-    ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, ONE_PLACE, Owner, QUEUES, entity,
-    number_of,
+    ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, Owner, QUEUES, entity, number_of,
 };
 use crate::checker::{Violation, violated};
 
@@ -209,11 +208,9 @@ impl Checker {
     }
 
     pub(super) fn one_cancelled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
-        let Some(message) = self.owner_of(entity, number) else {
-            return Ok(());
-        };
+        // Where a queue is perhaps another one by now, it may not be known whose number that is.
         let gone = |life: &Life| is_scheduled_as(life, entity, number).then(|| vec![Fate::Gone]);
-        self.narrow(message, ONE_PLACE, &("cancelled", number), gone)?;
+        self.narrow_numbered(entity, number, &("cancelled", number), gone)?;
         self.note("a scheduled message was cancelled");
         Ok(())
     }
