@@ -131,6 +131,20 @@ pub enum Bug {
     BusFreedLockSettles,
     /// The state of a session is cleared although it has messages.
     BusStateInUseCleared,
+    /// Parts of a transaction are done although a later one is refused.
+    BusTransactionHalfDone,
+    /// The last part of a transaction is not logged with the others: a crash tears it.
+    BusTransactionTorn,
+    /// A transaction that is refused counts as a failed delivery of what it was to settle.
+    BusTransactionRefusalCounts,
+    /// A message that is given back in a transaction stays locked.
+    BusTransactionLockKept,
+    /// The ids of what transactions send are not remembered.
+    BusTransactionIdsForgotten,
+    /// A transaction does its work in the queue that has the name of the one that was meant.
+    BusTransactionInOtherQueue,
+    /// A transaction sends more than its queue has room for, if each of its parts alone would fit.
+    BusTransactionOverfills,
 }
 
 impl Bug {
@@ -168,7 +182,7 @@ impl Bug {
     ];
 
     /// Every bug of bus queues alone.
-    pub const OF_BUS: [Self; 33] = [
+    pub const OF_BUS: [Self; 40] = [
         Self::BusLocksForgotten,
         Self::BusFailureNotCounted,
         Self::BusDuplicatesForgotten,
@@ -202,6 +216,13 @@ impl Bug {
         Self::BusTakenUnderOldLock,
         Self::BusFreedLockSettles,
         Self::BusStateInUseCleared,
+        Self::BusTransactionHalfDone,
+        Self::BusTransactionTorn,
+        Self::BusTransactionRefusalCounts,
+        Self::BusTransactionLockKept,
+        Self::BusTransactionIdsForgotten,
+        Self::BusTransactionInOtherQueue,
+        Self::BusTransactionOverfills,
     ];
 }
 

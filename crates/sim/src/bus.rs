@@ -32,14 +32,16 @@ pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
 }
 
 /// What has to occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 39] = [
+pub const MUST_OCCUR: [&str; 60] = [
     "a dead letter went on to another queue",
     "a deferred message was purged",
     "a deferred message was received",
     "a duplicate was dropped",
+    "a duplicate was dropped in a transaction",
+    "a lock was ended that a refused transaction was to end",
     "a lock was lost",
-    "a locked message was purged",
     "a lock was renewed",
+    "a locked message was purged",
     "a message could not go on",
     "a message that expired came back as a dead letter",
     "a message that its receiver gave up came back as a dead letter",
@@ -65,6 +67,25 @@ pub const MUST_OCCUR: [&str; 39] = [
     "a session was renewed",
     "a session's lock was broken",
     "a session's state was read",
+    "a transaction completed one message and gave another back",
+    "a transaction over three queues was cut by a power failure",
+    "a transaction over three queues was done",
+    "a transaction over three queues without an answer was done",
+    "a transaction sent, settled and cancelled",
+    "a transaction was cut by a kill",
+    "a transaction was cut by a power failure",
+    "a transaction was decided among other commands",
+    "a transaction was done",
+    "a transaction was refused by a disabled queue",
+    "a transaction was refused by a full queue",
+    "a transaction was refused for a lock",
+    "a transaction was refused for a queue that is gone",
+    "a transaction was refused for a queue that was made anew",
+    "a transaction was refused for a scheduled message",
+    "a transaction was refused, and parts of it would have done",
+    "a transaction was to end a lock twice",
+    "a transaction without an answer was done",
+    "a transaction without an answer was not done",
     "an id was accepted again after its window",
     "messages were deleted at once",
     "states of sessions were cleared",
@@ -89,6 +110,8 @@ pub(crate) struct BusSwarm {
     pub(crate) operator_per_mille: u32,
     /// So many of the queues never go.
     pub(crate) queues_lasting: usize,
+    /// How often what a client asks for is a transaction.
+    pub(crate) transact_per_mille: u32,
 }
 
 impl BusSwarm {
@@ -98,7 +121,9 @@ impl BusSwarm {
         let share_per_mille = if r.happens(400) { 600 } else { 1000 };
         let queues = 2 + r.index(workload::QUEUES - 1);
         let operator_per_mille = [0, 60, 200][operator.index(3)];
+        let mut transactions = Stream::new(seed, "bus transaction swarm");
         Self {
+            transact_per_mille: [0, 80, 250][transactions.index(3)],
             share_per_mille,
             queues,
             operator_per_mille,

@@ -378,9 +378,23 @@ impl World {
         let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
         rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
         self.was_out_of_space |= self.partition.is_out_of_space();
+        self.note_transactions(&waiting[..decided]);
         let numbers = [self.now.as_ms(), decided as u64, end as u64];
         self.trace.add("turn", &numbers, &(self.now, decided, end));
         end
+    }
+
+    /// Counts transactions that were decided together with something else.
+    fn note_transactions(&mut self, decided: &[u64]) {
+        let is_transaction = |id: &&u64| {
+            let asked = self.history.get(id);
+            asked.is_some_and(|asked| asked.operation.transaction().is_some())
+        };
+        let transactions = decided.iter().filter(is_transaction).count();
+        if let (Some(bus), 1.., 2..) = (&mut self.bus, transactions, decided.len()) {
+            bus.checker
+                .note("a transaction was decided among other commands");
+        }
     }
 
     /// Takes over what the partition wants done.

@@ -31,7 +31,7 @@
 //!
 //! Bus queues, with their locks, sessions, dead letters and duplicates, have a checker of their own in
 //! [`crate::bus`].
-//! I12 and I13 speak of transactions and topics, which are not there yet.
+//! I13 speaks of topics, which are not there yet.
 
 mod account;
 mod clock;
@@ -45,6 +45,7 @@ use std::fmt;
 use account::Accounts;
 use bytes::Bytes;
 use kew_broker::Rejection;
+use kew_engine::bus::{BusCommand, TransactionPart};
 use kew_engine::{Command, Outcome, QueuePage, Timestamp, Token};
 use queue::Queue;
 
@@ -101,6 +102,16 @@ pub(crate) struct Operation {
     /// Whether the disk had room for all that was due before it.
     pub(crate) had_room: bool,
     pub(crate) seen: Seen,
+}
+
+impl Operation {
+    /// The parts, if it is a transaction.
+    pub(crate) fn transaction(&self) -> Option<&[TransactionPart]> {
+        match &self.command {
+            Command::Bus(BusCommand::Transact { parts }) => Some(parts),
+            _ => None,
+        }
+    }
 }
 
 /// Follows the history.

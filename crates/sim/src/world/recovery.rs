@@ -1,5 +1,6 @@
 //! How a process ends, and the next one begins.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kew_broker::{Admission, Clock, Partition, Rejection, TurnEnd};
@@ -61,6 +62,7 @@ impl World {
         self.trace.add("crash", &[crash as u64], &crash);
         let end = self.partition.log().segments().last();
         let last_segment = end.map(|segment| segment.first);
+        self.note_cut_transactions(crash);
         self.die(crash);
         self.jobs.clear();
         self.commands.clear();
@@ -74,6 +76,31 @@ impl World {
         self.check()?;
         self.damage_snapshot();
         self.reopen(last_segment)
+    }
+
+    /// Counts transactions that are decided and not answered when everything ends.
+    fn note_cut_transactions(&mut self, crash: Crash) {
+        let Some(bus) = &mut self.bus else { return };
+        for asked in self.history.values().filter(|asked| !asked.done) {
+            let operation = &asked.operation;
+            let Some(parts) = operation.transaction() else {
+                continue;
+            };
+            if operation.until == Timestamp::NEVER {
+                continue;
+            }
+            let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
+            match crash {
+                Crash::Kill => bus.checker.note("a transaction was cut by a kill"),
+                Crash::PowerCut => {
+                    bus.checker.note("a transaction was cut by a power failure");
+                    if queues.len() >= 3 {
+                        bus.checker
+                            .note("a transaction over three queues was cut by a power failure");
+                    }
+                }
+            }
+        }
     }
 
     fn die(&mut self, crash: Crash) {

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kew_planted::{Bug, is_planted};
+
 use super::super::message::Message;
 use super::super::{
     BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
@@ -30,13 +32,17 @@ struct Plan {
 impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
         self.do_due_for(&parts);
-        let result = self.check_parts(&parts).map(|queues| {
-            for (part, queue) in parts.into_iter().zip(&queues) {
-                self.do_part(*queue, part.work);
+        let result = match self.check_parts(&parts) {
+            Ok(queues) => {
+                self.do_parts(parts, &queues);
+                self.note_use(&queues);
+                Ok(BusOutcome::Transacted)
             }
-            self.note_use(&queues);
-            BusOutcome::Transacted
-        });
+            Err((index, refusal)) => {
+                self.plant_after_refusal(parts, index);
+                Err(refusal)
+            }
+        };
         Decision {
             result: wrap(result),
             scope: Scope::Everything,
@@ -58,16 +64,21 @@ impl Turn<'_> {
         }
     }
 
-    /// The queue of each part, or why one of them cannot be done.
-    fn check_parts(&self, parts: &[TransactionPart]) -> Result<Vec<Incarnation>, BusRefusal> {
+    /// The queue of each part, or which of them cannot be done, and why.
+    fn check_parts(
+        &self,
+        parts: &[TransactionPart],
+    ) -> Result<Vec<Incarnation>, (usize, BusRefusal)> {
         let mut plan = Plan::default();
         let checked = parts.iter().enumerate().map(|(index, part)| {
-            self.check_part(&mut plan, part)
-                .map_err(|why| BusRefusal::Transaction {
+            self.check_part(&mut plan, part).map_err(|why| {
+                let refusal = BusRefusal::Transaction {
                     part: index as u64 + 1,
                     queue: part.queue.name.clone(),
                     why: Box::new(why),
-                })
+                };
+                (index, refusal)
+            })
         });
         checked.collect()
     }
@@ -79,7 +90,10 @@ impl Turn<'_> {
     ) -> Result<Incarnation, PartRefusal> {
         let found = self.state().catalogue.get(&part.queue).copied();
         let found = found.filter(|queue| self.state().bus.contains_key(queue));
-        let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
+        let found = found.filter(|queue| {
+            part.incarnation.is_none_or(|meant| meant == *queue)
+                || is_planted(Bug::BusTransactionInOtherQueue)
+        });
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
                 queue: part.queue.name.clone(),
@@ -120,7 +134,9 @@ impl Turn<'_> {
                 }
             }
         }
-        plan.size_bytes.insert(first, size_bytes);
+        if !is_planted(Bug::BusTransactionOverfills) {
+            plan.size_bytes.insert(first, size_bytes);
+        }
         Ok(queue)
     }
 
@@ -129,12 +145,28 @@ impl Turn<'_> {
         message.map_or(0, Message::size_bytes)
     }
 
+    fn do_parts(&mut self, parts: Vec<TransactionPart>, queues: &[Incarnation]) {
+        let last = parts.len().saturating_sub(1);
+        for (index, (part, queue)) in parts.into_iter().zip(queues).enumerate() {
+            if index == last && index > 0 && is_planted(Bug::BusTransactionTorn) {
+                self.unlogged(|turn| turn.do_part(*queue, part.work));
+            } else {
+                self.do_part(*queue, part.work);
+            }
+        }
+    }
+
     /// Does a part that was checked.
     fn do_part(&mut self, queue: Incarnation, work: TransactionWork) {
         match work {
-            TransactionWork::Send(messages) => {
+            TransactionWork::Send(mut messages) => {
+                if is_planted(Bug::BusTransactionIdsForgotten) {
+                    messages.iter_mut().for_each(|it| it.message_id = None);
+                }
                 self.send_checked(queue, messages);
             }
+            TransactionWork::Settle(_, Disposition::Abandon { .. })
+                if is_planted(Bug::BusTransactionLockKept) => {}
             TransactionWork::Settle(lock, disposition) => {
                 let number = self.held_message(queue, lock);
                 let verdict = number.map(|it| self.settle_one(queue, it, disposition));
@@ -151,6 +183,29 @@ impl Turn<'_> {
                         sequence_number,
                     });
                 }
+            }
+        }
+    }
+
+    /// What two planted bugs do with the parts before the one that was refused; the product does nothing.
+    fn plant_after_refusal(&mut self, parts: Vec<TransactionPart>, refused: usize) {
+        let is_done = is_planted(Bug::BusTransactionHalfDone);
+        let is_counted = is_planted(Bug::BusTransactionRefusalCounts);
+        if !is_done && !is_counted {
+            return;
+        }
+        for part in parts.into_iter().take(refused) {
+            let Some(queue) = self.state().catalogue.get(&part.queue).copied() else {
+                continue;
+            };
+            match part.work {
+                TransactionWork::Settle(lock, _) if is_counted => {
+                    if let Ok(number) = self.held_message(queue, lock) {
+                        self.fail_delivery(queue, number, None);
+                    }
+                }
+                work if is_done => self.do_part(queue, work),
+                _ => {}
             }
         }
     }

@@ -136,70 +136,18 @@ impl Fate {
         }
     }
 
+    /// Whether nothing can ever be seen of it again.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Gone | Self::NeverSent)
+    }
+
     pub(crate) fn is_of(&self, queue: usize) -> bool {
         self.life().is_some_and(|life| life.entity.queue == queue)
     }
 }
 
-/// A message that somebody tried to send.
-#[derive(Clone, Debug)]
-pub(crate) struct Message {
-    /// The numbers of the messages that were sent with it: all came in, or none, unless it detects
-    /// duplicates.
-    pub(crate) together: Option<(u64, u64)>,
-    pub(crate) fates: Vec<Fate>,
-}
-
-impl Message {
-    /// Adds a possibility, if it is a new one. Possibilities that differ in moments alone are one.
-    pub(crate) fn may_be(&mut self, fate: Fate) {
-        add(&mut self.fates, fate);
-    }
-
-    /// Whether nothing can ever be seen of it again.
-    pub(crate) fn is_over(&self) -> bool {
-        let is_over = |fate: &Fate| matches!(fate, Fate::Gone | Fate::NeverSent);
-        self.fates.iter().all(is_over)
-    }
-
-    pub(crate) fn lives(&self) -> impl Iterator<Item = &Life> {
-        self.fates.iter().filter_map(Fate::life)
-    }
-
-    /// Whether it must be as `is` says.
-    pub(crate) fn must(&self, is: impl Fn(&Life) -> bool) -> bool {
-        let must = |fate: &Fate| fate.life().is_some_and(&is);
-        self.fates.iter().all(must)
-    }
-
-    /// Whether it may be as `is` says.
-    pub(crate) fn may(&self, is: impl Fn(&Life) -> bool) -> bool {
-        self.lives().any(is)
-    }
-}
-
-/// Adds a possibility, if it is a new one; whether it was.
-fn add(fates: &mut Vec<Fate>, fate: Fate) -> bool {
-    let Fate::Here(life) = &fate else {
-        let is_new = !fates.contains(&fate);
-        if is_new {
-            fates.push(fate);
-        }
-        return is_new;
-    };
-    for known in fates.iter_mut() {
-        if let Fate::Here(known) = known
-            && known.differs_in_moments_alone(life)
-        {
-            return known.widen(life);
-        }
-    }
-    fates.push(fate);
-    true
-}
-
 impl Life {
-    fn differs_in_moments_alone(&self, other: &Self) -> bool {
+    pub(super) fn differs_in_moments_alone(&self, other: &Self) -> bool {
         let stages = match (self.stage, other.stage) {
             (Stage::Locked(one), Stage::Locked(other)) => {
                 (one.token, one.was_deferred, one.is_of_session())
@@ -220,7 +168,8 @@ impl Life {
             && self.content == other.content
     }
 
-    fn widen(&mut self, other: &Self) -> bool {
+    /// Takes in the moments of another; whether there were others among them.
+    pub(super) fn widen(&mut self, other: &Self) -> bool {
         let before = (self.expires, self.stage);
         self.expires = self.expires.hull(other.expires);
         if let (Stage::Locked(one), Stage::Locked(other)) = (&mut self.stage, other.stage) {
@@ -372,30 +321,9 @@ pub(crate) trait Surroundings {
     fn may_not_take(&self, queue: usize) -> bool;
 }
 
-impl Message {
-    /// Adds what may have happened by itself until now.
-    pub(crate) fn pass_time(&mut self, now: Timestamp, around: &impl Surroundings) {
-        let mut is_new = true;
-        while is_new {
-            is_new = false;
-            for index in 0..self.fates.len() {
-                let Some(life) = self.fates[index].life() else {
-                    continue;
-                };
-                for fate in life.successors(now, around) {
-                    is_new |= add(&mut self.fates, fate);
-                }
-            }
-            assert!(
-                self.fates.len() < 1000,
-                "possibilities without end: {self:?}"
-            );
-        }
-    }
-}
-
 impl Life {
-    fn successors(&self, now: Timestamp, around: &impl Surroundings) -> Vec<Fate> {
+    /// What may have come of it by itself until now, in one step.
+    pub(super) fn successors(&self, now: Timestamp, around: &impl Surroundings) -> Vec<Fate> {
         let queue = self.entity.queue;
         let mut next = Vec::new();
         match self.stage {

@@ -19,12 +19,14 @@
 //! | counts (I7) | counts and sizes lie between what must and what can be there | `queues` |
 //! | forwarding | a message arrives once, and goes on four times at most | [`life`] |
 //! | sessions | one receiver, the state that was set, and no session that must be there is left out | `sessions` |
-//! | atomicity | of messages that were sent together all came in, or none | [`Checker::narrow`] |
+//! | atomicity | of messages that were sent together all came in, or none | [`works`] |
+//! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
 //! | operators | what they removed is gone and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
 pub(crate) mod life;
+mod message;
 mod operate;
 mod purge;
 mod queue;
@@ -37,16 +39,20 @@ mod sessions;
 mod settle;
 mod shown;
 mod time;
+mod transact;
 mod unknown;
+mod works;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, BusOutcome};
+use kew_engine::bus::{BusCommand, BusOutcome, TransactionPart};
 use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
-use life::{Entity, Fate, Life, Message};
+use life::{Entity, Fate, Life};
+use message::Message;
 use queue::{Owner, Queue, Queues};
+use works::Works;
 
 use super::entity;
 use crate::checker::{Operation, Seen, Violation, violated};
@@ -71,11 +77,16 @@ pub(crate) struct Checker {
     queues: Queues,
     /// Those of which something can still be seen, by the number in their body.
     messages: BTreeMap<u64, Message>,
-    /// Those of which nothing ever can, and whether they never came in.
-    over: BTreeMap<u64, bool>,
+    /// Those of which nothing ever can.
+    over: BTreeSet<u64>,
+    works: Works,
+    /// The latest life of each entity that was shown.
+    incarnations: BTreeMap<Entity, u64>,
     /// Whose lock each token is.
     locks: BTreeMap<[u8; 16], u64>,
     session_locks: BTreeMap<[u8; 16], Box<str>>,
+    /// Locks that transactions were to end which were refused.
+    refused_locks: BTreeSet<[u8; 16]>,
     last_message: u64,
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
@@ -104,6 +115,11 @@ impl Checker {
             return Ok(());
         };
         self.operations += 1;
+        self.look(command, operation)?;
+        self.conclude()
+    }
+
+    fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         match &operation.seen {
             // Nothing has happened.
             Seen::Answered(Err(Rejection::Busy)) => Ok(()),
@@ -149,25 +165,29 @@ impl Checker {
                 self.cancelled(answered, queue, numbers)
             }
             BusCommand::DeleteBatch { .. } => self.batch_deleted(answered),
+            BusCommand::Transact { parts } => self.transacted(answered, parts),
             command if is_operation(command) => self.operated(answered),
             _ => self.of_session(answered),
         }
     }
 
-    /// What an answer shows of the queue that was asked for: it is there.
+    /// What an answer shows of the queues that were asked for: they are there.
     fn be_there(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
-        let Some(name) = queue_of(command) else {
-            return Ok(());
-        };
-        let entity = entity(name);
-        self.is_there(entity.queue, operation)?;
-        let queue = self.queues.get(entity.queue);
+        let entities = entities_of(command);
         let is_success = matches!(operation.seen, Seen::Answered(Ok(_)));
         let is_use = !matches!(command, BusCommand::ReadQueue { .. });
-        if is_success && is_use && operation.had_room {
-            queue.used_at = queue.used_at.max(operation.from);
+        for entity in &entities {
+            self.is_there(entity.queue, operation)?;
+            let queue = self.queues.get(entity.queue);
+            if is_success && is_use && operation.had_room {
+                queue.used_at = queue.used_at.max(operation.from);
+            }
         }
-        if operation.had_room && operation.from == operation.until {
+        // Of several, one gives to another what is due there.
+        if let [entity] = entities[..]
+            && operation.had_room
+            && operation.from == operation.until
+        {
             self.do_due(entity, operation.from);
         }
         Ok(())
@@ -189,7 +209,7 @@ impl Checker {
     /// A queue did not go: nothing went with it.
     fn is_still_there(&mut self, queue: usize) -> Result<(), Violation> {
         self.change_all(NO_LOSS, "its queue is still there", |message| {
-            message.fates.retain(|fate| *fate != Fate::GoneWith(queue));
+            message.keep(|fate| *fate != Fate::GoneWith(queue));
         })
     }
 
@@ -202,9 +222,9 @@ impl Checker {
     ) -> Result<(), Violation> {
         let mut over = Vec::new();
         for (number, message) in &mut self.messages {
-            let before = message.fates.clone();
+            let before = message.clone();
             change(message);
-            if message.fates.is_empty() {
+            if message.is_impossible() {
                 return violated!(promise, "message {number}, {before:?}: {what}");
             }
             if message.is_over() {
@@ -218,10 +238,8 @@ impl Checker {
     }
 
     fn end(&mut self, number: u64) {
-        if let Some(message) = self.messages.remove(&number) {
-            let never = message.fates.iter().all(|fate| *fate == Fate::NeverSent);
-            self.over.insert(number, never);
-        }
+        self.messages.remove(&number);
+        self.over.insert(number);
     }
 
     /// Somebody saw something of a message: only fates that fit are left, and each becomes what
@@ -234,47 +252,23 @@ impl Checker {
         then: impl Fn(&Life) -> Option<Vec<Fate>>,
     ) -> Result<(), Violation> {
         let Some(message) = self.messages.get_mut(&number) else {
-            if self.over.contains_key(&number) {
+            if self.over.contains(&number) {
                 return violated!(NO_RESURRECTION, "message {number}: {seen:?}");
             }
             return violated!(ONE_PLACE, "message {number} was never sent: {seen:?}");
         };
-        let before = std::mem::take(&mut message.fates);
-        for fate in before.iter().filter_map(Fate::life).filter_map(&then) {
-            fate.into_iter().for_each(|fate| message.may_be(fate));
-        }
-        if message.fates.is_empty() {
+        let before = message.follow(|fate| fate.life().and_then(&then).unwrap_or_default());
+        if message.is_impossible() {
             return violated!(promise, "message {number}, {before:?}: {seen:?}");
         }
-        let together = message.together.take();
-        let was_unknown = before.contains(&Fate::NeverSent);
+        let was_unknown = before.iter().any(|it| *it.fate() == Fate::NeverSent);
         if message.is_over() {
             self.end(number);
         }
         if was_unknown {
             self.note("what was sent without an answer was shown");
         }
-        match together {
-            Some((first, last)) => self.came_in(first, last),
-            None => Ok(()),
-        }
-    }
-
-    /// One of those that were sent together was seen: all of them came in.
-    fn came_in(&mut self, first: u64, last: u64) -> Result<(), Violation> {
-        let mut never = self.over.range(first..=last).filter(|(_, never)| **never);
-        let mut left_out = never.next().map(|(number, _)| *number);
-        for (number, message) in self.messages.range_mut(first..=last) {
-            message.together = None;
-            message.fates.retain(|fate| *fate != Fate::NeverSent);
-            if message.fates.is_empty() {
-                left_out = Some(*number);
-            }
-        }
-        match left_out {
-            Some(number) => violated!(ATOMIC, "message {number}, of {first} to {last}, did not"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Nobody was shown these: they are not so. `is` says how a message would have been shown.
@@ -290,11 +284,12 @@ impl Checker {
             if shown.contains(number) {
                 continue;
             }
-            let before = message.fates.clone();
-            let mut fates = std::mem::take(&mut message.fates);
-            fates.retain(|fate| !fate.life().is_some_and(&is));
-            message.fates = fates;
-            if message.fates.is_empty() {
+            if !message.may(&is) {
+                continue;
+            }
+            let before = message.clone();
+            message.keep(|fate| !fate.life().is_some_and(&is));
+            if message.is_impossible() {
                 return violated!(promise, "message {number}, {before:?}, is not in {what:?}");
             }
             if message.is_over() {
@@ -318,7 +313,7 @@ impl Checker {
         }
     }
 
-    fn note(&mut self, what: &'static str) {
+    pub(crate) fn note(&mut self, what: &'static str) {
         *self.occurred.entry(what).or_default() += 1;
     }
 
@@ -340,12 +335,26 @@ impl Checker {
     pub(crate) fn check_drained(&self) -> Result<(), Violation> {
         let is_over = |fate: &Fate| !matches!(fate, Fate::Here(_));
         let left = self.messages.iter();
-        let mut left = left.filter(|(_, message)| !message.fates.iter().any(is_over));
+        let mut left = left.filter(|(_, message)| !message.fates().any(is_over));
         match left.next() {
             Some((number, message)) => violated!(NO_LOSS, "message {number}: {message:?}"),
             None => Ok(()),
         }
     }
+}
+
+/// The entities that a command is about, if it is about some that must be there.
+fn entities_of(command: &BusCommand) -> Vec<Entity> {
+    if let BusCommand::Transact { parts } = command {
+        return entities_in(parts);
+    }
+    queue_of(command).map(entity).into_iter().collect()
+}
+
+/// Each entity of a transaction, once.
+fn entities_in(parts: &[TransactionPart]) -> Vec<Entity> {
+    let all: BTreeSet<_> = parts.iter().map(|part| entity(&part.queue)).collect();
+    all.into_iter().collect()
 }
 
 /// Whether it is something that only operators do.

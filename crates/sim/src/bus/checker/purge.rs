@@ -120,26 +120,21 @@ impl Checker {
     fn take_purged(&mut self, extent: &Extent<'_>) {
         let mut over = Vec::new();
         let mut taken = [false; 3];
+        let is_taken = |life: &&Life| extent.may_have(life) && extent.takes(life);
         for (number, message) in &mut self.messages {
-            for fate in std::mem::take(&mut message.fates) {
-                let Some(life) = fate
-                    .life()
-                    .filter(|it| extent.may_have(it) && extent.takes(it))
-                else {
-                    message.may_be(fate);
-                    continue;
-                };
+            for life in message.lives().filter(is_taken) {
                 match life.stage {
                     Stage::Scheduled { .. } => taken[0] = true,
                     Stage::Deferred => taken[1] = true,
                     Stage::Locked(_) => taken[2] = true,
                     Stage::Ready => {}
                 }
-                if !extent.must_have(life) {
-                    message.may_be(fate);
-                }
-                message.may_be(Fate::Gone);
             }
+            message.follow(|fate| match fate.life().filter(is_taken) {
+                Some(life) if extent.must_have(life) => vec![Fate::Gone],
+                Some(_) => vec![fate.clone(), Fate::Gone],
+                None => vec![fate.clone()],
+            });
             if message.is_over() {
                 over.push(*number);
             }

@@ -1,8 +1,8 @@
 //! Queues themselves: made, changed, deleted, read and listed.
 
 use bytes::Bytes;
-use kew_engine::EntityName;
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView};
+use kew_engine::{EntityName, Incarnation};
 
 use super::life::{Entity, Fate, Life, Part, Stage};
 use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
@@ -30,7 +30,8 @@ impl Checker {
         match (answered.command, answered.outcome) {
             (BusCommand::CreateQueue { queue, options }, BusOutcome::QueueCreated(view)) => {
                 self.is_as_asked(queue, options, view)?;
-                self.created(queue, options, answered)
+                self.created(queue, options, answered)?;
+                self.learn_incarnation(entity(queue), view.incarnation)
             }
             (BusCommand::UpdateQueue { queue, options }, BusOutcome::QueueUpdated(view)) => {
                 self.is_as_asked(queue, options, view)?;
@@ -85,18 +86,39 @@ impl Checker {
         }
         *self.queues.get(index) = super::Queue::default();
         self.change_all(NO_LOSS, "its queue is gone", |message| {
-            let fates = std::mem::take(&mut message.fates);
-            for fate in fates {
-                let is_gone = fate.is_of(index) || fate == Fate::GoneWith(index);
-                message.may_be(if is_gone { Fate::Gone } else { fate });
-            }
+            message.follow(|fate| {
+                let is_gone = fate.is_of(index) || *fate == Fate::GoneWith(index);
+                vec![if is_gone { Fate::Gone } else { fate.clone() }]
+            });
         })
     }
 
     fn read(&mut self, name: &EntityName, view: &BusQueueView) -> Result<(), Violation> {
         let entity = entity(name);
         self.is_as_known(entity.queue, view)?;
+        self.learn_incarnation(entity, view.incarnation)?;
         self.check_counts(entity, view)
+    }
+
+    /// The lives of what has one name follow one another. A queue's sub-queues come right after it.
+    fn learn_incarnation(
+        &mut self,
+        entity: Entity,
+        incarnation: Incarnation,
+    ) -> Result<(), Violation> {
+        let mut next = incarnation.as_u64();
+        for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
+            if part < entity.part {
+                continue;
+            }
+            let entity = Entity { part, ..entity };
+            let before = self.incarnations.insert(entity, next);
+            if let Some(before) = before.filter(|before| *before > next) {
+                return violated!(QUEUES, "{entity:?} is {next}, and was {before}");
+            }
+            next += 1;
+        }
+        Ok(())
     }
 
     fn is_as_known(&mut self, queue: usize, view: &BusQueueView) -> Result<(), Violation> {
@@ -155,9 +177,12 @@ impl Checker {
     pub(super) fn bounds(&self, of: impl Fn(&Life) -> u64) -> Bounds {
         let mut sum = Bounds::default();
         for message in self.messages.values() {
-            let each = message.fates.iter().map(|fate| fate.life().map_or(0, &of));
-            sum.least += each.clone().min().unwrap_or(0);
-            sum.most += each.max().unwrap_or(0);
+            let each = message.fates().map(|fate| fate.life().map_or(0, &of));
+            let (least, most) = each.fold((u64::MAX, 0), |(least, most), one: u64| {
+                (least.min(one), most.max(one))
+            });
+            sum.least += least.min(most);
+            sum.most += most;
         }
         sum
     }
@@ -226,6 +251,7 @@ impl Checker {
                 queue: index,
                 part: Part::Queue,
             };
+            self.learn_incarnation(entity, view.incarnation)?;
             self.check_counts(entity, view)?;
         }
         for index in 0..self.queues.0.len() {

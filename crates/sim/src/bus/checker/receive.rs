@@ -367,11 +367,7 @@ impl Checker {
             return Ok(());
         }
         self.note("messages were deleted at once");
-        for message in self.messages.values_mut() {
-            if message.may(may) {
-                message.may_be(Fate::Gone);
-            }
-        }
+        self.perhaps(|life| may(life).then_some(Fate::Gone).into_iter().collect());
         Ok(())
     }
 }

@@ -30,6 +30,9 @@ impl Checker {
                 self.is_absent(entity(name).queue)
             };
         }
+        if let BusCommand::Transact { parts } = command {
+            return self.refused_transaction(parts, refusal, at);
+        }
         self.be_there(command, operation)?;
         match (command, refusal) {
             (BusCommand::CreateQueue { queue, .. }, BusRefusal::QueueAlreadyExists { .. }) => {
@@ -205,17 +208,14 @@ impl Checker {
             life.entity == entity && life.number == Some(number) && life.stage == Stage::Deferred
         };
         self.change_all(NO_LOSS, "a deferred message was not found", |message| {
-            for fate in std::mem::take(&mut message.fates) {
-                match &fate {
-                    Fate::Here(life) if life.is_of(session.as_deref()) && is_it(life) => {
-                        if life.expires.may_have_passed(at) {
-                            let expired = options.iter().map(|it| life.expired(it));
-                            expired.for_each(|fate| message.may_be(fate));
-                        }
-                    }
-                    _ => message.may_be(fate),
+            message.follow(|fate| match fate {
+                Fate::Here(life) if life.is_of(session.as_deref()) && is_it(life) => {
+                    let has_expired = life.expires.may_have_passed(at);
+                    let expired = options.iter().filter(|_| has_expired);
+                    expired.map(|options| life.expired(options)).collect()
                 }
-            }
+                _ => vec![fate.clone()],
+            });
         })
     }
 }

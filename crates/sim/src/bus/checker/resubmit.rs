@@ -162,7 +162,7 @@ impl Checker {
             })
         });
         let fates: Vec<_> = fates.collect();
-        if self.over.contains_key(&number) {
+        if self.over.contains(&number) {
             return violated!(NO_RESURRECTION, "message {number}: {message:?}");
         }
         let seen = ("sent again", from, to, message, new);
@@ -206,12 +206,16 @@ impl Checker {
                 continue;
             };
             let number = message.sequence_number.as_u64();
-            if !known.may(|life| life.may_have_number(from, number) && is_as_known(life, message)) {
+            let is_it =
+                |life: &Life| life.may_have_number(from, number) && is_as_known(life, message);
+            if !known.may(is_it) {
                 continue;
             }
-            for life in sent_again(to, &options, message, when) {
-                known.may_be(Fate::Here(life));
-            }
+            let again = sent_again(to, &options, message, when);
+            known.perhaps(|life| {
+                let again = again.iter().filter(|_| is_it(life));
+                again.cloned().map(Fate::Here).collect()
+            });
             if let Some(id) = message.message_id.as_ref().filter(|_| detects) {
                 let ids = &mut self.queues.get(to.queue).ids;
                 let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);

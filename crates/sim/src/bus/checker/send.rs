@@ -6,11 +6,11 @@ use std::sync::Arc;
 use kew_engine::bus::{BusMessage, BusOutcome, BusQueueOptions};
 use kew_engine::{EntityName, SequenceNumber, Timestamp};
 
-use super::life::{Content, Entity, Fate, Life, Message, Part, Span, Stage};
+use super::life::{Content, Entity, Fate, Life, Part, Span, Stage};
+use super::message::Message;
 use super::queues::size_of_all;
 use super::{
-    ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, ONE_PLACE, Owner, QUEUES, entity,
-    number_of,
+    ANSWERS_FIT, Answered, Checker, DUPLICATES, NO_LOSS, NUMBERS, Owner, QUEUES, entity, number_of,
 };
 use crate::checker::{Violation, violated};
 
@@ -64,7 +64,7 @@ impl Checker {
         self.last_message = self.last_message.max(body);
         self.check_duplicate(entity, message.message_id.as_deref(), number.is_none(), at)?;
         let Some(number) = number else {
-            self.over.insert(body, true);
+            self.over.insert(body);
             self.note("a duplicate was dropped");
             return Ok(());
         };
@@ -75,13 +75,15 @@ impl Checker {
             is_scheduled,
         };
         self.is_given(entity, number, owner)?;
-        let mut sent = self.attempt(entity, message, Span::at(at), None);
-        for fate in &mut sent.fates {
-            if let Fate::Here(life) = fate {
-                life.number = Some(number);
-                life.first_number = (!is_scheduled).then_some(number);
-            }
-        }
+        let mut sent = self.attempt(entity, message, Span::at(at));
+        sent.follow(|fate| {
+            let numbered = fate.life().map(|life| Life {
+                number: Some(number),
+                first_number: (!is_scheduled).then_some(number),
+                ..life.clone()
+            });
+            numbered.into_iter().map(Fate::Here).collect()
+        });
         self.messages.insert(body, sent);
         Ok(())
     }
@@ -144,21 +146,12 @@ impl Checker {
     }
 
     /// A message as it is if it was sent then: one fate for each of the settings that its queue may have.
-    pub(super) fn attempt(
-        &mut self,
-        entity: Entity,
-        message: &BusMessage,
-        sent: Span,
-        together: Option<(u64, u64)>,
-    ) -> Message {
+    pub(super) fn attempt(&mut self, entity: Entity, message: &BusMessage, sent: Span) -> Message {
         let content = Arc::new(Content {
             body: message.body.clone(),
             session: message.session.clone(),
         });
-        let mut attempted = Message {
-            together,
-            fates: Vec::new(),
-        };
+        let mut attempted = Message::default();
         if let Some(id) = &message.session {
             self.queues.get(entity.queue).session(id);
         }
@@ -209,25 +202,24 @@ impl Checker {
         }
         let entity = entity(name);
         for number in numbers.iter().collect::<BTreeSet<_>>() {
-            let number = number.as_u64();
-            let is_it = |life: &Life| {
-                life.entity == entity
-                    && life.number.is_none_or(|own| own == number)
-                    && matches!(life.stage, Stage::Scheduled { .. })
-            };
-            let known = self
-                .queues
-                .get(entity.queue)
-                .numbers
-                .get(&(entity.part, number));
-            let Some(message) = known.map(|owner| owner.message) else {
-                continue;
-            };
-            let gone = |life: &Life| is_it(life).then(|| vec![Fate::Gone]);
-            self.narrow(message, ONE_PLACE, &("cancelled", number), gone)?;
-            self.note("a scheduled message was cancelled");
+            self.one_cancelled(entity, number.as_u64())?;
         }
         Ok(())
+    }
+
+    pub(super) fn one_cancelled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+        // Where a queue is perhaps another one by now, it may not be known whose number that is.
+        let gone = |life: &Life| is_scheduled_as(life, entity, number).then(|| vec![Fate::Gone]);
+        self.narrow_numbered(entity, number, &("cancelled", number), gone)?;
+        self.note("a scheduled message was cancelled");
+        Ok(())
+    }
+
+    /// The message that has a number, if somebody was told.
+    pub(super) fn owner_of(&mut self, entity: Entity, number: u64) -> Option<u64> {
+        let numbers = &self.queues.get(entity.queue).numbers;
+        let known = numbers.get(&(entity.part, number));
+        known.map(|owner| owner.message)
     }
 
     /// A scheduled message was not found: it is not there as such.
@@ -243,4 +235,9 @@ impl Checker {
             },
         )
     }
+}
+
+/// Whether it may wait for its time under that number.
+pub(super) fn is_scheduled_as(life: &Life, entity: Entity, number: u64) -> bool {
+    life.may_have_number(entity, number) && matches!(life.stage, Stage::Scheduled { .. })
 }

@@ -96,10 +96,10 @@ impl Checker {
     pub(super) fn free_session(&mut self, entity: Entity, id: &str) {
         self.queues.get(entity.queue).session(id).locks = vec![SessionLock::Free];
         for message in self.messages.values_mut() {
-            let fates = std::mem::take(&mut message.fates);
-            for fate in fates {
-                message.may_be(released(fate, entity, id));
-            }
+            message.follow(|fate| match released(fate, entity, id) {
+                Some(life) => vec![Fate::Here(life)],
+                None => vec![fate.clone()],
+            });
         }
     }
 
@@ -107,11 +107,11 @@ impl Checker {
     pub(super) fn perhaps_free_session(&mut self, entity: Entity, id: &str) {
         let known = self.queues.get(entity.queue).session(id);
         known.may_lock(SessionLock::Free);
-        for message in self.messages.values_mut() {
-            for fate in message.fates.clone() {
-                message.may_be(released(fate, entity, id));
-            }
-        }
+        self.perhaps(|life| {
+            let is_held = is_held_by_session(life, entity, id);
+            let back = is_held.then(|| Fate::Here(life.back()));
+            back.into_iter().collect()
+        });
     }
 
     /// The next session is the free one with the oldest message.
@@ -284,10 +284,8 @@ pub(super) fn is_held_by_session(life: &Life, entity: Entity, id: &str) -> bool 
 }
 
 /// What becomes of a message when its session is left in order.
-fn released(fate: Fate, entity: Entity, id: &str) -> Fate {
+fn released(fate: &Fate, entity: Entity, id: &str) -> Option<Life> {
     debug_assert_eq!(entity.part, Part::Queue);
-    match fate {
-        Fate::Here(life) if is_held_by_session(&life, entity, id) => Fate::Here(life.back()),
-        other => other,
-    }
+    let life = fate.life()?;
+    is_held_by_session(life, entity, id).then(|| life.back())
 }

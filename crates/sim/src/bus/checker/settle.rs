@@ -71,30 +71,22 @@ impl Checker {
         Ok(())
     }
 
-    fn one_settled(
+    pub(super) fn one_settled(
         &mut self,
         entity: Entity,
         number: u64,
         (token, disposition): (Token, &Disposition),
         at: Timestamp,
     ) -> Result<(), Violation> {
-        if self.over.contains_key(&number) {
+        if self.over.contains(&number) {
             return violated!(NO_RESURRECTION, "message {number}: {disposition:?}");
         }
         if entity.part != Part::Queue && matches!(disposition, Disposition::DeadLetter { .. }) {
             return violated!(LOCKS, "a dead letter became one: message {number}");
         }
         let options: Vec<_> = self.queues.of(entity).cloned().collect();
-        let sessions = self.sessions_that_may_hold(entity, at);
-        self.narrow(number, LOCKS, &(at, token, disposition), |life| {
-            let may_hold = holds(life, entity, token).is_some_and(|lock| {
-                if lock.is_of_session() {
-                    life.session().is_some_and(|id| sessions.contains(id))
-                } else {
-                    !lock.until.has_passed(at)
-                }
-            });
-            may_hold.then(|| settled(life, disposition, &options))
+        self.narrow_held(entity, token, at, disposition, |life| {
+            settled(life, disposition, &options)
         })?;
         match disposition {
             Disposition::Defer { .. } => self.note("a message was deferred"),
@@ -102,6 +94,42 @@ impl Checker {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Somebody used the lock of a message: it holds.
+    pub(super) fn may_hold(
+        &mut self,
+        entity: Entity,
+        token: Token,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        self.narrow_held(entity, token, at, &"would be settled", |life| {
+            vec![Fate::Here(life.clone())]
+        })
+    }
+
+    fn narrow_held(
+        &mut self,
+        entity: Entity,
+        token: Token,
+        at: Timestamp,
+        seen: &dyn std::fmt::Debug,
+        then: impl Fn(&Life) -> Vec<Fate>,
+    ) -> Result<(), Violation> {
+        let Some(number) = self.message_of(token) else {
+            return violated!(LOCKS, "{token:?} was never given, and holds: {seen:?}");
+        };
+        let sessions = self.sessions_that_may_hold(entity, at);
+        self.narrow(number, LOCKS, &(at, token, seen), |life| {
+            let may_hold = holds(life, entity, token).is_some_and(|lock| {
+                if lock.is_of_session() {
+                    life.session().is_some_and(|id| sessions.contains(id))
+                } else {
+                    !lock.until.has_passed(at)
+                }
+            });
+            may_hold.then(|| then(life))
+        })
     }
 
     /// The sessions whose lock may hold.
@@ -133,8 +161,8 @@ impl Checker {
         let Some(message) = self.messages.get_mut(&number) else {
             return Ok(());
         };
-        let before = message.fates.clone();
-        message.fates.retain(|fate| {
+        let before = message.clone();
+        message.keep(|fate| {
             let Some(life) = fate.life() else {
                 return true;
             };
@@ -146,7 +174,7 @@ impl Checker {
                 }
             })
         });
-        if message.fates.is_empty() {
+        if message.is_impossible() {
             return violated!(
                 LOCKS,
                 "message {number}, {before:?}: {token:?} refused at {at}"

@@ -20,39 +20,36 @@ pub(super) struct Shown {
     overlays: Vec<u64>,
 }
 
+/// What both kinds of answer tell of a message, in fields of the same names.
+macro_rules! shown {
+    ($message:expr, $bodies:expr) => {{
+        let (body, overlays) = $bodies.next($message.overlays.len())?;
+        Ok(Self {
+            number: $message.sequence_number.as_u64(),
+            first_number: $message.first_sequence_number.as_u64(),
+            expires_at: $message.expires_at,
+            failures: $message.delivery_count,
+            state: $message.state,
+            cause: $message.cause,
+            body,
+            overlays,
+        })
+    }};
+}
+
 impl Shown {
     pub(super) fn delivered(
         message: &DeliveredMessage,
         bodies: &mut Bodies<'_>,
     ) -> Result<Self, Violation> {
-        let (body, overlays) = bodies.next(message.overlays.len())?;
-        Ok(Self {
-            number: message.sequence_number.as_u64(),
-            first_number: message.first_sequence_number.as_u64(),
-            expires_at: message.expires_at,
-            failures: message.delivery_count,
-            state: message.state,
-            cause: message.cause,
-            body,
-            overlays,
-        })
+        shown!(message, bodies)
     }
 
     pub(super) fn peeked(
         message: &PeekedBusMessage,
         bodies: &mut Bodies<'_>,
     ) -> Result<Self, Violation> {
-        let (body, overlays) = bodies.next(message.overlays.len())?;
-        Ok(Self {
-            number: message.sequence_number.as_u64(),
-            first_number: message.first_sequence_number.as_u64(),
-            expires_at: message.expires_at,
-            failures: message.delivery_count,
-            state: message.state,
-            cause: message.cause,
-            body,
-            overlays,
-        })
+        shown!(message, bodies)
     }
 
     /// The message that it is.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use kew_engine::Timestamp;
 
 use super::Checker;
-use super::life::{Entity, Fate, Life, Message, Part, Stage};
+use super::life::{Entity, Fate, Life, Part, Stage};
+use super::message::Message;
 use super::queue::{Queue, Session, SessionLock};
 
 /// So much may be due in a queue that it is all done before anything else is decided about it.
@@ -19,9 +20,7 @@ impl Checker {
             {
                 queue.may_be(None);
                 for message in self.messages.values_mut() {
-                    if message.fates.iter().any(|fate| fate.is_of(index)) {
-                        message.may_be(Fate::GoneWith(index));
-                    }
+                    message.perhaps(|life| goes_with(life, index));
                 }
             }
         }
@@ -67,11 +66,9 @@ impl Checker {
             return;
         }
         for message in self.messages.values_mut() {
-            let mut fates = std::mem::take(&mut message.fates);
-            fates.retain(|fate| !fate.life().is_some_and(is_due));
-            message.fates = fates;
+            message.keep(|fate| !fate.life().is_some_and(is_due));
             assert!(
-                !message.fates.is_empty(),
+                !message.is_impossible(),
                 "whatever is due comes to something: {message:?}"
             );
         }
@@ -86,6 +83,12 @@ impl Checker {
             }
         }
     }
+}
+
+/// What becomes of a message if its queue goes.
+pub(super) fn goes_with(life: &Life, queue: usize) -> Vec<Fate> {
+    let is_of = life.entity.queue == queue;
+    is_of.then_some(Fate::GoneWith(queue)).into_iter().collect()
 }
 
 /// Whether a queue may have been idle for so long that it has deleted itself.

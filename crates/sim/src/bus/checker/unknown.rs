@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusCommand, Disposition, ReceiveMode, SessionChoice};
+use kew_engine::bus::{
+    BusCommand, BusMessage, BusQueueOptions, Disposition, ReceiveMode, SessionChoice,
+};
 use kew_engine::{Timestamp, Token};
 
 use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage, destination};
 use super::queue::SessionLock;
 use super::settle::{holds, settled};
+use super::time::goes_with;
 use super::{Checker, entity, is_operation, number_of};
 use crate::checker::Operation;
 
@@ -30,11 +33,7 @@ impl Checker {
             BusCommand::DeleteQueue { queue } => {
                 let index = entity(queue).queue;
                 self.queues.get(index).may_be(None);
-                for message in self.messages.values_mut() {
-                    if message.fates.iter().any(|fate| fate.is_of(index)) {
-                        message.may_be(Fate::GoneWith(index));
-                    }
-                }
+                self.perhaps(|life| goes_with(life, index));
             }
             BusCommand::Send { queue, messages } => {
                 self.perhaps_sent(entity(queue), messages, when);
@@ -77,40 +76,50 @@ impl Checker {
                     life.is_ready() && life.is_of(session.as_deref())
                 });
             }
+            BusCommand::Transact { parts } => self.perhaps_transacted(parts, when),
             command if is_operation(command) => self.perhaps_operated(command, when),
             command => self.perhaps_of_session(command, when),
         }
     }
 
-    fn perhaps_sent(
-        &mut self,
-        entity: Entity,
-        messages: &[kew_engine::bus::BusMessage],
-        when: Span,
-    ) {
+    /// Adds to every message what may have come of it.
+    pub(super) fn perhaps(&mut self, then: impl Fn(&Life) -> Vec<Fate>) {
+        for message in self.messages.values_mut() {
+            message.perhaps(&then);
+        }
+    }
+
+    fn perhaps_sent(&mut self, entity: Entity, messages: &[BusMessage], when: Span) {
         if entity.part != Part::Queue {
             return;
         }
-        let detects = {
-            let queue = self.queues.get(entity.queue);
-            queue.options().any(|it| it.duplicate_window_ms.is_some())
-        };
-        let numbers = messages.iter().map(|message| number_of(&message.body));
-        let together = match (numbers.clone().min(), numbers.max()) {
-            (Some(first), Some(last)) if first < last && !detects => Some((first, last)),
-            _ => None,
-        };
+        let work = self.works.begin(None);
+        self.perhaps_sent_by(work, entity, messages, when);
+    }
+
+    /// Messages that came in if some work was done.
+    pub(super) fn perhaps_sent_by(
+        &mut self,
+        work: u64,
+        entity: Entity,
+        messages: &[BusMessage],
+        when: Span,
+    ) {
+        let queue = self.queues.get(entity.queue);
+        let detects = queue.options().any(|it| it.duplicate_window_ms.is_some());
         for message in messages {
             let number = number_of(&message.body);
             self.last_message = self.last_message.max(number);
-            let mut attempted = self.attempt(entity, message, when, together);
-            attempted.may_be(Fate::NeverSent);
-            if let Some(id) = message.message_id.as_ref().filter(|_| detects) {
+            let id = message.message_id.as_ref().filter(|_| detects);
+            let attempted = self.attempt(entity, message, when);
+            if let Some(id) = id {
                 let ids = &mut self.queues.get(entity.queue).ids;
                 let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
                 times.push(Some(when));
             }
+            let attempted = attempted.sent_by(work, id.is_some());
             self.messages.insert(number, attempted);
+            self.works.touch(work, number);
         }
     }
 
@@ -122,19 +131,12 @@ impl Checker {
         is_wanted: impl Fn(&Life) -> bool,
     ) {
         let options: Vec<_> = self.queues.of(entity).cloned().collect();
-        for message in self.messages.values_mut() {
-            let lives: Vec<_> = message
-                .lives()
-                .filter(|life| life.entity == entity && is_wanted(life))
-                .filter(|life| life.expires.may_have_passed(when.to))
-                .cloned()
-                .collect();
-            for life in lives {
-                options
-                    .iter()
-                    .for_each(|options| message.may_be(life.expired(options)));
-            }
-        }
+        self.perhaps(|life| {
+            let has_expired = life.expires.may_have_passed(when.to);
+            let is_it = life.entity == entity && is_wanted(life) && has_expired;
+            let options = options.iter().filter(|_| is_it);
+            options.map(|options| life.expired(options)).collect()
+        });
     }
 
     fn perhaps_received(
@@ -153,33 +155,28 @@ impl Checker {
             .map(|options| options.lock_duration_ms)
             .collect();
         let id = session.map(|token| self.session_of(token).unwrap_or_default());
-        for message in self.messages.values_mut() {
-            let lives: Vec<_> = message
-                .lives()
-                .filter(|life| life.entity == entity && is_wanted(life))
-                .filter(|life| !life.expires.has_passed(when.from) && life.is_of(id.as_deref()))
-                .cloned()
-                .collect();
-            for life in lives {
-                for duration_ms in &durations {
-                    let until = match id {
-                        Some(_) => Span::at(Timestamp::NEVER),
-                        None => when.plus_ms(*duration_ms),
-                    };
-                    message.may_be(match mode {
-                        ReceiveMode::ReceiveAndDelete => Fate::Gone,
-                        ReceiveMode::PeekLock => Fate::Here(Life {
-                            stage: Stage::Locked(Lock {
-                                token: None,
-                                until,
-                                was_deferred: life.stage == Stage::Deferred,
-                            }),
-                            ..life.clone()
-                        }),
-                    });
-                }
-            }
-        }
+        self.perhaps(|life| {
+            let is_it = life.entity == entity
+                && is_wanted(life)
+                && !life.expires.has_passed(when.from)
+                && life.is_of(id.as_deref());
+            let taken = |duration_ms: &u64| match mode {
+                ReceiveMode::ReceiveAndDelete => Fate::Gone,
+                ReceiveMode::PeekLock => Fate::Here(Life {
+                    stage: Stage::Locked(Lock {
+                        token: None,
+                        until: match id {
+                            Some(_) => Span::at(Timestamp::NEVER),
+                            None => when.plus_ms(*duration_ms),
+                        },
+                        was_deferred: life.stage == Stage::Deferred,
+                    }),
+                    ..life.clone()
+                }),
+            };
+            let durations = durations.iter().filter(|_| is_it);
+            durations.map(taken).collect()
+        });
     }
 
     fn perhaps_settled(
@@ -194,20 +191,9 @@ impl Checker {
         }
         let options: Vec<_> = self.queues.of(entity).cloned().collect();
         let number = self.message_of(token);
-        let Some(message) = number.and_then(|number| self.messages.get_mut(&number)) else {
-            return;
-        };
-        let lives: Vec<_> = message
-            .lives()
-            .filter(|life| {
-                holds(life, entity, token).is_some_and(|lock| !lock.until.has_passed(when.from))
-            })
-            .cloned()
-            .collect();
-        for life in lives {
-            for fate in settled(&life, disposition, &options) {
-                message.may_be(fate);
-            }
+        if let Some(message) = number.and_then(|number| self.messages.get_mut(&number)) {
+            message
+                .perhaps(|life| settled_then(life, entity, token, disposition, (&options, when)));
         }
     }
 
@@ -221,34 +207,26 @@ impl Checker {
         let Some(message) = number.and_then(|number| self.messages.get_mut(&number)) else {
             return;
         };
-        let lives: Vec<_> = message
-            .lives()
-            .filter(|life| {
-                holds(life, entity, token)
-                    .is_some_and(|lock| !lock.is_of_session() && !lock.until.has_passed(when.from))
-            })
-            .cloned()
-            .collect();
-        for life in lives {
-            let Some(lock) = life.lock() else { continue };
-            for until in &ends {
-                message.may_be(Fate::Here(Life {
-                    stage: Stage::Locked(Lock {
-                        until: *until,
-                        ..lock
-                    }),
-                    ..life.clone()
-                }));
-            }
-        }
+        message.perhaps(|life| {
+            let lock = holds(life, entity, token);
+            let lock = lock.filter(|it| !it.is_of_session() && !it.until.has_passed(when.from));
+            let renewed = |lock: Lock, until: Span| Life {
+                stage: Stage::Locked(Lock { until, ..lock }),
+                ..life.clone()
+            };
+            let all = lock
+                .into_iter()
+                .flat_map(|lock| ends.iter().map(move |end| (lock, *end)));
+            all.map(|(lock, end)| Fate::Here(renewed(lock, end)))
+                .collect()
+        });
     }
 
     pub(super) fn perhaps_gone(&mut self, entity: Entity, is_wanted: impl Fn(&Life) -> bool) {
-        for message in self.messages.values_mut() {
-            if message.may(|life| life.entity == entity && is_wanted(life)) {
-                message.may_be(Fate::Gone);
-            }
-        }
+        self.perhaps(|life| {
+            let is_it = life.entity == entity && is_wanted(life);
+            is_it.then_some(Fate::Gone).into_iter().collect()
+        });
     }
 
     /// The sessions that messages of an entity may be of, sent to it or forwarded.
@@ -327,4 +305,16 @@ impl Checker {
             _ => {}
         }
     }
+}
+
+/// What becomes of a message if its lock was ended then, and was good.
+pub(super) fn settled_then(
+    life: &Life,
+    entity: Entity,
+    token: Token,
+    disposition: &Disposition,
+    (options, when): (&[BusQueueOptions], Span),
+) -> Vec<Fate> {
+    let lock = holds(life, entity, token).filter(|lock| !lock.until.has_passed(when.from));
+    lock.map_or_else(Vec::new, |_| settled(life, disposition, options))
 }

@@ -1,20 +1,25 @@
 //! What operators do that no client can: purge, take and delete by number, break locks.
 
+mod refused;
+mod unknown;
+
+use kew_engine::SequenceNumber;
 use kew_engine::bus::{
-    BreakTarget, BusCommand, BusMessageState, BusOutcome, BusRefusal, DeliveredMessage, ReceiveMode,
+    BreakTarget, BusCommand, BusMessageState, BusOutcome, DeliveredMessage, ReceiveMode,
 };
-use kew_engine::{SequenceNumber, Timestamp};
 
 use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage};
 use super::queue::SessionLock;
 use super::receive::COUNT_ON_FULL_DISK;
-use super::sessions::is_held_by_session;
 use super::shown::{Bodies, Shown};
 use super::{ANSWERS_FIT, Answered, Checker, LOCKS, NO_LOSS, ONE_PLACE, Owner, SESSIONS, entity};
 use crate::checker::{Violation, violated};
 
 impl Checker {
-    pub(super) fn operated(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+    pub(in crate::bus::checker) fn operated(
+        &mut self,
+        answered: &Answered<'_>,
+    ) -> Result<(), Violation> {
         match (answered.command, answered.outcome) {
             (BusCommand::Purge { queue, purge }, BusOutcome::Purged(purged)) => {
                 self.purged(entity(queue), purge, purged, answered.at)
@@ -99,7 +104,10 @@ impl Checker {
     }
 
     /// The sessions that may have a state and no message, in order, and whether they must.
-    pub(super) fn sessions_to_clear(&self, entity: Entity) -> Vec<(Box<str>, bool)> {
+    pub(in crate::bus::checker) fn sessions_to_clear(
+        &self,
+        entity: Entity,
+    ) -> Vec<(Box<str>, bool)> {
         let Some(queue) = self.queues.0.get(entity.queue) else {
             return Vec::new();
         };
@@ -193,102 +201,12 @@ impl Checker {
         }
     }
 
-    pub(super) fn refused_operation(
-        &mut self,
-        command: &BusCommand,
-        refusal: &BusRefusal,
-        at: Timestamp,
-    ) -> Result<(), Violation> {
-        let is = |life: &Life, wants: bool| wants.then(|| vec![Fate::Here(life.clone())]);
-        match (command, refusal) {
-            (
-                BusCommand::TakeMessage { queue, number, .. }
-                | BusCommand::DeleteMessage { queue, number, .. }
-                | BusCommand::BreakLock {
-                    queue,
-                    target: BreakTarget::Message(number),
-                },
-                BusRefusal::MessageNotFound { sequence_number },
-            ) if number.as_u64() == *sequence_number => {
-                self.is_not_there(entity(queue), *sequence_number)
-            }
-            (
-                BusCommand::TakeMessage { queue, number, .. }
-                | BusCommand::DeleteMessage {
-                    queue,
-                    number,
-                    with_locked: false,
-                },
-                BusRefusal::MessageLocked { until, .. },
-            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
-                is(life, life.lock().is_some_and(|it| it.until.has(*until)))
-            }),
-            (
-                BusCommand::TakeMessage {
-                    queue,
-                    number,
-                    mode: ReceiveMode::PeekLock,
-                },
-                BusRefusal::MessageScheduled { .. },
-            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
-                is(life, matches!(life.stage, Stage::Scheduled { .. }))
-            }),
-            (
-                BusCommand::TakeMessage {
-                    queue,
-                    number,
-                    mode: ReceiveMode::PeekLock,
-                },
-                BusRefusal::SessionRequired,
-            ) => {
-                let entity = entity(queue);
-                let is_queue = entity.part == Part::Queue;
-                self.must_be(entity, refusal, |it| is_queue && it.requires_session)?;
-                self.narrow_numbered(entity, number.as_u64(), refusal, |life| {
-                    is(life, life.session().is_some() && life.lock().is_none())
-                })
-            }
-            (
-                BusCommand::BreakLock {
-                    queue,
-                    target: BreakTarget::Message(number),
-                },
-                BusRefusal::NotLocked,
-            ) => self.narrow_numbered(entity(queue), number.as_u64(), refusal, |life| {
-                is(life, life.lock().is_none())
-            }),
-            (
-                BusCommand::BreakLock {
-                    queue,
-                    target: BreakTarget::Session(id),
-                },
-                BusRefusal::NotLocked,
-            ) => self.is_not_locked(entity(queue), id, at),
-            (BusCommand::Resubmit { queue, resubmit }, _) => {
-                self.refused_resubmission(entity(queue), resubmit, refusal)
-            }
-            _ => violated!(ANSWERS_FIT, "{command:?}: {refusal}"),
-        }
-    }
-
-    /// A session was not locked, nor any message by it.
-    fn is_not_locked(&mut self, entity: Entity, id: &str, at: Timestamp) -> Result<(), Violation> {
-        if entity.part != Part::Queue {
-            return Ok(());
-        }
-        let session = self.queues.get(entity.queue).session(id);
-        if !session.may_be_free(at) {
-            return violated!(SESSIONS, "{id}, {session:?}, is not locked at {at}");
-        }
-        session.locks = vec![SessionLock::Free];
-        let what = ("not locked", entity, id);
-        self.not_shown(SESSIONS, &what, &Default::default(), |life| {
-            is_held_by_session(life, entity, id)
-        })
-    }
-
     /// There is no message of that number.
-    pub(super) fn is_not_there(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+    pub(in crate::bus::checker) fn is_not_there(
+        &mut self,
+        entity: Entity,
+        number: u64,
+    ) -> Result<(), Violation> {
         let what = ("no message", entity, number);
         self.not_shown(NO_LOSS, &what, &Default::default(), |life| {
             life.entity == entity && life.number == Some(number)
@@ -297,7 +215,7 @@ impl Checker {
 
     /// Somebody did something to the message of a number: where it is not known whose that is, to one
     /// of those that it may be.
-    pub(super) fn narrow_numbered(
+    pub(in crate::bus::checker) fn narrow_numbered(
         &mut self,
         entity: Entity,
         number: u64,
@@ -326,105 +244,9 @@ impl Checker {
                     let Some(message) = self.messages.get_mut(&owner) else {
                         continue;
                     };
-                    let fates: Vec<_> = message.lives().filter_map(&then).flatten().collect();
-                    fates.into_iter().for_each(|fate| message.may_be(fate));
+                    message.perhaps(|life| then(life).unwrap_or_default());
                 }
                 Ok(())
-            }
-        }
-    }
-
-    pub(super) fn perhaps_operated(&mut self, command: &BusCommand, when: Span) {
-        match command {
-            BusCommand::Purge { queue, purge } if !purge.is_dry_run => {
-                self.perhaps_purged(entity(queue), purge, when);
-            }
-            BusCommand::ClearSessionStates {
-                queue,
-                is_dry_run: false,
-                ..
-            } => {
-                let entity = entity(queue);
-                for (id, _) in self.sessions_to_clear(entity) {
-                    let session = self.queues.get(entity.queue).session(&id);
-                    session.may_have_state(None);
-                }
-            }
-            BusCommand::TakeMessage {
-                queue,
-                number,
-                mode: ReceiveMode::ReceiveAndDelete,
-            } => self.perhaps_gone(entity(queue), |life| {
-                life.may_have_number(entity(queue), number.as_u64()) && life.lock().is_none()
-            }),
-            BusCommand::TakeMessage { queue, number, .. } => {
-                self.perhaps_taken(entity(queue), number.as_u64(), when);
-            }
-            BusCommand::DeleteMessage {
-                queue,
-                number,
-                with_locked,
-            } => self.perhaps_gone(entity(queue), |life| {
-                life.may_have_number(entity(queue), number.as_u64())
-                    && (*with_locked || life.lock().is_none())
-            }),
-            BusCommand::BreakLock {
-                queue,
-                target: BreakTarget::Session(id),
-            } if entity(queue).part == Part::Queue => {
-                self.perhaps_free_session(entity(queue), id);
-            }
-            // What is not the queue itself has no sessions that anybody could lock.
-            BusCommand::BreakLock {
-                target: BreakTarget::Session(_),
-                ..
-            } => {}
-            BusCommand::BreakLock {
-                queue,
-                target: BreakTarget::Message(number),
-            } => {
-                for message in self.messages.values_mut() {
-                    let lives = message.lives().filter(|life| {
-                        life.may_have_number(entity(queue), number.as_u64())
-                            && life.lock().is_some()
-                    });
-                    let lives: Vec<_> = lives.map(Life::back).collect();
-                    lives
-                        .into_iter()
-                        .for_each(|life| message.may_be(Fate::Here(life)));
-                }
-            }
-            BusCommand::Resubmit { queue, resubmit } => {
-                self.perhaps_resubmitted(entity(queue), resubmit, when);
-            }
-            _ => {}
-        }
-    }
-
-    fn perhaps_taken(&mut self, entity: Entity, number: u64, when: Span) {
-        let all: Vec<_> = self.queues.of(entity).cloned().collect();
-        for message in self.messages.values_mut() {
-            let lives = message.lives().filter(|life| {
-                let is_at_rest = matches!(life.stage, Stage::Ready | Stage::Deferred);
-                life.may_have_number(entity, number) && is_at_rest
-            });
-            let lives: Vec<_> = lives.cloned().collect();
-            for (life, options) in lives
-                .iter()
-                .flat_map(|life| all.iter().map(move |options| (life, options)))
-            {
-                let by_session = entity.part == Part::Queue && options.requires_session;
-                if by_session && life.session().is_some() {
-                    continue;
-                }
-                message.may_be(Fate::Here(Life {
-                    stage: Stage::Locked(Lock {
-                        token: None,
-                        until: when.plus_ms(options.lock_duration_ms),
-                        was_deferred: life.stage == Stage::Deferred,
-                    }),
-                    ..life.clone()
-                }));
             }
         }
     }

@@ -1,31 +1,28 @@
-//! What clients ask of bus queues, and what they remember to ask it with.
+//! What clients ask of bus queues.
+
+mod known;
+mod settings;
+mod transact;
 
 use bytes::Bytes;
 use kew_engine::bus::{
-    BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueOptions, DeferredRead,
-    DeliveredMessage, Disposition, EntityStatus, ReceiveMode, SessionChoice,
+    BusCommand, BusMessage, BusOutcome, DeferredRead, Disposition, ReceiveMode, SessionChoice,
 };
-use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
+use kew_engine::{EntityName, SequenceNumber, Timestamp};
 
 use super::checker::life::Part;
 use super::operator::Operator;
-use super::{BusSwarm, NAMESPACE, entity, named, queue_name};
+use super::{BusSwarm, NAMESPACE, entity, named};
 use crate::random::Stream;
+use known::{Held, Known};
+use settings::{WITH_DUPLICATES, options};
+
+pub(super) use known::remember;
+pub(super) use settings::WITH_SESSIONS;
+pub(crate) use settings::plain_options;
 
 /// How many queues there are at most.
 pub(crate) const QUEUES: usize = 7;
-/// The queue whose messages belong to sessions.
-pub(super) const WITH_SESSIONS: usize = 1;
-/// The queue that detects duplicates.
-const WITH_DUPLICATES: usize = 2;
-/// The queue that deletes itself.
-const SHORT_LIVED: usize = 6;
-
-const WINDOW_MS: u64 = 20_000;
-/// The shortest time that a queue may be idle for.
-const IDLE_MS: u64 = 300_000;
-/// The longest lock.
-pub(crate) const LOCK_MS_MAX: u64 = 20_000;
 /// The longest schedule.
 const SCHEDULE_MS_MAX: u64 = 40_000;
 
@@ -61,21 +58,6 @@ pub(crate) fn weights(r: &mut Stream) -> [u64; KINDS] {
     weights
 }
 
-/// A lock that a client has, or once had.
-#[derive(Clone, Debug)]
-struct Held {
-    queue: EntityName,
-    lock: Token,
-}
-
-/// A message that a client knows by its number.
-#[derive(Clone, Debug)]
-struct Numbered {
-    queue: EntityName,
-    number: SequenceNumber,
-    session: Option<Token>,
-}
-
 /// Chooses what clients do.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -83,18 +65,10 @@ pub(crate) struct Workload {
     operator: Operator,
     bodies: u64,
     overlays: u64,
-    held: Vec<Held>,
-    stale: Vec<Held>,
-    sessions: Vec<Held>,
-    stale_sessions: Vec<Held>,
-    scheduled: Vec<Numbered>,
-    deferred: Vec<Numbered>,
-    /// Of messages that clients hold, with their locks.
-    numbers: Vec<(Token, Numbered)>,
+    known: Known,
+    /// Chooses what is in transactions.
+    transact: Stream,
 }
-
-/// How much of each kind is remembered.
-const REMEMBERED_MAX: usize = 60;
 
 impl Workload {
     pub(crate) fn new(seed: u64) -> Self {
@@ -103,13 +77,8 @@ impl Workload {
             operator: Operator::new(seed),
             bodies: 0,
             overlays: 0,
-            held: Vec::new(),
-            stale: Vec::new(),
-            sessions: Vec::new(),
-            stale_sessions: Vec::new(),
-            scheduled: Vec::new(),
-            deferred: Vec::new(),
-            numbers: Vec::new(),
+            known: Known::default(),
+            transact: Stream::new(seed, "bus transactions"),
         }
     }
 
@@ -126,6 +95,9 @@ impl Workload {
     pub(crate) fn next(&mut self, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
         if let Some(act) = self.operator.next(swarm, now) {
             return act;
+        }
+        if let Some(transaction) = self.transact(swarm, now) {
+            return transaction;
         }
         let queue = self.random.index(swarm.queues);
         let name = named(queue, Part::Queue);
@@ -155,14 +127,14 @@ impl Workload {
                 queue: self.part(queue),
             },
             12 => BusCommand::UpdateQueue {
-                options: self.options(queue, swarm),
+                options: options(&mut self.random, queue, swarm),
                 queue: name,
             },
             13 if self.random.happens(400) && queue >= swarm.queues_lasting => {
                 BusCommand::DeleteQueue { queue: name }
             }
             13 | 14 => BusCommand::CreateQueue {
-                options: self.options(queue, swarm),
+                options: options(&mut self.random, queue, swarm),
                 queue: name,
             },
             15 => BusCommand::DeleteBatch {
@@ -218,7 +190,10 @@ impl Workload {
         let in_session = queue == WITH_SESSIONS || self.random.happens(300);
         let in_session = in_session && !(queue == WITH_SESSIONS && self.random.happens(20));
         let messages = (0..count).map(|_| BusMessage {
-            body: self.body(swarm),
+            body: {
+                let size = self.random.below(swarm.body_size_max);
+                self.body(size)
+            },
             message_id: (queue == WITH_DUPLICATES || self.random.happens(100))
                 .then(|| self.random.below(12).to_string().into()),
             session: in_session.then(|| self.session_id()),
@@ -247,11 +222,11 @@ impl Workload {
     }
 
     /// A body like no other: a number, then filling.
-    fn body(&mut self, swarm: &BusSwarm) -> Bytes {
+    fn body(&mut self, filling_size: u64) -> Bytes {
         self.bodies += 1;
         let mut body = self.bodies.to_be_bytes().to_vec();
         let mut filling = Stream::new(self.bodies, "bus body");
-        for _ in 0..self.random.below(swarm.body_size_max).div_ceil(8) {
+        for _ in 0..filling_size.div_ceil(8) {
             body.extend(filling.next().to_be_bytes());
         }
         body.into()
@@ -275,14 +250,16 @@ impl Workload {
     }
 
     fn settle(&mut self, swarm: &BusSwarm) -> Option<BusCommand> {
-        let held = self.pick(swarm)?;
+        let held = self
+            .known
+            .pick_lock(&mut self.random, swarm.stale_lock_per_mille)?;
         let mut settlements = vec![(held.lock, self.disposition())];
         while self.random.happens(200) {
-            let same = self.held.iter().position(|it| it.queue == held.queue);
+            let same = self.known.held.iter().position(|it| it.queue == held.queue);
             let Some(other) = same else { break };
-            let other = self.held.swap_remove(other);
+            let other = self.known.held.swap_remove(other);
             settlements.push((other.lock, self.disposition()));
-            remember(&mut self.stale, other);
+            remember(&mut self.known.stale, other);
         }
         Some(BusCommand::Settle {
             queue: held.queue,
@@ -292,7 +269,12 @@ impl Workload {
 
     fn disposition(&mut self) -> Disposition {
         let kind = self.random.below(12);
-        let overlay = self.random.happens(300).then(|| {
+        let is_changed = self.random.happens(300);
+        self.disposition_of(kind, is_changed)
+    }
+
+    fn disposition_of(&mut self, kind: u64, is_changed: bool) -> Disposition {
+        let overlay = is_changed.then(|| {
             self.overlays += 1;
             Bytes::copy_from_slice(&self.overlays.to_be_bytes())
         });
@@ -305,23 +287,13 @@ impl Workload {
         }
     }
 
-    /// A lock to use: mostly one that is thought good, sometimes one that is known to be stale.
-    fn pick(&mut self, swarm: &BusSwarm) -> Option<Held> {
-        if self.random.happens(swarm.stale_lock_per_mille) && !self.stale.is_empty() {
-            let index = self.random.index(self.stale.len());
-            return self.stale.get(index).cloned();
-        }
-        if self.held.is_empty() {
-            return None;
-        }
-        let held = self.held.swap_remove(self.random.index(self.held.len()));
-        remember(&mut self.stale, held.clone());
-        Some(held)
-    }
-
     fn renew(&mut self, swarm: &BusSwarm) -> BusCommand {
         let is_stale = self.random.happens(swarm.stale_lock_per_mille);
-        let from = if is_stale { &self.stale } else { &self.held };
+        let from = if is_stale {
+            &self.known.stale
+        } else {
+            &self.known.held
+        };
         if from.is_empty() {
             return self.receive(0);
         }
@@ -339,18 +311,23 @@ impl Workload {
     }
 
     fn receive_deferred(&mut self, queue: usize, swarm: &BusSwarm) -> BusCommand {
-        if self.deferred.is_empty() {
+        if self.known.deferred.is_empty() {
             return self.settle(swarm).unwrap_or_else(|| self.receive(queue));
         }
         let known = self
+            .known
             .deferred
-            .swap_remove(self.random.index(self.deferred.len()));
+            .swap_remove(self.random.index(self.known.deferred.len()));
         let mut numbers = vec![known.number];
         if self.random.happens(200) {
-            let same = self.deferred.iter().find(|it| it.queue == known.queue);
+            let same = self
+                .known
+                .deferred
+                .iter()
+                .find(|it| it.queue == known.queue);
             numbers.extend(same.map(|it| it.number));
         }
-        let of_session = self.sessions.last().map(|held| held.lock);
+        let of_session = self.known.sessions.last().map(|held| held.lock);
         let entity = entity(&known.queue);
         let wants_session = entity.queue == WITH_SESSIONS && entity.part == Part::Queue;
         let session = if wants_session {
@@ -369,13 +346,13 @@ impl Workload {
     }
 
     fn cancel(&mut self, queue: usize) -> BusCommand {
-        if self.scheduled.is_empty() {
+        if self.known.scheduled.is_empty() {
             return self.receive(queue);
         }
-        let index = self.random.index(self.scheduled.len());
-        let known = self.scheduled[index].clone();
+        let index = self.random.index(self.known.scheduled.len());
+        let known = self.known.scheduled[index].clone();
         if self.random.happens(700) {
-            self.scheduled.swap_remove(index);
+            self.known.scheduled.swap_remove(index);
         }
         BusCommand::CancelScheduled {
             queue: known.queue,
@@ -398,9 +375,9 @@ impl Workload {
     fn session(&mut self, swarm: &BusSwarm) -> Option<Held> {
         let is_stale = self.random.happens(swarm.stale_lock_per_mille / 2);
         let from = if is_stale {
-            &self.stale_sessions
+            &self.known.stale_sessions
         } else {
-            &self.sessions
+            &self.known.sessions
         };
         if from.is_empty() {
             return None;
@@ -428,7 +405,7 @@ impl Workload {
         match self.random.below(6) {
             0 => BusCommand::RenewSession { queue, session },
             1 => {
-                self.forget_session(session);
+                self.known.forget_session(session);
                 BusCommand::ReleaseSession { queue, session }
             }
             2 | 3 => BusCommand::ReadSessionState { queue, session },
@@ -444,158 +421,14 @@ impl Workload {
         }
     }
 
-    fn forget_session(&mut self, session: Token) {
-        let place = self.sessions.iter().position(|held| held.lock == session);
-        if let Some(place) = place {
-            let held = self.sessions.swap_remove(place);
-            remember(&mut self.stale_sessions, held);
-        }
-    }
-
-    /// Settings that a queue may be given. What never changes depends on its number alone.
-    fn options(&mut self, queue: usize, swarm: &BusSwarm) -> BusQueueOptions {
-        let r = &mut self.random;
-        let mut other = |per_mille| {
-            let to = r.index(swarm.queues);
-            r.happens(per_mille).then(|| queue_name(to).into())
-        };
-        let (forward_to, forward_dead_letters_to) = (other(250), other(150));
-        BusQueueOptions {
-            lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
-            max_delivery_count: [1, 3, 10][r.index(3)],
-            default_time_to_live_ms: [u64::MAX, u64::MAX, 30_000][r.index(3)],
-            dead_letters_expired: r.happens(500),
-            forward_to: forward_to.filter(|_| queue != WITH_SESSIONS),
-            forward_dead_letters_to,
-            status: [
-                EntityStatus::Active,
-                EntityStatus::Active,
-                EntityStatus::Active,
-                EntityStatus::Active,
-                EntityStatus::Active,
-                EntityStatus::Disabled,
-                EntityStatus::SendDisabled,
-                EntityStatus::ReceiveDisabled,
-            ][r.index(8)],
-            size_bytes_max: if r.happens(100) {
-                6_000
-            } else {
-                BusQueueOptions::default().size_bytes_max
-            },
-            ..plain_options(queue)
-        }
-    }
-
     /// Remembers what an answer told.
     pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome, bodies: &[Bytes]) {
         self.operator.learn(command, outcome, bodies);
-        match (command, outcome) {
-            (BusCommand::Send { queue, messages }, BusOutcome::Sent(numbers)) => {
-                for (message, number) in messages.iter().zip(numbers) {
-                    if let (Some(_), Some(number)) = (message.scheduled_at, number) {
-                        let known = Numbered {
-                            queue: queue.clone(),
-                            number: *number,
-                            session: None,
-                        };
-                        remember(&mut self.scheduled, known);
-                    }
-                }
-            }
-            (BusCommand::Receive { queue, session, .. }, BusOutcome::Received(messages)) => {
-                self.learn_received(queue, *session, messages);
-            }
-            (BusCommand::TakeMessage { queue, .. }, BusOutcome::Received(messages)) => {
-                self.learn_received(queue, None, messages);
-            }
-            (BusCommand::ReceiveDeferred { read }, BusOutcome::Received(messages)) => {
-                self.learn_received(&read.queue, read.session, messages);
-            }
-            (BusCommand::Settle { settlements, .. }, _) => {
-                for (lock, disposition) in settlements {
-                    let place = self.numbers.iter().position(|(own, _)| own == lock);
-                    let Some(place) = place else { continue };
-                    let (_, known) = self.numbers.swap_remove(place);
-                    if matches!(disposition, Disposition::Defer { .. }) {
-                        remember(&mut self.deferred, known);
-                    }
-                }
-            }
-            (BusCommand::AcceptSession { queue, .. }, BusOutcome::SessionAccepted(accepted)) => {
-                let held = Held {
-                    queue: queue.clone(),
-                    lock: accepted.lock,
-                };
-                if self.sessions.len() > 4 {
-                    let oldest = self.sessions.remove(0);
-                    remember(&mut self.stale_sessions, oldest);
-                }
-                self.sessions.push(held);
-            }
-            (BusCommand::Peek { queue, .. }, BusOutcome::Peeked(messages)) => {
-                for message in messages {
-                    if message.state == BusMessageState::Deferred {
-                        let known = Numbered {
-                            queue: queue.clone(),
-                            number: message.sequence_number,
-                            session: None,
-                        };
-                        remember(&mut self.deferred, known);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn learn_received(
-        &mut self,
-        queue: &EntityName,
-        session: Option<Token>,
-        messages: &[DeliveredMessage],
-    ) {
-        for message in messages {
-            let Some(lock) = message.lock else { continue };
-            let held = Held {
-                queue: queue.clone(),
-                lock,
-            };
-            remember(&mut self.held, held);
-            let known = Numbered {
-                queue: queue.clone(),
-                number: message.sequence_number,
-                session,
-            };
-            remember(&mut self.numbers, (lock, known));
-        }
-    }
-}
-
-/// The settings of a queue about which nobody has said anything.
-pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
-    BusQueueOptions {
-        lock_duration_ms: LOCK_MS_MAX,
-        max_delivery_count: 3,
-        requires_session: queue == WITH_SESSIONS,
-        duplicate_window_ms: (queue == WITH_DUPLICATES).then_some(WINDOW_MS),
-        auto_delete_on_idle_ms: if queue == SHORT_LIVED {
-            IDLE_MS
-        } else {
-            u64::MAX
-        },
-        ..BusQueueOptions::default()
+        self.known.learn(command, outcome);
     }
 }
 
 /// One of the few sessions that there are.
 pub(super) fn session_name(r: &mut Stream) -> Box<str> {
     format!("session-{}", r.below(4)).into()
-}
-
-/// Keeps the latest few.
-pub(super) fn remember<T>(all: &mut Vec<T>, one: T) {
-    if all.len() >= REMEMBERED_MAX {
-        all.remove(0);
-    }
-    all.push(one);
 }

@@ -1,0 +1,68 @@
+//! What is special about each queue, and the settings that it may be given.
+
+use kew_engine::bus::{BusQueueOptions, EntityStatus};
+
+use crate::bus::{BusSwarm, queue_name};
+use crate::random::Stream;
+
+/// The queue whose messages belong to sessions.
+pub(in crate::bus) const WITH_SESSIONS: usize = 1;
+/// The queue that detects duplicates.
+pub(super) const WITH_DUPLICATES: usize = 2;
+/// The queue that deletes itself.
+const SHORT_LIVED: usize = 6;
+
+const WINDOW_MS: u64 = 20_000;
+/// The shortest time that a queue may be idle for.
+const IDLE_MS: u64 = 300_000;
+/// The longest lock.
+const LOCK_MS_MAX: u64 = 20_000;
+
+/// The settings of a queue about which nobody has said anything.
+pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
+    BusQueueOptions {
+        lock_duration_ms: LOCK_MS_MAX,
+        max_delivery_count: 3,
+        requires_session: queue == WITH_SESSIONS,
+        duplicate_window_ms: (queue == WITH_DUPLICATES).then_some(WINDOW_MS),
+        auto_delete_on_idle_ms: if queue == SHORT_LIVED {
+            IDLE_MS
+        } else {
+            u64::MAX
+        },
+        ..BusQueueOptions::default()
+    }
+}
+
+/// Settings that a queue may be given. What never changes depends on its number alone.
+pub(super) fn options(r: &mut Stream, queue: usize, swarm: &BusSwarm) -> BusQueueOptions {
+    let mut other = |per_mille| {
+        let to = r.index(swarm.queues);
+        r.happens(per_mille).then(|| queue_name(to).into())
+    };
+    let (forward_to, forward_dead_letters_to) = (other(250), other(150));
+    BusQueueOptions {
+        lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
+        max_delivery_count: [1, 3, 10][r.index(3)],
+        default_time_to_live_ms: [u64::MAX, u64::MAX, 30_000][r.index(3)],
+        dead_letters_expired: r.happens(500),
+        forward_to: forward_to.filter(|_| queue != WITH_SESSIONS),
+        forward_dead_letters_to,
+        status: [
+            EntityStatus::Active,
+            EntityStatus::Active,
+            EntityStatus::Active,
+            EntityStatus::Active,
+            EntityStatus::Active,
+            EntityStatus::Disabled,
+            EntityStatus::SendDisabled,
+            EntityStatus::ReceiveDisabled,
+        ][r.index(8)],
+        size_bytes_max: if r.happens(100) {
+            6_000
+        } else {
+            BusQueueOptions::default().size_bytes_max
+        },
+        ..plain_options(queue)
+    }
+}
