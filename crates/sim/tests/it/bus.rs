@@ -50,10 +50,16 @@ fn bus_queues_keep_their_promises() {
 }
 
 /// Seeds that once failed, and why.
-const FAILED_ONCE: [(u64, &str); 1] = [(
-    5391,
-    "the next session is one of a forwarded message, and nobody learns that it was accepted",
-)];
+const FAILED_ONCE: [(u64, &str); 2] = [
+    (
+        5391,
+        "the next session is one of a forwarded message, and nobody learns that it was accepted",
+    ),
+    (
+        958,
+        "the checker forgot a cancellation in a transaction whose message it did not know by number",
+    ),
+];
 
 #[test]
 fn seeds_with_bus_queues_that_failed_once_hold() {
