@@ -284,9 +284,8 @@ class Link:
             return None
         return self.outcome(delivery)
 
-    def outcome(self, delivery, is_settled=True):
-        """The state that the server has told of this delivery, and its condition. It has settled it but
-        for what is told in a transaction."""
+    def outcome(self, delivery):
+        """The state with which the server has settled this delivery, and its condition."""
         ours = self.is_receiver
 
         def is_it(code, values):
@@ -306,7 +305,7 @@ class Link:
         if last > delivery:
             # The rest of the range is for those that ask later.
             inbox.insert(0, (code, [values[0], Value("uint", delivery + 1), Value("uint", last), *values[3:]], payload))
-        assert (values[3].value is True) == is_settled, f"settled: {values[3]}"
+        assert values[3] == Value("boolean", True), "it is not settled"
         return outcome_of(values[4])
 
     def receive(self):
@@ -332,12 +331,6 @@ class Link:
     def settle(self, delivery, state):
         self.dispose(delivery, state)
         return self.outcome(delivery)
-
-    def retire(self, delivery, transaction, outcome):
-        """Settles in a transaction: it is told what is to become of the delivery, which is settled with
-        the commit."""
-        self.dispose(delivery, transactional(transaction, outcome))
-        return self.outcome(delivery, is_settled=False)
 
     def drained(self):
         """Waits until the server says that no credit is left."""

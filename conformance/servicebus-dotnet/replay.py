@@ -286,22 +286,20 @@ def a_transaction_of_one_queue(bus):
     first = controller.declare()
     sent = sender.send(wire.message(b"z", "z"), state=transactional(first))
     assert sent == (TRANSACTIONAL, first, (ACCEPTED, None)), sent
-    retired = receiver.retire(x.delivery, first, accepted)
-    assert retired == (TRANSACTIONAL, first, (ACCEPTED, None)), retired
+    settled = receiver.settle(x.delivery, transactional(first, accepted))
+    assert settled == (TRANSACTIONAL, first, (ACCEPTED, None)), settled
     is_empty(receiver)
     assert controller.discharge(first, True) == (ACCEPTED, None)
     assert controller.discharge(first, False) == (REJECTED, "amqp:transaction:unknown-id")
-    # The delivery is not settled, so that it goes over its link again; and over the management link as those
-    # whose link is gone.
+    # The delivery is settled, so that what comes next goes over the management link.
     management = bus.management(queue)
     second = controller.declare()
-    assert receiver.retire(x.delivery, second, accepted) == (TRANSACTIONAL, second, (ACCEPTED, None))
-    more = {"lock_tokens": wire.uuids([y.lock]), "disposition_status": string("suspended")}
-    assert management.within(second, "update-disposition", receiver, **more) == (200, {})
+    for received, status in ((x, "completed"), (y, "suspended")):
+        more = {"lock_tokens": wire.uuids([received.lock]), "disposition_status": string(status)}
+        assert management.within(second, "update-disposition", receiver, **more) == (200, {})
     status, body = management("peek-message", from_sequence_number=long(0), message_count=int_(5))
     assert status == 200 and len(body["messages"].value) == 2, body
     assert controller.discharge(second, False) == (ACCEPTED, None)
-    assert receiver.outcome(x.delivery) == (TRANSACTIONAL, second, (ACCEPTED, None))
     assert management("peek-message", from_sequence_number=long(0), message_count=int_(5))[0] == 204
     assert take(bus.receiver(f"{queue}/$DeadLetterQueue"))[0].message.body == b"y"
 
@@ -317,11 +315,9 @@ def a_transaction_over_two_queues(bus):
     for state, outcome in ((modified(), MODIFIED), (accepted, ACCEPTED)):
         sent = sender.send(wire.message(b"y", uuid.uuid4().hex), state=transactional(transaction))
         assert sent == (TRANSACTIONAL, transaction, (ACCEPTED, None)), sent
-        retired = receiver.retire(received.delivery, transaction, state)
-        assert retired == (TRANSACTIONAL, transaction, (outcome, None)), retired
-        assert bus.controller.discharge(transaction, False) == (ACCEPTED, None)
-        settled = receiver.outcome(received.delivery)
+        settled = receiver.settle(received.delivery, transactional(transaction, state))
         assert settled == (TRANSACTIONAL, transaction, (outcome, None)), settled
+        assert bus.controller.discharge(transaction, False) == (ACCEPTED, None)
         transaction = bus.controller.declare()
         if outcome == MODIFIED:
             (received,) = take(receiver)
@@ -340,7 +336,7 @@ def a_transaction_whose_lock_was_lost(bus):
     transaction = controller.declare()
     (received,) = take(receiver)
     assert sender.send(wire.message(b"y", "y"), state=transactional(transaction))[0] == TRANSACTIONAL
-    assert receiver.retire(received.delivery, transaction, accepted)[0] == TRANSACTIONAL
+    assert receiver.settle(received.delivery, transactional(transaction, accepted))[0] == TRANSACTIONAL
     (again,) = take(other)
     assert again.delivery_count == 1
     assert controller.discharge(transaction, False) == (REJECTED, "amqp:transaction:rollback")

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use kew_amqp::codec::{Decode, Reader, Symbol, Symbols};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::message::{BodyKind, Message};
@@ -43,7 +42,6 @@ const ROLLBACK: &str = "rollback";
 /// A transaction whose commit is under way. Its locks stay claimed until it is answered.
 pub(super) struct Commit {
     delivery: DeliveryId,
-    id: Bytes,
     transaction: Transaction,
 }
 
@@ -156,13 +154,20 @@ impl Client {
         }
     }
 
+    /// A link to the coordinator is gone, and the transactions that were declared over it.
+    pub(super) fn forget_coordinator(&mut self, link: LinkId) {
+        for discharge in self.transactions.forget(link) {
+            let error = Failure::Unknown.of_commit();
+            self.answer_control(discharge, COMMIT, Err(error), Duration::ZERO);
+        }
+    }
+
     pub(super) fn commit(&mut self, delivery: DeliveryId, id: &[u8]) {
         match self.end_transaction(id) {
             Ok(mut transaction) => {
                 let parts = std::mem::take(&mut transaction.parts);
                 let commit = Commit {
                     delivery,
-                    id: id.to_vec().into(),
                     transaction,
                 };
                 let commit = Purpose::Commit(Box::new(commit));
@@ -184,23 +189,15 @@ impl Client {
     ) {
         let refused = reply.err().map(RefusedCommit::of);
         let code = refused.as_ref().map(RefusedCommit::code);
-        let is_done = refused.is_none();
         let Commit {
             delivery,
-            id,
             transaction,
         } = commit;
         for noted in transaction.noted {
             let instruments = &self.shared.instruments;
             match noted {
                 Noted::Sent(sent) => instruments.note_send(sent, code, took),
-                Noted::Settled(settled, retired) => {
-                    instruments.note_settlement(settled, code);
-                    // Those of a transaction that was not committed are their client's again.
-                    if let Some(retired) = retired.filter(|_| is_done) {
-                        self.on_retired(&id, retired);
-                    }
-                }
+                Noted::Settled(settled) => instruments.note_settlement(settled, code),
                 Noted::Cancelled => {}
             }
         }

@@ -595,7 +595,7 @@ impl Client {
                 self.forgotten += 1;
                 opening.give_up();
             }
-            Some(Link::Coordinator) => self.transactions.forget(link),
+            Some(Link::Coordinator) => self.forget_coordinator(link),
             _ => {}
         }
     }

@@ -183,7 +183,7 @@ impl Client {
             Ok(InTransaction::Settle(settlements)) => {
                 let queue = &asked.context.entity;
                 let result = settlements.into_iter().try_for_each(|(lock, disposition)| {
-                    let noted = Noted::Settled(management::settled(&disposition), None);
+                    let noted = Noted::Settled(management::settled(&disposition));
                     let part = TransactionPart {
                         queue: queue.clone(),
                         // Locks name it themselves.

@@ -96,42 +96,20 @@ impl Queue {
 
 /// The locks of deliveries that the client has not settled.
 pub(super) struct HeldLocks {
-    locks: HashMap<DeliveryId, HeldLock>,
+    locks: HashMap<DeliveryId, Token>,
     part: Part,
-}
-
-/// A lock of a delivery that the client has not settled.
-#[derive(Clone, Copy)]
-pub(super) struct HeldLock {
-    pub(super) lock: Token,
-    /// Whether it is, or was, to end with a transaction.
-    pub(super) is_enlisted: bool,
 }
 
 impl HeldLocks {
     fn insert(&mut self, delivery: DeliveryId, lock: Token) {
-        let held = HeldLock {
-            lock,
-            is_enlisted: false,
-        };
-        self.locks.insert(delivery, held);
+        self.locks.insert(delivery, lock);
         self.part.set(self.locks.len());
     }
 
-    pub(super) fn get(&self, delivery: DeliveryId) -> Option<HeldLock> {
-        self.locks.get(&delivery).copied()
-    }
-
-    /// Its client was told that the lock ends with a transaction.
-    pub(super) fn enlist(&mut self, delivery: DeliveryId) {
-        if let Some(held) = self.locks.get_mut(&delivery) {
-            held.is_enlisted = true;
-        }
-    }
-
-    pub(super) fn forget(&mut self, delivery: DeliveryId) {
-        self.locks.remove(&delivery);
+    pub(super) fn take(&mut self, delivery: DeliveryId) -> Option<Token> {
+        let lock = self.locks.remove(&delivery);
         self.part.set(self.locks.len());
+        lock
     }
 }
 

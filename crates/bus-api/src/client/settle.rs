@@ -1,25 +1,24 @@
 //! Settlements: what becomes of messages that a client has locked.
 //!
 //! The client tells its outcome without settling; the answer is the same outcome if it had its
-//! effect, and a rejection if the lock was lost. What is settled in a transaction is settled with its
-//! commit.
+//! effect, and a rejection if the lock was lost. In a transaction it is told at once, and has its effect
+//! with the commit.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
+use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
 use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart,
     TransactionWork, Verdict,
 };
-use kew_engine::{EntityName, Outcome as EngineOutcome, Token};
+use kew_engine::{EntityName, Incarnation, Outcome as EngineOutcome, Token};
 
-use super::receiver::HeldLock;
-use super::transaction::{Noted, Retired, gone, state_in};
+use super::transaction::{Noted, gone, state_in};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::metrics::Settled;
@@ -36,12 +35,13 @@ pub(crate) struct Settlement {
     reply: Option<DeliveryState>,
 }
 
-/// What a client has told of a delivery.
+/// What a client has told of a delivery whose message it has locked.
 struct Told {
-    link: LinkId,
     delivery: DeliveryId,
     is_settled: bool,
-    held: HeldLock,
+    queue: EntityName,
+    incarnation: Incarnation,
+    lock: Token,
 }
 
 impl Client {
@@ -64,18 +64,19 @@ impl Client {
             return;
         };
         // What was told before has its answer, or will.
-        let Some(held) = receiver.held.get(delivery) else {
+        let Some(lock) = receiver.held.take(delivery) else {
             return self.fail_if_transactional(state.as_ref(), gone);
-        };
-        let told = Told {
-            link,
-            delivery,
-            is_settled,
-            held,
         };
         // Settled without an outcome: the lock runs out.
         let Some(state) = state else {
-            return receiver.held.forget(delivery);
+            return;
+        };
+        let told = Told {
+            delivery,
+            is_settled,
+            queue: receiver.attached.entity.clone(),
+            incarnation: receiver.attached.incarnation,
+            lock,
         };
         let Some(meaning) = state.outcome().and_then(meaning_of) else {
             let text = "No message is settled with this state.";
@@ -85,88 +86,52 @@ impl Client {
         };
         match state {
             DeliveryState::Transactional(state) => {
-                self.settle_in_transaction(&told, &state.txn_id, meaning);
+                self.settle_in_transaction(told, &state.txn_id, meaning);
             }
-            _ if self.shared.claims.has(held.lock) => self.refuse_settlement(&told, claimed()),
-            _ => self.settle_now(&told, meaning),
+            _ if self.shared.claims.has(lock) => self.refuse_settlement(&told, claimed()),
+            _ => self.settle_now(told, meaning),
         }
     }
 
-    fn settle_now(&mut self, told: &Told, meaning: Meaning) {
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) else {
-            return;
-        };
-        receiver.held.forget(told.delivery);
-        let entity = receiver.attached.entity.clone();
+    fn settle_now(&mut self, told: Told, meaning: Meaning) {
         // Each of a range has its own copy of what is to be changed.
         self.sending_size_bytes += overlay_size_bytes(&meaning.disposition);
         self.settlements
-            .entry(entity)
+            .entry(told.queue)
             .or_default()
             .push(Settlement {
                 delivery: told.delivery,
-                lock: told.held.lock,
+                lock: told.lock,
                 disposition: meaning.disposition,
                 settled: meaning.settled,
                 reply: (!told.is_settled).then_some(meaning.reply.into()),
             });
     }
 
-    /// The lock ends when the transaction is committed, and the delivery with it. Until then the client
-    /// is told the outcome, and that it is not settled (AMQP 1.0, 4.4.2): after a rollback it has the
-    /// delivery as before.
-    fn settle_in_transaction(&mut self, told: &Told, transaction: &[u8], meaning: Meaning) {
-        let Some(Link::Receiver(receiver)) = self.links.get(&told.link) else {
-            return;
-        };
+    /// The lock ends when the transaction is committed. The delivery is settled at once, as the service
+    /// does it: the .NET SDK grants credit for more only then.
+    fn settle_in_transaction(&mut self, told: Told, transaction: &[u8], meaning: Meaning) {
         let part = TransactionPart {
-            queue: receiver.attached.entity.clone(),
-            incarnation: Some(receiver.attached.incarnation),
-            work: TransactionWork::Settle(told.held.lock, meaning.disposition),
+            queue: told.queue.clone(),
+            incarnation: Some(told.incarnation),
+            work: TransactionWork::Settle(told.lock, meaning.disposition),
         };
-        let retired = (!told.is_settled).then(|| Retired {
-            link: told.link,
-            delivery: told.delivery,
-            outcome: without_changes(&meaning.reply),
-        });
-        let noted = Noted::Settled(meaning.settled, retired);
-        if let Err(error) = self.enlist(transaction, part, noted) {
-            return self.refuse_settlement(told, error);
+        match self.enlist(transaction, part, Noted::Settled(meaning.settled)) {
+            Ok(()) if told.is_settled => {}
+            Ok(()) => {
+                let state = state_in(transaction, meaning.reply);
+                self.connection.settle(told.delivery, Some(state));
+            }
+            Err(error) => self.refuse_settlement(&told, error),
         }
-        let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) else {
-            return;
-        };
-        if told.is_settled {
-            return receiver.held.forget(told.delivery);
-        }
-        receiver.held.enlist(told.delivery);
-        let state = state_in(transaction, meaning.reply);
-        self.connection.update(told.delivery, state);
     }
 
-    /// A transaction that has ended this delivery's lock is committed.
-    pub(super) fn on_retired(&mut self, transaction: &[u8], retired: Retired) {
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(retired.link) {
-            receiver.held.forget(retired.delivery);
-            self.stirred.insert(retired.link);
-        }
-        let state = state_in(transaction, retired.outcome);
-        self.connection.settle(retired.delivery, Some(state));
-    }
-
-    /// The lock stays as it is. So does a delivery that is part of a transaction: it ends with that.
+    /// The lock stays as it is.
     fn refuse_settlement(&mut self, told: &Told, error: Error) {
-        let state = DeliveryState::rejected(error);
-        let is_enlisted = told.held.is_enlisted && self.shared.claims.has(told.held.lock);
-        if is_enlisted && !told.is_settled {
-            self.connection.update(told.delivery, state);
-            return;
+        if !told.is_settled {
+            let state = DeliveryState::rejected(error);
+            self.connection.settle(told.delivery, Some(state));
         }
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(told.link) {
-            receiver.held.forget(told.delivery);
-        }
-        // It is not there any more if the client has settled it.
-        self.connection.settle(told.delivery, Some(state));
     }
 
     /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
@@ -279,17 +244,6 @@ fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
         reply: outcome.clone(),
         settled,
     })
-}
-
-/// An outcome that holds nothing of what its client has sent.
-fn without_changes(outcome: &Outcome) -> Outcome {
-    match outcome {
-        Outcome::Modified(modified) => Outcome::Modified(Modified {
-            message_annotations: None,
-            ..modified.clone()
-        }),
-        other => other.clone(),
-    }
 }
 
 /// A change to a message's application properties: a map, encoded. Keys of any other type than text

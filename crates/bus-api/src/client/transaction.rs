@@ -51,17 +51,8 @@ pub(super) struct Transaction {
 /// What follows for a part when it is done.
 pub(super) enum Noted {
     Sent(Sent),
-    /// Over a link, or by a request.
-    Settled(Settled, Option<Retired>),
+    Settled(Settled),
     Cancelled,
-}
-
-/// A delivery that a transaction ends. It stays unsettled until then, since it is its client's again if
-/// the transaction is not committed (AMQP 1.0, 4.4.2).
-pub(super) struct Retired {
-    pub(super) link: LinkId,
-    pub(super) delivery: DeliveryId,
-    pub(super) outcome: Outcome,
 }
 
 /// Why there is no transaction that could be committed.
@@ -123,9 +114,13 @@ pub(super) struct Transactions {
 }
 
 impl Transactions {
-    /// The link over which they were declared is gone.
-    pub(super) fn forget(&mut self, coordinator: LinkId) {
-        self.open.retain(|_, it| it.coordinator != coordinator);
+    /// The link over which they were declared is gone. Gives back the commits that waited, which may have
+    /// been asked for over another.
+    pub(super) fn forget(&mut self, coordinator: LinkId) -> Vec<DeliveryId> {
+        let gone = self
+            .open
+            .extract_if(.., |_, it| it.coordinator == coordinator);
+        gone.filter_map(|(_, it)| it.discharge).collect()
     }
 
     fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Failure> {

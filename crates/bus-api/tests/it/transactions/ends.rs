@@ -61,31 +61,17 @@ async fn no_transaction_is_committed_without_a_delivery_that_another_had_taken()
     client.post(jobs, &second, "x").await;
     let [taken, late] = [&first, &second].map(|id| in_transaction(id, Some(Outcome::Accepted)));
     assert!(client.connection.update(delivery.delivery, taken.clone()));
-    // It belongs to the first by the time that the second comes.
-    let answer = client.answer_to(&delivery, late).await;
-    assert_eq!(answer, (taken, false));
-    let (refused, is_settled) = client.told_of(&delivery).await;
-    assert_eq!(condition_of(&refused), "amqp:not-allowed");
-    assert!(!is_settled);
+    // It is settled with the first by the time that the second comes.
+    assert_eq!(client.tell(&delivery, late).await, taken);
     let rolled_back = client.discharge(coordinator, &first, true).await;
     assert_eq!(rolled_back, DeliveryState::ACCEPTED);
     let refused = client.discharge(coordinator, &second, false).await;
     assert_eq!(condition_of(&refused), ROLLBACK);
     assert_eq!(held(&server, "jobs").await, (1, 0));
-    // The same if it was settled for good before.
-    let third = client.declare(coordinator).await;
-    client.post(jobs, &third, "x").await;
-    let done = DeliveryState::ACCEPTED;
-    assert!(client.connection.update(delivery.delivery, done.clone()));
-    let late = in_transaction(&third, Some(Outcome::Accepted));
-    assert_eq!(client.tell(&delivery, late).await, done);
-    let refused = client.discharge(coordinator, &third, false).await;
-    assert_eq!(condition_of(&refused), ROLLBACK);
-    assert_eq!(held(&server, "jobs").await, (0, 0));
 }
 
 #[tokio::test]
-async fn after_a_rollback_a_delivery_is_settled_over_its_link_as_before() {
+async fn after_a_rollback_a_delivery_is_settled_by_a_request() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
@@ -96,35 +82,35 @@ async fn after_a_rollback_a_delivery_is_settled_over_its_link_as_before() {
     let coordinator = client.coordinator().await;
     let id = client.declare(coordinator).await;
     client.retire(&first, &id, Outcome::Accepted).await;
-    // Not while it is part of the transaction, which that does not change.
-    let (refused, is_settled) = client.answer_to(&first, DeliveryState::ACCEPTED).await;
-    assert_eq!(condition_of(&refused), "amqp:not-allowed");
-    assert!(!is_settled);
     let rolled_back = client.discharge(coordinator, &id, true).await;
     assert_eq!(rolled_back, DeliveryState::ACCEPTED);
+    // In another transaction, too.
     let id = client.declare(coordinator).await;
-    client.retire(&first, &id, modified(true)).await;
-    let settled = client.commit_settling(coordinator, &id).await;
-    let expected = in_transaction(&id, Some(modified(true)));
-    assert_eq!(settled, [(first.delivery, expected)]);
+    let deferred = settling(&first, "defered");
+    let told = client
+        .manage("jobs", "update-disposition", &deferred, Some(&id))
+        .await;
+    assert_eq!(told, ok());
+    client.commit(coordinator, &id).await;
     // A commit that is refused: a message without its session.
     let id = client.declare(coordinator).await;
     client.retire(&second, &id, Outcome::Accepted).await;
     client.post(steps, &id, "x").await;
     let refused = client.discharge(coordinator, &id, false).await;
     assert_eq!(condition_of(&refused), ROLLBACK);
-    let released = DeliveryState::Outcome(Outcome::Released);
-    assert_eq!(client.tell(&second, released.clone()).await, released);
     // A coordinator that goes.
     let id = client.declare(coordinator).await;
     client.retire(&third, &id, Outcome::Accepted).await;
     client.detach(coordinator).await;
-    let done = DeliveryState::ACCEPTED;
-    assert_eq!(client.tell(&third, done.clone()).await, done);
-    // The first one is deferred, the second one is there again.
-    assert_eq!(held(&server, "jobs").await, (2, 0));
-    let again = client.receive(receiver, 1).await.remove(0);
-    assert_eq!(client.tell(&again, done.clone()).await, done);
+    for delivery in [&second, &third] {
+        let completed = settling(delivery, "completed");
+        let told = client
+            .manage("jobs", "update-disposition", &completed, None)
+            .await;
+        assert_eq!(told, ok());
+    }
+    // The first one is deferred.
+    assert_eq!(held(&server, "jobs").await, (1, 0));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use kew_amqp::performative::{
     Attach, Control, Coordinator, Declare, DeliveryState, Discharge, Modified, Outcome, Rejected,
     Role, Source, Tag, Target, TransactionalState,
 };
-use kew_amqp::{Delivery, DeliveryId, Event, LinkId, Outgoing};
+use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 use kew_bus_api::Limits;
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 use tokio::io::AsyncWriteExt;
@@ -123,66 +123,10 @@ impl Client {
         all
     }
 
-    /// Settles in a transaction, which takes it. The delivery is settled when that is committed.
+    /// Settles in a transaction, which takes it.
     async fn retire(&mut self, delivery: &Delivery, id: &Bytes, outcome: Outcome) {
         let told = in_transaction(id, Some(outcome));
-        let answer = self.answer_to(delivery, told.clone()).await;
-        assert_eq!(answer, (told, false));
-    }
-
-    /// Tells an outcome without settling, and waits for what is answered: a state, and whether the delivery
-    /// is settled.
-    async fn answer_to(
-        &mut self,
-        delivery: &Delivery,
-        state: DeliveryState,
-    ) -> (DeliveryState, bool) {
-        assert!(self.connection.update(delivery.delivery, state));
-        self.told_of(delivery).await
-    }
-
-    async fn told_of(&mut self, delivery: &Delivery) -> (DeliveryState, bool) {
-        let own = delivery.delivery;
-        self.until(|event| match event {
-            Event::Disposition {
-                delivery,
-                is_settled,
-                state: Some(state),
-                ..
-            } if *delivery == own => Some((state.clone(), *is_settled)),
-            _ => None,
-        })
-        .await
-    }
-
-    /// Commits, and says which deliveries were settled before that was told, and how.
-    async fn commit_settling(
-        &mut self,
-        link: LinkId,
-        id: &Bytes,
-    ) -> Vec<(DeliveryId, DeliveryState)> {
-        let discharge = Control::Discharge(Discharge {
-            txn_id: id.clone(),
-            fail: Some(false),
-        });
-        let parts = [encoded(&discharge), Bytes::new()];
-        let sent = self.connection.send(link, plain(None), parts).unwrap();
-        let mut settled = Vec::new();
-        loop {
-            if let Event::Disposition {
-                delivery,
-                is_settled: true,
-                state: Some(state),
-                ..
-            } = self.event().await
-            {
-                if delivery == sent {
-                    assert_eq!(state, DeliveryState::ACCEPTED);
-                    return settled;
-                }
-                settled.push((delivery, state));
-            }
-        }
+        assert_eq!(self.tell(delivery, told.clone()).await, told);
     }
 
     /// Detaches a link, and waits for the answer.

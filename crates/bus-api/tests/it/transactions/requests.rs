@@ -195,14 +195,7 @@ async fn a_commit_waits_for_the_requests_before_it() {
     }
     for (number, commits) in [(1, true), (2, false)] {
         let id = client.declare(coordinator).await;
-        let mut payload = BytesMut::new();
-        let operation = "com.microsoft:cancel-scheduled-message";
-        let properties = Map::build(|map| map.entry("operation", operation));
-        write_application_properties(&mut payload, &properties);
-        write_value(&mut payload, &cancelling(number));
-        let outgoing = plain(Some(in_transaction(&id, None)));
-        let parts = [payload.freeze(), Bytes::new()];
-        client.connection.send(requests, outgoing, parts).unwrap();
+        client.ask_to_cancel(requests, number, &id);
         // All of it is written at once: the discharges do not wait for any answer. Of the two the first may
         // be answered last.
         let discharge = encoded(&Control::Discharge(Discharge {
@@ -219,6 +212,58 @@ async fn a_commit_waits_for_the_requests_before_it() {
         let next = client.declare(coordinator).await;
         client.commit(coordinator, &next).await;
         until_scheduled(&server, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let sent = client.send(jobs, 0, later()).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let [first, second] = [1, 2].map(|number| format!("coordinator {number}"));
+    let first = client.coordinator_named(&first).await;
+    let second = client.coordinator_named(&second).await;
+    let requests = client.sender("jobs/$management").await.unwrap();
+    while !client.connection.can_send(requests) {
+        client.event().await;
+    }
+    let id = client.declare(first).await;
+    client.ask_to_cancel(requests, 1, &id);
+    let discharge = encoded(&Control::Discharge(Discharge {
+        txn_id: id,
+        fail: Some(false),
+    }));
+    let parts = [discharge, Bytes::new()];
+    let own = client.connection.send(second, plain(None), parts).unwrap();
+    // All of it is written at once.
+    client.connection.detach(first, true, None);
+    let answer = client.until(|event| match event {
+        Event::Disposition {
+            delivery,
+            state: Some(state),
+            ..
+        } if *delivery == own => Some(state.clone()),
+        _ => None,
+    });
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), answer).await;
+    let answer = answer.expect("whoever asks for a commit is answered");
+    assert_eq!(condition_of(&answer), UNKNOWN_ID);
+    assert_eq!(scheduled(&server).await, 1);
+}
+
+impl Client {
+    /// Asks for a scheduled message to be taken back in a transaction, and waits for nothing.
+    fn ask_to_cancel(&mut self, requests: LinkId, number: i64, id: &Bytes) {
+        let mut payload = BytesMut::new();
+        let operation = "com.microsoft:cancel-scheduled-message";
+        let properties = Map::build(|map| map.entry("operation", operation));
+        write_application_properties(&mut payload, &properties);
+        write_value(&mut payload, &cancelling(number));
+        let outgoing = plain(Some(in_transaction(id, None)));
+        let parts = [payload.freeze(), Bytes::new()];
+        self.connection.send(requests, outgoing, parts).unwrap();
     }
 }
 

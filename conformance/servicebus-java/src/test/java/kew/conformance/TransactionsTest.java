@@ -99,24 +99,6 @@ class TransactionsTest {
         }
     }
 
-    /** The SDK releases what it had in a transaction that was not committed, over the link that it came by. */
-    @ParameterizedTest
-    @EnumSource(Door.class)
-    void aReceiverThatClosesAfterARollbackGivesItsMessagesBack(Door door) {
-        try (Bus bus = door.connect()) {
-            String queue = fresh("plain");
-            bus.send(queue, "x");
-            var receiver = bus.receiver(queue);
-            var transaction = answer(receiver, takeOne(receiver), bus.sender(queue));
-            receiver.rollbackTransaction(transaction);
-            receiver.close();
-            // Long before its lock has ended.
-            var again = drop(bus.receiver(queue));
-            assertEquals("x", again.getBody().toString());
-            assertEquals(0, again.getDeliveryCount());
-        }
-    }
-
     @ParameterizedTest
     @EnumSource(Door.class)
     void aMessageGoesFromOneQueueToAnother(Door door) {
