@@ -128,7 +128,10 @@ impl Served {
 
 /// The status of the first answer.
 pub(crate) fn status_of(answer: &[u8]) -> Option<u16> {
-    let rest = answer.strip_prefix(b"HTTP/1.1 ")?;
+    // Who asks in HTTP/1.0 is answered in that.
+    let rest = answer
+        .strip_prefix(b"HTTP/1.1 ")
+        .or_else(|| answer.strip_prefix(b"HTTP/1.0 "))?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
@@ -141,7 +144,8 @@ fn check_unproven(served: &Served, bytes: &[u8], piece_size: usize) -> Option<u1
     if answer.is_empty() {
         return None;
     }
-    let status = status_of(&answer).expect("an answer is HTTP");
+    let status = status_of(&answer);
+    let status = status.unwrap_or_else(|| panic!("no HTTP: {}", answer.escape_ascii()));
     assert!((100..500).contains(&status) || status == 503, "{status}");
     Some(status)
 }
