@@ -44,7 +44,7 @@ fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report
     if let Some(violation) = &report.violation {
         panic!(
             "seed {seed}, {operations} operations, step {step}: {violation}\n\
-             replay: cargo run --release -p kew-sim -- {option}--seed {seed} --operations {operations} --until {step}\n\
+             replay: cargo run --profile simulation -p kew-sim -- {option}--seed {seed} --operations {operations} --until {step}\n\
              then: add \"{seed} {operations} <why>\" to crates/sim/regressions.txt",
             step = report.steps,
         );
