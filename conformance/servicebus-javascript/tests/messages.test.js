@@ -158,14 +158,14 @@ scenarios({
   },
 
   async "subscribe, with a message that takes longer than its lock"(client) {
-    const queue = fresh("brief");
+    const queue = fresh("renewed");
     const receiver = client.createReceiver(queue);
     const seen = [];
     const all = new Promise((resolve, reject) => {
       receiver.subscribe(
         {
           async processMessage(message) {
-            if (message.body === 0) await sleep(7_000);
+            if (message.body === 0) await sleep(12_000);
             if (seen.push(message.body) === 50) resolve();
           },
           async processError({ error }) {

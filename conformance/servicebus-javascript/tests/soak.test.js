@@ -8,7 +8,7 @@ const { connect, fresh, scenarios, sleep } = require("../lib/kew.js");
 describe("soak", { concurrency: true }, () => {
   scenarios({
     async "everything that is sent is processed once"(client, door) {
-      const queue = fresh("brief");
+      const queue = fresh("renewed");
       const other = connect(door);
       const seen = new Set();
       let times = 0;

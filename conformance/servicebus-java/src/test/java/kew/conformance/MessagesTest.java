@@ -223,8 +223,8 @@ class MessagesTest {
     @EnumSource(Door.class)
     void aRenewedLockHolds(Door door) throws InterruptedException {
         try (Bus bus = door.connect()) {
-            String byHand = fresh("brief");
-            String automatic = fresh("brief");
+            String byHand = fresh("renewed");
+            String automatic = fresh("renewed");
             bus.send(byHand, "x");
             bus.send(automatic, "y");
             var receiver = bus.receiver(byHand);

@@ -26,7 +26,7 @@ class ProcessorTest {
     @EnumSource(Door.class)
     void everythingIsProcessedOnce(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus processing = door.connect()) {
-            String queue = fresh("brief");
+            String queue = fresh("renewed");
             int count = 400;
             Set<String> seen = ConcurrentHashMap.newKeySet();
             AtomicInteger times = new AtomicInteger();
@@ -37,7 +37,7 @@ class ProcessorTest {
                 .processMessage(context -> {
                     String body = context.getMessage().getBody().toString();
                     if (body.equals("0")) {
-                        sleep(7_000);
+                        sleep(12_000);
                     }
                     times.incrementAndGet();
                     if (seen.add(body)) {

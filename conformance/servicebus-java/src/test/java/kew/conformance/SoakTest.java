@@ -25,7 +25,7 @@ class SoakTest {
     @Timeout(value = 24, unit = TimeUnit.HOURS)
     void everythingIsProcessedOnce(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus processing = door.connect()) {
-            String queue = fresh("brief");
+            String queue = fresh("renewed");
             Set<String> seen = ConcurrentHashMap.newKeySet();
             AtomicInteger times = new AtomicInteger();
             AtomicReference<Throwable> failed = new AtomicReference<>();
@@ -35,7 +35,7 @@ class SoakTest {
                     String body = context.getMessage().getBody().toString();
                     times.incrementAndGet();
                     if (body.endsWith("00")) {
-                        pause(6_000);
+                        pause(12_000);
                     }
                     seen.add(body);
                 })
