@@ -248,6 +248,7 @@ impl Client {
         let Cancelling { asked, numbers, .. } = cancelling;
         let transaction = asked.transaction.clone();
         let queue = asked.context.entity.clone();
+        let discharge = self.transactions.found(&transaction);
         let result = match view {
             Ok(Some(view)) => {
                 let part = TransactionPart {
@@ -261,7 +262,9 @@ impl Client {
             Err(rejection) => Err(error_of(&rejection)),
         };
         self.answer_in_transaction(asked, result);
-        if let Some(discharge) = self.transactions.found(&transaction) {
+        if let Some(discharge) = discharge
+            && !self.transactions.put_off(&transaction, discharge)
+        {
             self.commit(discharge, &transaction);
         }
     }

@@ -123,10 +123,15 @@ impl Transactions {
         gone.filter_map(|(_, it)| it.discharge).collect()
     }
 
+    /// One to which something can be done: whose discharge has not come.
     fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Failure> {
-        let found = TransactionId::try_from(id).ok();
-        let found = found.and_then(|id| self.open.get_mut(&id));
+        let found = self.find_any(id).filter(|it| it.discharge.is_none());
         found.ok_or(Failure::Unknown)
+    }
+
+    fn find_any(&mut self, id: &[u8]) -> Option<&mut Transaction> {
+        let id = TransactionId::try_from(id).ok()?;
+        self.open.get_mut(&id)
     }
 
     /// Puts off the commit of a transaction until the queues of all its operations are known. Says
@@ -144,7 +149,7 @@ impl Transactions {
 
     /// Whether its commit was asked for and put off.
     pub(super) fn is_put_off(&mut self, id: &[u8]) -> bool {
-        self.find(id).is_ok_and(|it| it.discharge.is_some())
+        self.find_any(id).is_some_and(|it| it.discharge.is_some())
     }
 
     /// The queue of an operation is looked for.
@@ -154,14 +159,12 @@ impl Transactions {
         }
     }
 
-    /// It was found, or is not there. Gives back the commit that waited for it, if it was the last.
+    /// It was found, or is not there: the operation can join. Gives back the commit that waits for it, to be
+    /// put off again if there are more.
     pub(super) fn found(&mut self, id: &[u8]) -> Option<DeliveryId> {
-        let transaction = self.find(id).ok()?;
+        let transaction = self.find_any(id)?;
         transaction.looked_for = transaction.looked_for.saturating_sub(1);
-        match transaction.looked_for {
-            0 => transaction.discharge.take(),
-            _ => None,
-        }
+        transaction.discharge.take()
     }
 
     /// When the first one ends by itself.

@@ -254,13 +254,15 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
     drop(client);
     // The server learns of it in its own time.
     let completed = completed(&deliveries[1]);
-    while other
-        .manage("jobs", "update-disposition", &completed, None)
-        .await
-        != ok()
-    {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    let is_free = async {
+        while other
+            .manage("jobs", "update-disposition", &completed, None)
+            .await
+            != ok()
+        {}
+    };
+    let is_free = tokio::time::timeout(std::time::Duration::from_secs(60), is_free).await;
+    is_free.expect("a transaction goes with its connection");
     assert_eq!(held(&server, "jobs").await, (0, 0));
 }
 

@@ -1,5 +1,9 @@
 //! Requests to `$management` in a transaction, and the rights that they take.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kew_amqp::DeliveryId;
 use kew_amqp::codec::{Array, Value};
 use kew_amqp::message::write_application_properties;
 use kew_bus_api::{AuthorizationRule, Right};
@@ -196,23 +200,21 @@ async fn a_commit_waits_for_the_requests_before_it() {
     for (number, commits) in [(1, true), (2, false)] {
         let id = client.declare(coordinator).await;
         client.ask_to_cancel(requests, number, &id);
-        // All of it is written at once: the discharges do not wait for any answer. Of the two the first may
-        // be answered last.
-        let discharge = encoded(&Control::Discharge(Discharge {
-            txn_id: id.clone(),
-            fail: Some(!commits),
-        }));
-        let parts = [discharge, Bytes::new()];
-        client
-            .connection
-            .send(coordinator, plain(None), parts)
-            .unwrap();
-        let again = client.discharge(coordinator, &id, false).await;
-        assert_eq!(condition_of(&again), UNKNOWN_ID);
-        let next = client.declare(coordinator).await;
-        client.commit(coordinator, &next).await;
-        until_scheduled(&server, 1).await;
+        // All of it is written at once: nothing waits for any answer.
+        let asked = client.ask_to_discharge(coordinator, &id, commits);
+        let late = plain(Some(in_transaction(&id, None)));
+        let parts = [message("late"), Bytes::new()];
+        let late = client.connection.send(jobs, late, parts).unwrap();
+        let again = client.ask_to_discharge(coordinator, &id, true);
+        let [told, late, again] = client.answers([asked, late, again]).await;
+        assert_eq!(told, DeliveryState::ACCEPTED);
+        // What comes behind a discharge is no part of it, whether it waits or not.
+        for refused in [late, again] {
+            assert_eq!(condition_of(&refused), UNKNOWN_ID);
+        }
+        assert_eq!(scheduled(&server).await, 1);
     }
+    assert_eq!(held(&server, "jobs").await, (0, 0));
 }
 
 #[tokio::test]
@@ -231,24 +233,10 @@ async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
     }
     let id = client.declare(first).await;
     client.ask_to_cancel(requests, 1, &id);
-    let discharge = encoded(&Control::Discharge(Discharge {
-        txn_id: id,
-        fail: Some(false),
-    }));
-    let parts = [discharge, Bytes::new()];
-    let own = client.connection.send(second, plain(None), parts).unwrap();
+    let asked = client.ask_to_discharge(second, &id, true);
     // All of it is written at once.
     client.connection.detach(first, true, None);
-    let answer = client.until(|event| match event {
-        Event::Disposition {
-            delivery,
-            state: Some(state),
-            ..
-        } if *delivery == own => Some(state.clone()),
-        _ => None,
-    });
-    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), answer).await;
-    let answer = answer.expect("whoever asks for a commit is answered");
+    let [answer] = client.answers([asked]).await;
     assert_eq!(condition_of(&answer), UNKNOWN_ID);
     assert_eq!(scheduled(&server).await, 1);
 }
@@ -265,17 +253,36 @@ impl Client {
         let parts = [payload.freeze(), Bytes::new()];
         self.connection.send(requests, outgoing, parts).unwrap();
     }
-}
 
-/// Waits until so many are left.
-async fn until_scheduled(server: &Server, count: u64) {
-    let left = async {
-        while scheduled(server).await != count {
-            tokio::task::yield_now().await;
-        }
-    };
-    let left = tokio::time::timeout(std::time::Duration::from_secs(60), left).await;
-    left.expect("what was committed is done");
+    /// Asks for a commit or a rollback, and waits for nothing.
+    fn ask_to_discharge(&mut self, coordinator: LinkId, id: &Bytes, commits: bool) -> DeliveryId {
+        let discharge = encoded(&Control::Discharge(Discharge {
+            txn_id: id.clone(),
+            fail: Some(!commits),
+        }));
+        let parts = [discharge, Bytes::new()];
+        let sent = self.connection.send(coordinator, plain(None), parts);
+        sent.unwrap()
+    }
+
+    /// What all of these are told, in whatever order.
+    async fn answers<const N: usize>(&mut self, sent: [DeliveryId; N]) -> [DeliveryState; N] {
+        let mut told = BTreeMap::new();
+        let all = self.until(|event| {
+            if let Event::Disposition {
+                delivery,
+                state: Some(state),
+                ..
+            } = event
+            {
+                told.insert(*delivery, state.clone());
+            }
+            sent.iter().all(|own| told.contains_key(own)).then_some(())
+        });
+        let all = tokio::time::timeout(Duration::from_secs(60), all).await;
+        all.expect("whoever asks is answered");
+        sent.map(|own| told[&own].clone())
+    }
 }
 
 #[tokio::test]
