@@ -9,23 +9,28 @@
 //! is durable up to the last event of what it rests on; after a failed write or sync nothing is
 //! answered with success any more.
 
+mod batch;
+mod space;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
-use kew_engine::bus::{BusCommand, BusFact, DUE_SIZE_BYTES_MAX, Purge};
+use kew_engine::bus::{BusCommand, DUE_SIZE_BYTES_MAX};
 use kew_engine::{
-    BodyLocation, Command, DUE_BUDGET, Decision, EntityName, Event, Fact, Incarnation, Journal,
-    Outcome, Overview, Refusal, Scope, State, Timestamp, Turn,
+    BodyLocation, Command, Decision, EntityName, Event, Incarnation, Outcome, Overview, Refusal,
+    Scope, State, Timestamp, Turn,
 };
 use kew_log::{
-    AppendError, BatchBuilder, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions,
-    LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, Storage,
+    AppendError, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition,
+    OpenError, Recovery, Replay, Reservation, ReserveError, Storage,
 };
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
+use self::batch::Batch;
+use self::space::{SETTLEMENT_TICK_BUDGET, Space, writes_nothing};
+use crate::Wake;
 use crate::waiters::Waiters;
-use crate::{Class, Wake, body_size_bytes};
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
@@ -129,23 +134,6 @@ const IDLE_BEFORE_MARK_MS: u64 = 100;
 
 /// How often a full disk is tried again.
 const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
-
-/// How many due events a turn may add on a full disk: what they take is less than the settlement that
-/// follows them may.
-const SETTLEMENT_TICK_BUDGET: u32 = 4;
-
-/// How much of what is due in a bus queue a command on it does first on a full disk.
-const SETTLEMENT_DUE_BUDGET: u32 = 2;
-
-/// How many messages at most a receiver is given at once on a full disk.
-const SETTLEMENT_COUNT_MAX: u32 = 16;
-
-/// The largest command that is let through on a full disk, with its events, in bytes of a batch.
-const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
-
-/// The largest command that only ends or begins locks and is let through on a full disk, if there is
-/// room for it.
-const SETTLEMENTS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 
 impl<T> Partition<T> {
     /// Opens the log, replays it, and makes a new partition of an empty one.
@@ -609,159 +597,11 @@ pub enum TurnEnd {
 
 struct WaitForJob;
 
-/// What the log has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Space {
-    Plenty,
-    /// The disk is full: what frees messages is let through, so that it can be drained.
-    SettlementOnly,
-    /// Not even that.
-    None,
-}
-
-impl Space {
-    /// Whether a command that writes is let through.
-    fn admits(self, command: &Command, needed: u64) -> bool {
-        match self {
-            Self::Plenty => true,
-            Self::SettlementOnly => {
-                // A body takes more than any settlement frees.
-                let is_small = match (command, body_size_bytes(command)) {
-                    (_, 0) => needed <= SETTLEMENTS_SIZE_BYTES_MAX,
-                    // Changes to a message's properties are small, and come with a lock's end.
-                    (Command::Bus(_), _) => needed <= SETTLEMENT_SIZE_BYTES_MAX,
-                    _ => false,
-                };
-                Class::of(command) == Class::Consume && is_small
-            }
-            Self::None => false,
-        }
-    }
-
-    /// The room that every turn has for commands.
-    fn turn_bytes(self) -> u64 {
-        match self {
-            // A turn makes room for its first command.
-            Self::Plenty => u64::MAX,
-            Self::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
-            Self::None => 0,
-        }
-    }
-
-    /// Makes a request smaller where a smaller answer will do.
-    fn trim(self, command: &mut Command) {
-        if let (Self::SettlementOnly, Command::Bus(command)) = (self, command) {
-            command.limit_count(SETTLEMENT_COUNT_MAX);
-        }
-    }
-
-    /// How much of what is due in a bus queue a command on it does first.
-    fn due_budget(self) -> u32 {
-        match self {
-            Self::Plenty => DUE_BUDGET,
-            Self::SettlementOnly => SETTLEMENT_DUE_BUDGET,
-            Self::None => 0,
-        }
-    }
-
-    /// The room that a command must have, with what is due in its queue.
-    fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
-        match (self, command) {
-            (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
-            (Self::Plenty, _) => options.command_size_bytes_max,
-            (Self::SettlementOnly, _) => SETTLEMENT_SIZE_BYTES_MAX,
-            // What takes no room can always be decided.
-            (Self::None, _) => 0,
-        }
-    }
-}
-
-/// Whether a command reads only, or would change nothing that is there.
-fn writes_nothing(state: &State, command: &Command) -> bool {
-    match command {
-        Command::Peek { .. }
-        | Command::ReadQueue { .. }
-        | Command::ListQueues { .. }
-        | Command::ReadServiceProperties { .. }
-        | Command::ListAccounts
-        | Command::Bus(
-            BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. }
-            | BusCommand::Peek { .. }
-            | BusCommand::ReadLocked { .. }
-            | BusCommand::Purge {
-                purge: Purge {
-                    is_dry_run: true, ..
-                },
-                ..
-            }
-            | BusCommand::ClearSessionStates {
-                is_dry_run: true, ..
-            }
-            | BusCommand::ReadSessionState { .. }
-            | BusCommand::ListSessions { .. },
-        ) => true,
-        // Workers create their queue when they start, to be sure that it is there.
-        Command::CreateQueue { queue, .. }
-        | Command::Bus(BusCommand::CreateQueue { queue, .. }) => state.has_entity(queue),
-        _ => false,
-    }
-}
-
 /// The bus queue that a command takes messages from.
 fn received_from(command: &Command) -> Option<EntityName> {
     match command {
         Command::Bus(BusCommand::Receive { queue, .. }) => Some(queue.clone()),
         _ => None,
-    }
-}
-
-/// The batch of one turn, as the engine's journal.
-struct Batch {
-    builder: BatchBuilder,
-    entities: Vec<Incarnation>,
-    /// Who may have something to receive now.
-    wakes: Vec<Wake>,
-    touches_catalogue: bool,
-}
-
-impl Batch {
-    fn at(position: LogPosition) -> Self {
-        Self {
-            builder: BatchBuilder::at(position),
-            entities: Vec::new(),
-            wakes: Vec::new(),
-            touches_catalogue: false,
-        }
-    }
-}
-
-impl Journal for Batch {
-    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
-        let location = self.builder.push_body(body);
-        BodyLocation {
-            record: location.record.as_u64(),
-            offset: location.offset,
-            length: location.length,
-        }
-    }
-
-    fn record(&mut self, event: &Event) {
-        self.builder.push_event_with(|out| event.encode(out));
-        self.touches_catalogue |= event.shows_in_catalogue();
-        if let Some(entity) = event.entity()
-            && self.entities.last() != Some(&entity)
-        {
-            self.entities.push(entity);
-        }
-        self.entities.extend(event.other_entity());
-        match &event.fact {
-            Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.wakes
-                    .extend(queue.with_sub_queues().map(Wake::Changed));
-            }
-            _ => self.wakes.extend(event.makes_receivable().map(Wake::One)),
-        }
     }
 }
 

@@ -1,0 +1,123 @@
+//! What a turn may do: with plenty of space, on a full disk, and where there is none at all.
+
+use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::{Command, DUE_BUDGET, State};
+
+use super::PartitionOptions;
+use crate::{Class, body_size_bytes};
+
+/// How many due events a turn may add on a full disk: what they take is less than the settlement that
+/// follows them may.
+pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 4;
+
+/// How much of what is due in a bus queue a command on it does first on a full disk.
+const SETTLEMENT_DUE_BUDGET: u32 = 2;
+
+/// How many messages at most a receiver is given at once on a full disk.
+const SETTLEMENT_COUNT_MAX: u32 = 16;
+
+/// The largest command that is let through on a full disk, with its events, in bytes of a batch.
+const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
+
+/// The largest command that only ends or begins locks and is let through on a full disk, if there is
+/// room for it.
+const SETTLEMENTS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+
+/// What the log has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Plenty,
+    /// The disk is full: what frees messages is let through, so that it can be drained.
+    SettlementOnly,
+    /// Not even that.
+    None,
+}
+
+impl Space {
+    /// Whether a command that writes is let through.
+    pub(super) fn admits(self, command: &Command, needed: u64) -> bool {
+        match self {
+            Self::Plenty => true,
+            Self::SettlementOnly => {
+                // A body takes more than any settlement frees.
+                let is_small = match (command, body_size_bytes(command)) {
+                    (_, 0) => needed <= SETTLEMENTS_SIZE_BYTES_MAX,
+                    // Changes to a message's properties are small, and come with a lock's end.
+                    (Command::Bus(_), _) => needed <= SETTLEMENT_SIZE_BYTES_MAX,
+                    _ => false,
+                };
+                Class::of(command) == Class::Consume && is_small
+            }
+            Self::None => false,
+        }
+    }
+
+    /// The room that every turn has for commands.
+    pub(super) fn turn_bytes(self) -> u64 {
+        match self {
+            // A turn makes room for its first command.
+            Self::Plenty => u64::MAX,
+            Self::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
+            Self::None => 0,
+        }
+    }
+
+    /// Makes a request smaller where a smaller answer will do.
+    pub(super) fn trim(self, command: &mut Command) {
+        if let (Self::SettlementOnly, Command::Bus(command)) = (self, command) {
+            command.limit_count(SETTLEMENT_COUNT_MAX);
+        }
+    }
+
+    /// How much of what is due in a bus queue a command on it does first.
+    pub(super) fn due_budget(self) -> u32 {
+        match self {
+            Self::Plenty => DUE_BUDGET,
+            Self::SettlementOnly => SETTLEMENT_DUE_BUDGET,
+            Self::None => 0,
+        }
+    }
+
+    /// The room that a command must have, with what is due in its queue.
+    pub(super) fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
+        match (self, command) {
+            (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
+            (Self::Plenty, _) => options.command_size_bytes_max,
+            (Self::SettlementOnly, _) => SETTLEMENT_SIZE_BYTES_MAX,
+            // What takes no room can always be decided.
+            (Self::None, _) => 0,
+        }
+    }
+}
+
+/// Whether a command reads only, or would change nothing that is there.
+pub(super) fn writes_nothing(state: &State, command: &Command) -> bool {
+    match command {
+        Command::Peek { .. }
+        | Command::ReadQueue { .. }
+        | Command::ListQueues { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::ListAccounts
+        | Command::Bus(
+            BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::Purge {
+                purge: Purge {
+                    is_dry_run: true, ..
+                },
+                ..
+            }
+            | BusCommand::ClearSessionStates {
+                is_dry_run: true, ..
+            }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::ListSessions { .. },
+        ) => true,
+        // Workers create their queue when they start, to be sure that it is there.
+        Command::CreateQueue { queue, .. }
+        | Command::Bus(BusCommand::CreateQueue { queue, .. }) => state.has_entity(queue),
+        _ => false,
+    }
+}
