@@ -118,7 +118,7 @@ pub(crate) fn announce(
         let usual = public.iter().find(|address| address.port() == TLS_PORT);
         let secure = usual.copied().unwrap_or(first);
         let secure = tls.map(|tls| {
-            let host = secure_host(tls, secure);
+            let host = secure_host(&tls.facts(), secure);
             connection_string(&format!("sb://{host}"), "")
         });
         let usable = match (&secure, settings.tls.plain) {

@@ -2,14 +2,14 @@
 
 mod fronts;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_issuer::Issuer;
-use kew_listen::{CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
+use kew_listen::{CertificateFacts, CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::Accounts;
 use tokio::net::{TcpListener, TcpSocket};
@@ -282,7 +282,7 @@ async fn end(mut tasks: JoinSet<()>, signalled: &mut impl AsyncFnMut()) {
 fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
     let first = listeners.first();
     let address = first.and_then(|listener| listener.local_addr().ok());
-    let usual = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, BUS_PORT));
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, BUS_PORT));
     BusEndpoint {
         endpoint: bus::endpoint(address.map_or(usual, reachable)),
         is_plain: settings.tls.plain != PlainHttp::Nowhere,
@@ -316,7 +316,7 @@ fn announce(
     }
     if let Some(address) = first_public {
         let plain = connection_string("http", &reachable(address).to_string());
-        let secure = tls.map(|tls| connection_string("https", &secure_host(tls, address)));
+        let secure = tls.map(|tls| connection_string("https", &secure_host(&tls.facts(), address)));
         // The first one always works from this machine.
         let usable = match (&secure, settings.tls.plain) {
             (Some(secure), PlainHttp::Nowhere) => secure,
@@ -353,17 +353,24 @@ fn connection_string(scheme: &str, host: &str) -> String {
     )
 }
 
-/// A host and port that the certificate is for: the address if it can be, or else a name.
-pub(crate) fn secure_host(tls: &Tls, address: SocketAddr) -> String {
+/// A host and port that the certificate is for and that lead to the listener: the address if it can be, or
+/// else a name. Those that every certificate of `kew tls init` has are names of other addresses.
+pub(crate) fn secure_host(facts: &CertificateFacts, address: SocketAddr) -> String {
     let address = reachable(address);
-    let facts = tls.facts();
     if facts.addresses.contains(&address.ip()) {
         return address.to_string();
     }
-    let mut names = facts.names.iter();
-    let is_local = |name: &&String| *name == "localhost" && address.ip().is_loopback();
-    let name = names.clone().find(is_local);
-    match name.or_else(|| names.find(|name| !name.starts_with('*'))) {
+    let is_localhost = [
+        Ipv4Addr::LOCALHOST.into(),
+        IpAddr::from(Ipv6Addr::LOCALHOST),
+    ]
+    .contains(&address.ip());
+    let leads_here = |name: &&String| match name.as_str() {
+        "localhost" => is_localhost,
+        "host.docker.internal" => false,
+        other => !other.starts_with('*'),
+    };
+    match facts.names.iter().find(leads_here) {
         Some(name) => format!("{name}:{}", address.port()),
         None => address.to_string(),
     }
@@ -373,9 +380,41 @@ pub(crate) fn secure_host(tls: &Tls, address: SocketAddr) -> String {
 pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
     address
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn clients_are_sent_where_the_certificate_and_the_listener_are() {
+        let init = ["localhost", "*.queue.localhost", "host.docker.internal"];
+        let named = [&init[..], &["kew.example.net"]].concat();
+        for (names, address, expected) in [
+            (&init[..], "127.0.0.1:1", "127.0.0.1:1"),
+            (&init, "0.0.0.0:1", "127.0.0.1:1"),
+            (&init, "[::1]:1", "localhost:1"),
+            // Not the names of another address.
+            (&init, "127.9.9.9:1", "127.9.9.9:1"),
+            (&named, "127.9.9.9:1", "kew.example.net:1"),
+            (&named, "10.0.0.5:1", "kew.example.net:1"),
+            (&["kew.example.net"], "[::1]:1", "kew.example.net:1"),
+        ] {
+            let facts = CertificateFacts {
+                names: names.iter().map(ToString::to_string).collect(),
+                addresses: vec![Ipv4Addr::LOCALHOST.into()],
+                not_before: SystemTime::UNIX_EPOCH,
+                not_after: SystemTime::UNIX_EPOCH,
+            };
+            let address = address.parse().expect("an address");
+            assert_eq!(secure_host(&facts, address), expected, "{names:?}");
+        }
+    }
 }
