@@ -132,7 +132,7 @@ pub(crate) fn announce(
     }
     if let Some(&address) = all.first() {
         tracing::info!(
-            "ready: Service Bus queues (preview) on {}{}",
+            "ready: Service Bus queues on {}{}",
             reachable(address),
             if tls.is_some() { " with TLS" } else { "" },
         );

@@ -27,10 +27,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
-    /// Where to serve Service Bus queues, a preview: AMQP, AMQP within WebSockets and HTTP on each
-    /// address; repeatable, and in the environment separated by commas; port 0 picks a free one, and
-    /// none serves it nowhere [env: KEW_BUS_LISTEN] [default: 127.0.0.1:5672 and 127.0.0.1:5300, with
-    /// a certificate also 127.0.0.1:5671 and 127.0.0.1:443, as far as they can be had; none if
+    /// Where to serve Service Bus queues: AMQP, AMQP within WebSockets and HTTP on each address;
+    /// repeatable, and in the environment separated by commas; port 0 picks a free one, and none
+    /// serves it nowhere [env: KEW_BUS_LISTEN] [default: 127.0.0.1:5672 and 127.0.0.1:5300, with a
+    /// certificate also 127.0.0.1:5671 and 127.0.0.1:443, as far as they can be had; none if
     /// --queue-listen is given]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bus_listen: Vec<String>,
