@@ -39,13 +39,13 @@ bus_config() {
 }
 
 # Starts kew on a free port, and with the ports that SDKs insist on where they have TLS on an address of
-# this run's own, KEW_BUS_HOST: 5671 and, for those who may, 443. What kew prints is in the environment of
-# the scenarios.
+# this run's own, KEW_BUS_HOST: 5671 and, for those who may, 443. Its certificate is also for the name
+# KEW_BUS_NAME, which scenarios resolve themselves. What kew prints is in their environment.
 serve_bus() {
     local line variable
     KEW_BUS_HOST=127.$((RANDOM % 200 + 20)).$((RANDOM % 256)).$((RANDOM % 254 + 1))
-    export KEW_BUS_HOST
-    "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" >/dev/null
+    export KEW_BUS_HOST KEW_BUS_NAME=kew.example.net
+    "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" --host "$KEW_BUS_NAME" >/dev/null
     local listen=(--bus-listen 127.0.0.1:0 --bus-listen "$KEW_BUS_HOST:5671")
     # Empty where that is not allowed: without it there are no WebSockets and no administration.
     KEW_BUS_HTTPS=
