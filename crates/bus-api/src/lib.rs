@@ -16,7 +16,7 @@
 //! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found),
-//! sends through another entity (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
+//! sends through another entity, browsing links and dynamic nodes (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
 //! the service does).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]

@@ -88,6 +88,10 @@ impl Client {
     }
 
     fn node_of(&self, attach: &Attach) -> Result<Node, Error> {
+        if is_dynamic(attach) {
+            let text = "Nodes are not made for links (dynamic): name one that is there.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
         let address = match attach.role {
             Role::Sender => attach.target.as_ref().and_then(Target::address),
             Role::Receiver => attach.source.as_ref().and_then(|it| it.address.as_ref()),
@@ -118,6 +122,13 @@ impl Client {
         }
         if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
             let text = "Sending via another entity is not supported.";
+            return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        if let Some(mode) = unknown_distribution_mode(&attach) {
+            let text = format!(
+                "The distribution mode '{mode}' is not supported: messages are moved to their \
+                 receiver, and browsed by peek-message requests."
+            );
             return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
         }
         let choice = match attach.role {
@@ -272,6 +283,23 @@ fn right_of(attach: &Attach) -> Right {
         Role::Sender => Right::Send,
         Role::Receiver => Right::Listen,
     }
+}
+
+/// Whether the link asks for a node of its own, such as a temporary queue.
+fn is_dynamic(attach: &Attach) -> bool {
+    match (attach.role, &attach.target) {
+        (Role::Sender, Some(Target::Node(target))) => target.dynamic,
+        (Role::Sender, _) => false,
+        (Role::Receiver, _) => attach.source.as_ref().is_some_and(|it| it.dynamic),
+    }
+}
+
+/// How a receiver wants messages, if that is not how they are given. A browser that was served as a receiver
+/// would lock what it only looks at.
+fn unknown_distribution_mode(attach: &Attach) -> Option<&Symbol> {
+    let source = attach.source.as_ref()?;
+    let mode = source.distribution_mode.as_ref()?;
+    (attach.role == Role::Receiver && mode.as_str() != "move").then_some(mode)
 }
 
 fn is_send_via(properties: &Map) -> bool {

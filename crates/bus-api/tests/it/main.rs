@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod atom;
+mod attach;
 mod audit;
 mod client;
 mod data;

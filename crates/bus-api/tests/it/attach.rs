@@ -1,0 +1,84 @@
+//! What links ask for that is not served: refused, and the connection is as good as before.
+
+use kew_amqp::codec::{Map, Symbol, Text};
+use kew_amqp::performative::{Attach, Role, Source, Target};
+
+use crate::client::{Client, Server, message};
+
+const NOT_IMPLEMENTED: &str = "amqp:not-implemented";
+
+fn sender() -> Attach {
+    let mut attach = Attach::new("link".into(), Role::Sender);
+    attach.source = Some(Source::new("here".into()));
+    attach.target = Some(Target::new("jobs".into()));
+    attach
+}
+
+fn receiver(change: impl FnOnce(&mut Source)) -> Attach {
+    let mut attach = Attach::new("link".into(), Role::Receiver);
+    let mut source = Source::new("jobs".into());
+    change(&mut source);
+    attach.source = Some(source);
+    attach.target = Some(Target::new("here".into()));
+    attach
+}
+
+/// Checks that a link is refused, and that the next one with its name is served.
+async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
+    let error = client.attach(attach).await.unwrap_err();
+    assert_eq!(error.condition, NOT_IMPLEMENTED);
+    let text = error.description.unwrap();
+    assert!(text.as_str().contains(said), "{text}");
+    let (link, _) = client.attach(sender()).await.unwrap();
+    client.connection.detach(link, true, None);
+}
+
+#[tokio::test]
+async fn what_is_not_served_is_refused() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let mut via = sender();
+    via.properties = Some(Map::build(|map| {
+        let name = Symbol::from_static("com.microsoft:transfer-destination-address");
+        map.entry(&name, &Text::from("spare"));
+    }));
+    check_refused(&mut client, via, "via another entity").await;
+    for mode in ["copy", "sideways"] {
+        let mode = Symbol::from_static(mode);
+        let said = format!("'{mode}'");
+        let browser = receiver(|source| source.distribution_mode = Some(mode));
+        check_refused(&mut client, browser, &said).await;
+    }
+    let temporary = receiver(|source| {
+        source.address = None;
+        source.dynamic = true;
+    });
+    check_refused(&mut client, temporary, "dynamic").await;
+    let mut temporary = sender();
+    let Some(Target::Node(target)) = &mut temporary.target else {
+        unreachable!("it was made above")
+    };
+    target.dynamic = true;
+    check_refused(&mut client, temporary, "dynamic").await;
+}
+
+#[tokio::test]
+async fn a_receiver_hears_which_of_its_wishes_hold() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let selector = Symbol::from_static("apache.org:selector-filter:string");
+    let wishes = receiver(|source| {
+        source.distribution_mode = Some(Symbol::from_static("move"));
+        source.filter = Some(Map::build(|map| {
+            map.entry(&selector, &Text::from("a = 'b'"));
+        }));
+    });
+    let (link, answer) = client.attach(wishes).await.unwrap();
+    let source = answer.source.unwrap();
+    assert_eq!(source.distribution_mode, Some(Symbol::from_static("move")));
+    assert_eq!(source.filter, None);
+    let jobs = client.sender("jobs").await.unwrap();
+    client.send(jobs, 0, message("m")).await;
+    client.connection.grant(link, 1);
+    client.delivery().await;
+}
