@@ -15,9 +15,9 @@
 //! - `config`, `import`, `export`: queues from the emulator's configuration file, and back;
 //! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
 //!
-//! What is not served is refused: topics and subscriptions (there are none to be found),
-//! sends through another entity, browsing links and dynamic nodes (`amqp:not-implemented`), selectors and other filters (left out of the answer, as
-//! the service does).
+//! What is not served is refused: topics and subscriptions (there are none to be found), sends through
+//! another entity, browsing links and dynamic nodes (`amqp:not-implemented`), selectors and other filters
+//! (left out of the answer, as the service does).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(

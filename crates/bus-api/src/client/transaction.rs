@@ -137,12 +137,13 @@ impl Transactions {
     /// Puts off the commit of a transaction until the queues of all its operations are known. Says
     /// whether it has to.
     pub(super) fn put_off(&mut self, id: &[u8], discharge: DeliveryId) -> bool {
-        let Ok(transaction) = self.find(id) else {
+        let Some(transaction) = self.find_any(id) else {
             return false;
         };
         let must_wait = transaction.looked_for > 0;
         if must_wait {
-            transaction.discharge = Some(discharge);
+            let former = transaction.discharge.replace(discharge);
+            debug_assert!(former.is_none(), "it would never be answered");
         }
         must_wait
     }
@@ -300,6 +301,11 @@ impl Client {
         let checked = self.check_transaction(id);
         let ended = TransactionId::try_from(id).ok();
         let ended = ended.and_then(|id| self.transactions.open.remove(&id));
+        let is_awaited = |it: &Transaction| it.discharge.is_some();
+        debug_assert!(
+            !ended.as_ref().is_some_and(is_awaited),
+            "nobody would answer that"
+        );
         checked.and_then(|()| ended.ok_or(Failure::Unknown))
     }
 }

@@ -1,7 +1,7 @@
 //! What links ask for that is not served: refused, and the connection is as good as before.
 
 use kew_amqp::codec::{Map, Symbol, Text};
-use kew_amqp::performative::{Attach, Role, Source, Target};
+use kew_amqp::performative::{Attach, Role, Source, Target, TargetNode};
 
 use crate::client::{Client, Server, message};
 
@@ -23,13 +23,17 @@ fn receiver(change: impl FnOnce(&mut Source)) -> Attach {
     attach
 }
 
-/// Checks that a link is refused, and that the next one with its name is served.
+/// Checks that a link is refused, and that a plain one with its name is served then.
 async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
+    let plain = match attach.role {
+        Role::Sender => sender(),
+        Role::Receiver => receiver(|_| ()),
+    };
     let error = client.attach(attach).await.unwrap_err();
     assert_eq!(error.condition, NOT_IMPLEMENTED);
     let text = error.description.unwrap();
     assert!(text.as_str().contains(said), "{text}");
-    let (link, _) = client.attach(sender()).await.unwrap();
+    let (link, _) = client.attach(plain).await.unwrap();
     client.connection.detach(link, true, None);
 }
 
@@ -55,10 +59,13 @@ async fn what_is_not_served_is_refused() {
     });
     check_refused(&mut client, temporary, "dynamic").await;
     let mut temporary = sender();
-    let Some(Target::Node(target)) = &mut temporary.target else {
-        unreachable!("it was made above")
-    };
-    target.dynamic = true;
+    temporary.target = temporary.target.map(|target| match target {
+        Target::Node(node) => Target::Node(TargetNode {
+            dynamic: true,
+            ..node
+        }),
+        other => other,
+    });
     check_refused(&mut client, temporary, "dynamic").await;
 }
 

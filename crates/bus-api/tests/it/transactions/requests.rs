@@ -193,10 +193,7 @@ async fn a_commit_waits_for_the_requests_before_it() {
         assert_eq!(sent, DeliveryState::ACCEPTED);
     }
     let coordinator = client.coordinator().await;
-    let requests = client.sender("jobs/$management").await.unwrap();
-    while !client.connection.can_send(requests) {
-        client.event().await;
-    }
+    let requests = client.requests("jobs").await;
     for (number, commits) in [(1, true), (2, false)] {
         let id = client.declare(coordinator).await;
         client.ask_to_cancel(requests, number, &id);
@@ -218,6 +215,49 @@ async fn a_commit_waits_for_the_requests_before_it() {
 }
 
 #[tokio::test]
+async fn a_commit_waits_for_all_the_requests_before_it() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.fill(jobs, 1).await;
+    let delivery = client.receive(receiver, 1).await.remove(0);
+    for _ in 0..3 {
+        let sent = client.send(jobs, 0, later()).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    let coordinator = client.coordinator().await;
+    let requests = client.requests("jobs").await;
+    let astray = client.requests("absent").await;
+    let completed = settling(&delivery, "completed");
+    // Of each round all is written at once.
+    let id = client.declare(coordinator).await;
+    for number in [2, 3] {
+        client.ask_to_cancel(requests, number, &id);
+    }
+    let asked = client.ask_to_discharge(coordinator, &id, true);
+    // Behind the discharge it is no part of it.
+    client.ask_at_once(requests, "update-disposition", &completed, &id);
+    let [told] = client.answers([asked]).await;
+    assert_eq!(told, DeliveryState::ACCEPTED);
+    assert_eq!(scheduled(&server).await, 1);
+    let id = client.declare(coordinator).await;
+    client.ask_to_cancel(astray, 1, &id);
+    client.ask_to_cancel(requests, 4, &id);
+    let asked = client.ask_to_discharge(coordinator, &id, true);
+    let [told] = client.answers([asked]).await;
+    assert_eq!(condition_of(&told), ROLLBACK);
+    assert_eq!(scheduled(&server).await, 1);
+    assert_eq!(held(&server, "jobs").await, (1, 0));
+    // No transaction has taken the message.
+    let mut other = server.trusted().await;
+    let told = other
+        .manage("jobs", "update-disposition", &completed, None)
+        .await;
+    assert_eq!(told, ok());
+}
+
+#[tokio::test]
 async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
     let server = start().await;
     let mut client = server.trusted().await;
@@ -227,10 +267,7 @@ async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
     let [first, second] = [1, 2].map(|number| format!("coordinator {number}"));
     let first = client.coordinator_named(&first).await;
     let second = client.coordinator_named(&second).await;
-    let requests = client.sender("jobs/$management").await.unwrap();
-    while !client.connection.can_send(requests) {
-        client.event().await;
-    }
+    let requests = client.requests("jobs").await;
     let id = client.declare(first).await;
     client.ask_to_cancel(requests, 1, &id);
     let asked = client.ask_to_discharge(second, &id, true);
@@ -242,13 +279,28 @@ async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
 }
 
 impl Client {
+    /// A link for requests over which some can be sent at once.
+    async fn requests(&mut self, queue: &str) -> LinkId {
+        let node = format!("{queue}/$management");
+        let requests = self.sender(&node).await.unwrap();
+        while !self.connection.can_send(requests) {
+            self.event().await;
+        }
+        requests
+    }
+
     /// Asks for a scheduled message to be taken back in a transaction, and waits for nothing.
     fn ask_to_cancel(&mut self, requests: LinkId, number: i64, id: &Bytes) {
+        let body = cancelling(number);
+        self.ask_at_once(requests, "cancel-scheduled-message", &body, id);
+    }
+
+    fn ask_at_once(&mut self, requests: LinkId, operation: &str, body: &Map, id: &Bytes) {
         let mut payload = BytesMut::new();
-        let operation = "com.microsoft:cancel-scheduled-message";
-        let properties = Map::build(|map| map.entry("operation", operation));
+        let operation = format!("com.microsoft:{operation}");
+        let properties = Map::build(|map| map.entry("operation", operation.as_str()));
         write_application_properties(&mut payload, &properties);
-        write_value(&mut payload, &cancelling(number));
+        write_value(&mut payload, body);
         let outgoing = plain(Some(in_transaction(id, None)));
         let parts = [payload.freeze(), Bytes::new()];
         self.connection.send(requests, outgoing, parts).unwrap();
