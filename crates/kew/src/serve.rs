@@ -26,6 +26,7 @@ use crate::open_files;
 use crate::serve_args::ServeArgs;
 use crate::settings::tls::{PlainHttp, TlsSettings};
 use crate::settings::{Place, Settings};
+use crate::tls_command::{HOST_OF_CONTAINERS, LOCALHOST};
 use fronts::{Fronts, Listeners};
 
 /// How long requests that are under way may take to end once the server was told to stop.
@@ -354,7 +355,8 @@ fn connection_string(scheme: &str, host: &str) -> String {
 }
 
 /// A host and port that the certificate is for and that lead to the listener: the address if it can be, or
-/// else a name. Those that every certificate of `kew tls init` has are names of other addresses.
+/// else a name. Those that every certificate of `kew tls init` has are names of other addresses. The address
+/// also where nothing is right.
 pub(crate) fn secure_host(facts: &CertificateFacts, address: SocketAddr) -> String {
     let address = reachable(address);
     if facts.addresses.contains(&address.ip()) {
@@ -366,8 +368,8 @@ pub(crate) fn secure_host(facts: &CertificateFacts, address: SocketAddr) -> Stri
     ]
     .contains(&address.ip());
     let leads_here = |name: &&String| match name.as_str() {
-        "localhost" => is_localhost,
-        "host.docker.internal" => false,
+        LOCALHOST => is_localhost,
+        HOST_OF_CONTAINERS => false,
         other => !other.starts_with('*'),
     };
     match facts.names.iter().find(leads_here) {
@@ -395,7 +397,7 @@ mod tests {
 
     #[test]
     fn clients_are_sent_where_the_certificate_and_the_listener_are() {
-        let init = ["localhost", "*.queue.localhost", "host.docker.internal"];
+        let init = [LOCALHOST, "*.queue.localhost", HOST_OF_CONTAINERS];
         let named = [&init[..], &["kew.example.net"]].concat();
         for (names, address, expected) in [
             (&init[..], "127.0.0.1:1", "127.0.0.1:1"),
@@ -405,6 +407,7 @@ mod tests {
             (&init, "127.9.9.9:1", "127.9.9.9:1"),
             (&named, "127.9.9.9:1", "kew.example.net:1"),
             (&named, "10.0.0.5:1", "kew.example.net:1"),
+            (&init, "10.0.0.5:1", "10.0.0.5:1"),
             (&["kew.example.net"], "[::1]:1", "kew.example.net:1"),
         ] {
             let facts = CertificateFacts {

@@ -4,6 +4,8 @@ mod authority;
 mod files;
 mod trust;
 
+pub(crate) use authority::{HOST_OF_CONTAINERS, LOCALHOST};
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};

@@ -25,6 +25,11 @@ const SERVER_DAYS: i64 = 397;
 /// Clocks of clients may be behind.
 const BACKDATE: Duration = Duration::HOUR;
 
+/// This machine, seen from itself.
+pub(crate) const LOCALHOST: &str = "localhost";
+/// The machine on which containers run, seen from these.
+pub(crate) const HOST_OF_CONTAINERS: &str = "host.docker.internal";
+
 /// A name or an address that a server is reached under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
@@ -38,9 +43,9 @@ impl Host {
     pub(super) fn always() -> Vec<Self> {
         let name = |name: &str| Self::Name(name.into());
         vec![
-            name("localhost"),
+            name(LOCALHOST),
             name("*.queue.localhost"),
-            name("host.docker.internal"),
+            name(HOST_OF_CONTAINERS),
             Self::Address(std::net::Ipv4Addr::LOCALHOST.into()),
             Self::Address(std::net::Ipv6Addr::LOCALHOST.into()),
         ]
