@@ -4,9 +4,12 @@ import itertools
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import threading
+import time
 
+import certifi
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
@@ -66,6 +69,34 @@ def door(request):
 def client(door):
     with door.connect() as client:
         yield client
+
+
+@pytest.fixture
+def kombu_url(monkeypatch):
+    """What Celery and Kombu are given. They find the server as they would with a name server, and with a store of
+    certificates in which its authority is."""
+    if not os.environ["KEW_BUS_HTTPS"]:
+        pytest.skip("Kombu creates its queues by port 443")
+    # One that does not end in .net would be a namespace in the cloud.
+    name = os.environ["KEW_BUS_NAME"]
+    resolve = socket.getaddrinfo
+
+    def resolve_here(host, *arguments, **named):
+        return resolve(os.environ["KEW_BUS_HOST"] if host == name else host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+    monkeypatch.setattr(certifi, "where", lambda: str(TLS / "ca.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(TLS / "ca.pem"))
+    parts = dict(part.split("=", 1) for part in os.environ["KEW_BUS_CONNECTION_STRING"].split(";") if part)
+    return f"azureservicebus://{parts['SharedAccessKeyName']}:{parts['SharedAccessKey']}@{name}"
+
+
+def assert_emptied(count):
+    """Waits for a queue to have nothing, not even a message that is locked: the SDK settles without waiting for
+    the answer."""
+    deadline = time.monotonic() + 30
+    while (left := count()) > 0:
+        assert time.monotonic() < deadline, f"{left} messages are left"
 
 
 class Server:
