@@ -52,7 +52,9 @@ impl Client {
         is_settled: bool,
         state: Option<DeliveryState>,
     ) {
-        if let Some(DeliveryState::Received(_)) = state {
+        // How far a client has read is nothing that becomes of a message.
+        let state = state.filter(|it| !matches!(it, DeliveryState::Received(_)));
+        if state.is_none() && !is_settled {
             return;
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {

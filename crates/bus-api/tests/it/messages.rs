@@ -1,13 +1,20 @@
 //! Messages that are sent, received and settled.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use kew_amqp::Event;
 use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
 use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
-use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, TransactionalState};
+use kew_amqp::performative::{
+    DeliveryState, Disposition, Modified, Outcome, Received, Rejected, Role, TransactionalState,
+};
+use tokio::io::AsyncWriteExt as _;
 
-use crate::client::{Server, message};
+use crate::client::{Server, message, settling};
+use crate::hostile::frame;
+use crate::metrics::until;
 
 fn condition_of(state: &DeliveryState) -> String {
     match state.outcome() {
@@ -58,6 +65,57 @@ async fn an_answer_has_the_outcome_that_was_told() {
     let again = DeliveryState::rejected(Error::new("com.microsoft:dead-letter", "no good"));
     let answer = client.tell(&letter, again).await;
     assert_eq!(condition_of(&answer), "amqp:not-allowed");
+}
+
+#[tokio::test]
+async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    for body in ["one", "two", "three"] {
+        client.send(sender, 0, message(body)).await;
+    }
+    client.connection.grant(receiver, 3);
+    let mut deliveries = Vec::new();
+    for _ in 0..3 {
+        deliveries.push(client.delivery().await);
+    }
+    let read = DeliveryState::Received(Received {
+        section_number: 0,
+        section_offset: 0,
+    });
+    // How far they are read, and nothing at all: the outcome comes later.
+    client
+        .connection
+        .update(deliveries[0].delivery, read.clone());
+    client.say().await;
+    let nothing = Disposition {
+        role: Role::Receiver,
+        first: 0,
+        last: Some(2),
+        settled: false,
+        state: None,
+        batchable: false,
+    };
+    client.stream.write_all(&frame(0, &nothing)).await.unwrap();
+    let telling = client.tell(&deliveries[0], DeliveryState::ACCEPTED);
+    let told = tokio::time::timeout(Duration::from_secs(20), telling).await;
+    assert_eq!(told.expect("it is answered"), DeliveryState::ACCEPTED);
+    // Settled like that, the locks run out.
+    client.connection.settle(deliveries[1].delivery, Some(read));
+    client.connection.settle(deliveries[2].delivery, None);
+    client.say().await;
+    until(&server, |page| page.sum("kew_amqp_unsettled", &[]) == 0).await;
+    let update = Map::build(|map| map.entry("operation", "com.microsoft:update-disposition"));
+    for delivery in &deliveries[1..] {
+        let completed = settling(delivery, "completed");
+        let told = client.ask("jobs/$management", &update, &completed).await;
+        assert_eq!(
+            told.get("statusCode").unwrap().value().as_integer(),
+            Some(200)
+        );
+    }
 }
 
 #[tokio::test]
