@@ -13,7 +13,7 @@ use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 use crate::serve_args::ServeArgs;
 
-/// A durable message service that speaks Azure Queue Storage.
+/// A durable message service that speaks Azure Queue Storage and Azure Service Bus.
 ///
 /// Without a command it serves.
 #[derive(Debug, Parser)]

@@ -10,3 +10,7 @@ mod planted;
 mod power;
 mod rot;
 mod support;
+
+// Disks are copied by the hundred thousand: it saves a tenth of the time.
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
