@@ -71,8 +71,8 @@ async fn an_answer_has_the_outcome_that_was_told() {
 async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
-    let sender = client.sender("jobs").await.unwrap();
-    let receiver = client.receiver("jobs").await.unwrap();
+    let sender = client.sender("spare").await.unwrap();
+    let receiver = client.receiver("spare").await.unwrap();
     for body in ["one", "two", "three"] {
         client.send(sender, 0, message(body)).await;
     }
@@ -110,7 +110,7 @@ async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
     let update = Map::build(|map| map.entry("operation", "com.microsoft:update-disposition"));
     for delivery in &deliveries[1..] {
         let completed = settling(delivery, "completed");
-        let told = client.ask("jobs/$management", &update, &completed).await;
+        let told = client.ask("spare/$management", &update, &completed).await;
         assert_eq!(
             told.get("statusCode").unwrap().value().as_integer(),
             Some(200)
