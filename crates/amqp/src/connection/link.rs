@@ -7,10 +7,15 @@ use super::slab::Key;
 use super::{By, Connection, Event, Fault, LinkId, SessionId};
 use crate::codec::Text;
 use crate::error::{Error, condition};
-use crate::performative::{Attach, DeliveryState, Detach, Role, SenderSettleMode, Tag, Transfer};
+use crate::performative::{
+    Attach, DeliveryState, Detach, Role, SenderSettleMode, Tag, Target, Transfer,
+};
 
 /// Refused links that wait for the peer's detach, beyond the limit of links.
 const REFUSED_MAX: usize = 64;
+
+/// Of the name of a link and of each of its addresses, in bytes: they are kept as long as the link.
+const NAME_SIZE_MAX: usize = 4_096;
 
 /// How far a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +239,10 @@ impl Connection {
             let text = format!("handle {handle} is above the maximum of {handle_max}");
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
+        if let Some(text) = too_long(&attach) {
+            let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
+            return Err(Fault::Session(session, error));
+        }
         let Some(own) = self.session(session) else {
             return Ok(());
         };
@@ -429,4 +438,20 @@ impl Connection {
         });
         Ok(())
     }
+}
+
+/// What of a link is longer than is kept.
+fn too_long(attach: &Attach) -> Option<String> {
+    let source = attach.source.as_ref().and_then(|it| it.address.as_ref());
+    let target = attach.target.as_ref().and_then(Target::address);
+    let named = [
+        ("name", Some(&attach.name)),
+        ("source's address", source),
+        ("target's address", target),
+    ];
+    named.into_iter().find_map(|(what, text)| {
+        let size = text?.as_str().len();
+        (size > NAME_SIZE_MAX)
+            .then(|| format!("a link's {what} has {size} bytes; {NAME_SIZE_MAX} are allowed"))
+    })
 }

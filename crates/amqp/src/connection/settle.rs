@@ -108,7 +108,10 @@ impl Connection {
             if let Some(partial) = link.partial.as_mut().filter(|p| p.id == delivery) {
                 // The caller does not know of it yet: it will come with this.
                 partial.is_settled |= settled;
-                partial.state.clone_from(&state);
+                // As in the parts of a transfer, no state does not take back one.
+                if state.is_some() {
+                    partial.state.clone_from(&state);
+                }
                 continue;
             }
             self.events.push_back(Event::Disposition {

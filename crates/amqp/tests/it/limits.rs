@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use kew_amqp::codec::Text;
 use kew_amqp::error::condition;
-use kew_amqp::performative::{Attach, Role};
+use kew_amqp::performative::{Attach, Role, Source, Target};
 use kew_amqp::{By, Config, Connection, Event, Limits, Millis, SendRefusal};
 
 use crate::pair::{End, Pair, attach, send, small};
@@ -304,4 +305,36 @@ fn buffers_of_an_idle_connection_are_given_back() {
     pair.at(End::Server).shrink();
     assert_eq!(pair.at(End::Server).held_size(), 3, "what came in stays");
     pair.session();
+}
+
+#[test]
+fn names_and_addresses_of_links_are_short() {
+    let long = |size| Text::from("n".repeat(size));
+    let named = |size| Attach {
+        name: long(size),
+        ..attach("", Role::Sender)
+    };
+    let to = |size| Attach {
+        target: Some(Target::new(long(size))),
+        ..attach(&format!("to {size}"), Role::Sender)
+    };
+    let from = |size| Attach {
+        source: Some(Source::new(long(size))),
+        ..attach(&format!("from {size}"), Role::Sender)
+    };
+    let makes: [&dyn Fn(usize) -> Attach; 3] = [&named, &to, &from];
+    for make in makes {
+        let mut pair = Pair::open(Config::default(), Limits::default());
+        let session = pair.session();
+        pair.link(session, make(4_096));
+        pair.at(End::Client).attach(session, make(4_097)).unwrap();
+        pair.run();
+        let events = pair.take(End::Client);
+        assert!(
+            events
+                .iter()
+                .any(|event| matches!(event, Event::Ended { .. }))
+        );
+        assert_eq!(error_of(&events), condition::RESOURCE_LIMIT_EXCEEDED);
+    }
 }
