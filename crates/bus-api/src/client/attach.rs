@@ -259,7 +259,8 @@ impl Client {
             SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
             _ => ReceiveMode::PeekLock,
         };
-        let name = attach.name.clone();
+        // Not the whole frame that it came in.
+        let name = attach.name.as_str().into();
         let session_end = opened.session.as_ref().map(|session| session.locked_until);
         let attached = self.attached(entity, opened.view.incarnation);
         let account = &self.account;

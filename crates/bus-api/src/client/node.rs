@@ -8,7 +8,7 @@ use bytes::Bytes;
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, Outcome, SenderSettleMode, Tag, Target};
-use kew_amqp::{Delivery, LinkId, Outgoing};
+use kew_amqp::{Delivery, LinkId, Outgoing, SendRefusal};
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusQueueView, TransactionPart, TransactionWork};
 use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
@@ -48,10 +48,12 @@ pub(super) struct Replies {
 
 impl Replies {
     pub(super) fn new(node: Node, attach: &Attach) -> Self {
-        let target = attach.target.as_ref().and_then(Target::address).cloned();
+        // Copies: not the whole frame that they came in.
+        let copy = |text: &Text| Text::from(text.as_str());
+        let target = attach.target.as_ref().and_then(Target::address);
         Self {
             node,
-            names: [Some(attach.name.clone()), target],
+            names: [Some(copy(&attach.name)), target.map(copy)],
             is_settled: attach.snd_settle_mode != SenderSettleMode::Unsettled,
             waiting: VecDeque::new(),
             next_tag: 0,
@@ -382,8 +384,14 @@ impl Client {
                 state: None,
             };
             let parts = [answer.clone(), Bytes::new()];
-            if self.connection.send(link, outgoing, parts).is_err() {
-                return;
+            match self.connection.send(link, outgoing, parts) {
+                Ok(_) => {}
+                Err(error @ SendRefusal::TooLarge { .. }) => {
+                    let condition = condition::MESSAGE_SIZE_EXCEEDED;
+                    return self.detach(link, Error::new(condition, error.to_string()));
+                }
+                // Credit or room will bring it here again.
+                Err(_) => return,
             }
             replies.next_tag += 1;
             replies.waiting.pop_front();

@@ -247,6 +247,11 @@ impl Client {
             let count = credit.min(receiver.count).min(count_max);
             if may_receive {
                 self.receive(link, count);
+            } else if receiver.is_drain {
+                // Who drains waits for the answer, not for room: there is nothing for it now.
+                receiver.is_drain = false;
+                receiver.credit.set(0);
+                self.connection.drained(link);
             } else {
                 self.starved.insert(link);
             }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
-use kew_amqp::{DeliveryId, LinkId};
+use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
+use kew_amqp::{DeliveryId, Direction, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart,
@@ -59,8 +59,8 @@ impl Client {
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             self.fail_if_transactional(state.as_ref(), gone);
-            // An answer of a node, which needs no verdict.
-            if !is_settled {
+            // An answer of a node, which needs no verdict. What the client has sent gets its own.
+            if !is_settled && delivery.direction() == Direction::Outgoing {
                 self.connection.settle(delivery, state);
             }
             return;
@@ -220,11 +220,20 @@ fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
         Outcome::Released => (Disposition::Release, Settled::Release),
         Outcome::Modified(modified) => {
             let overlay = modified.message_annotations.as_ref().and_then(overlay_of);
-            if modified.undeliverable_here == Some(true) {
+            let (disposition, settled) = if modified.undeliverable_here == Some(true) {
                 (Disposition::Defer { overlay }, Settled::Defer)
             } else {
                 (Disposition::Abandon { overlay }, Settled::Abandon)
-            }
+            };
+            // Its changes are not said again: they may be more than a frame that the client takes.
+            return Some(Meaning {
+                disposition,
+                reply: Outcome::Modified(Modified {
+                    message_annotations: None,
+                    ..modified.clone()
+                }),
+                settled,
+            });
         }
         Outcome::Rejected(rejected) => {
             let info = rejected

@@ -1,8 +1,10 @@
 //! Requests to `$management`.
 
+use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Array, Map, Text, Value};
-use kew_amqp::message::{BodyKind, Message};
-use kew_amqp::performative::DeliveryState;
+use kew_amqp::message::{BodyKind, Message, write_application_properties, write_value};
+use kew_amqp::performative::{Attach, DeliveryState, Role, Source, Tag, Target};
+use kew_amqp::{Event, Outgoing};
 
 use crate::client::{Client, Server, lock_of, message};
 use crate::sessions::of_session;
@@ -186,4 +188,40 @@ fn told(answer: &Map) -> (i64, String) {
     let code = answer.get("statusCode").unwrap().value().as_integer();
     let condition = answer.get("errorCondition").unwrap().value();
     (code.unwrap(), condition.as_str().unwrap().to_owned())
+}
+
+/// Later answers would wait behind it for ever.
+#[tokio::test]
+async fn an_answer_that_its_link_does_not_take_detaches_it() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let mut attach = Attach::new("small".into(), Role::Receiver);
+    attach.source = Some(Source::new(NODE.into()));
+    attach.target = Some(Target::new("small".into()));
+    attach.max_message_size = Some(10);
+    let (answers, _) = client.attach(attach).await.unwrap();
+    client.connection.grant(answers, 1);
+    let requests = client.sender(NODE).await.unwrap();
+    while !client.connection.can_send(requests) {
+        client.event().await;
+    }
+    let mut payload = BytesMut::new();
+    let operation = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
+    write_application_properties(&mut payload, &operation);
+    write_value(&mut payload, &Map::default());
+    let outgoing = Outgoing {
+        tag: Tag::from([8; 16]),
+        message_format: 0,
+        is_settled: true,
+        state: None,
+    };
+    let parts = [payload.freeze(), Bytes::new()];
+    client.connection.send(requests, outgoing, parts).unwrap();
+    let error = client
+        .until(|event| match event {
+            Event::Detached { link, error, .. } if *link == answers => error.clone(),
+            _ => None,
+        })
+        .await;
+    assert_eq!(error.condition, "amqp:link:message-size-exceeded");
 }

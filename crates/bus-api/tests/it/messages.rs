@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::Event;
 use kew_amqp::codec::Map;
 use kew_amqp::error::Error;
 use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
 use kew_amqp::performative::{
-    DeliveryState, Disposition, Modified, Outcome, Received, Rejected, Role, TransactionalState,
+    DeliveryState, Disposition, Modified, Outcome, Received, Rejected, Role, Tag,
+    TransactionalState,
 };
+use kew_amqp::{Config, Event, Millis, Outgoing};
+use kew_bus_api::Limits;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::client::{Server, message, settling};
@@ -281,4 +283,109 @@ async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others()
         let delivery = other.delivery().await;
         assert_eq!(delivery.link, second);
     }
+}
+
+/// A client may take smaller frames than it sends: over WebSockets the Java SDK takes 4 KiB.
+#[tokio::test]
+async fn changes_to_properties_are_not_said_again() {
+    let server = Server::start().await;
+    let config = Config {
+        frame_size_max: 4_096,
+        ..Config::default()
+    };
+    let mut client = server.trusted_with(config).await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    client.send(sender, 0, message("one")).await;
+    let long = "x".repeat(5_000);
+    let modified = |message_annotations| {
+        DeliveryState::from(Outcome::Modified(Modified {
+            delivery_failed: Some(true),
+            undeliverable_here: Some(false),
+            message_annotations,
+        }))
+    };
+    client.connection.grant(receiver, 1);
+    let delivery = client.delivery().await;
+    let changes = Map::build(|map| map.entry("why", long.as_str()));
+    let told = client.tell(&delivery, modified(Some(changes))).await;
+    assert_eq!(told, modified(None));
+    client.connection.grant(receiver, 1);
+    let delivery = client.delivery().await;
+    let found = Message::scan(delivery.payload.clone()).unwrap();
+    let properties = found.application_properties();
+    assert_eq!(
+        properties.get("why").unwrap().value().as_str(),
+        Some(long.as_str())
+    );
+}
+
+/// Who drains a link waits for the answer, also where nothing more can be received.
+#[tokio::test]
+async fn a_drain_is_answered_when_too_much_is_unsettled() {
+    let server = Server::start_with(Limits {
+        unsettled_max: 1,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("spare").await.unwrap();
+    let receiver = client.receiver("spare").await.unwrap();
+    for body in ["one", "two"] {
+        client.send(sender, 0, message(body)).await;
+    }
+    client.connection.grant(receiver, 1);
+    let delivery = client.delivery().await;
+    client.connection.grant(receiver, 5);
+    client.connection.drain(receiver);
+    let drained = client.until(|event| matches!(event, Event::Drained { .. }).then_some(()));
+    let drained = tokio::time::timeout(Duration::from_secs(20), drained).await;
+    drained.expect("a drain is answered");
+    let told = client.tell(&delivery, DeliveryState::ACCEPTED).await;
+    assert_eq!(told, DeliveryState::ACCEPTED);
+    client.connection.grant(receiver, 1);
+    client.delivery().await;
+}
+
+/// The state that a sender tells of its own message is no verdict on it.
+#[tokio::test]
+async fn what_a_sender_says_of_its_message_is_not_said_back() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    // It takes messages of sessions only.
+    let sender = client.sender("steps").await.unwrap();
+    while !client.connection.can_send(sender) {
+        client.event().await;
+    }
+    let outgoing = Outgoing {
+        tag: Tag::from([7; 16]),
+        message_format: 0,
+        is_settled: false,
+        state: None,
+    };
+    let parts = [message("astray"), Bytes::new()];
+    let sent = client.connection.send(sender, outgoing, parts).unwrap();
+    let claim = Disposition {
+        role: Role::Sender,
+        first: 0,
+        last: None,
+        settled: false,
+        state: Some(DeliveryState::ACCEPTED),
+        batchable: false,
+    };
+    let mut both = client.connection.take_output(Millis(0)).to_vec();
+    both.extend_from_slice(&frame(0, &claim));
+    client.stream.write_all(&both).await.unwrap();
+    let told = client
+        .until(|event| match event {
+            Event::Disposition {
+                delivery, state, ..
+            } if *delivery == sent => state.clone(),
+            _ => None,
+        })
+        .await;
+    assert!(
+        matches!(told.outcome(), Some(Outcome::Rejected(_))),
+        "{told:?}"
+    );
 }

@@ -1,10 +1,12 @@
 //! How transactions end that are not committed, and what becomes of what was done in them.
 
-use kew_amqp::performative::Transfer;
+use kew_amqp::frame::{FrameType, write_frame};
+use kew_amqp::performative::{Disposition, Transfer};
 use kew_engine::bus::EntityStatus;
 
 use super::*;
 use crate::client::settling;
+use crate::hostile::frame;
 
 #[tokio::test]
 async fn a_rollback_leaves_everything_and_its_locks() {
@@ -208,6 +210,60 @@ fn resumed(id: &Bytes) -> Transfer {
         aborted: false,
         batchable: false,
     }
+}
+
+/// A disposition between the parts of a message, without a state: it stays in its transaction.
+#[tokio::test]
+async fn a_message_that_its_sender_settles_on_its_way_stays_in_its_transaction() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    let coordinator = client.coordinator().await;
+    let id = client.declare(coordinator).await;
+    while !client.connection.can_send(jobs) {
+        client.event().await;
+    }
+    client.say().await;
+    // The first link's, behind the declaration.
+    let begun = Transfer {
+        delivery_id: Some(1),
+        more: true,
+        resume: false,
+        ..resumed(&id)
+    };
+    let ended = Transfer {
+        delivery_id: None,
+        state: None,
+        more: false,
+        ..begun.clone()
+    };
+    let settled = Disposition {
+        role: Role::Sender,
+        first: 1,
+        last: None,
+        settled: true,
+        state: None,
+        batchable: false,
+    };
+    let body = message("x");
+    let (start, end) = body.split_at(1);
+    let part = |transfer: &Transfer, payload: &[u8]| {
+        let mut out = BytesMut::new();
+        write_frame(&mut out, FrameType::Amqp, 0, |out| {
+            transfer.encode(out);
+            out.extend_from_slice(payload);
+        });
+        out
+    };
+    for said in [part(&begun, start), frame(0, &settled), part(&ended, end)] {
+        client.stream.write_all(&said).await.unwrap();
+    }
+    client.detach(coordinator).await;
+    // What was sent before is there by then, if it is ever.
+    let mut other = server.trusted().await;
+    let jobs = other.sender("jobs").await.unwrap();
+    other.fill(jobs, 1).await;
+    assert_eq!(held(&server, "jobs").await, (1, 0));
 }
 
 #[tokio::test]
