@@ -1,5 +1,6 @@
 //! What a client is told when something is refused.
 
+use kew_amqp::SendRefusal;
 use kew_amqp::error::{Error, condition};
 use kew_broker::Rejection;
 use kew_engine::bus::{BusRefusal, PartRefusal, Verdict};
@@ -53,6 +54,11 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             "The server is stopping. Please wait and try again.",
         ),
     }
+}
+
+/// A message or an answer is larger than its link takes, which keeps what is behind it waiting.
+pub(crate) fn too_large_for_link(refusal: &SendRefusal) -> Error {
+    Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
 }
 
 /// Too much is under way.

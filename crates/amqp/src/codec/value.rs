@@ -28,6 +28,12 @@ impl Text {
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("it was checked when it was made")
     }
+
+    /// A copy to be kept: what came in shares the buffer of its whole frame.
+    #[must_use]
+    pub fn unshared(&self) -> Self {
+        self.as_str().into()
+    }
 }
 
 impl From<&str> for Text {

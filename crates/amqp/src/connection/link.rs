@@ -87,8 +87,7 @@ pub(crate) struct Link {
 impl Link {
     fn new(attach: &Attach, role: Role, state: LinkState) -> Self {
         Self {
-            // Not the whole frame that it came in.
-            name: attach.name.as_str().into(),
+            name: attach.name.unshared(),
             role,
             state,
             remote_handle: None,
@@ -239,6 +238,7 @@ impl Connection {
             let text = format!("handle {handle} is above the maximum of {handle_max}");
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
+        // Not the link alone: a refused one would keep its name until the peer detaches it.
         if let Some(text) = too_long(&attach) {
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             return Err(Fault::Session(session, error));

@@ -259,8 +259,7 @@ impl Client {
             SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
             _ => ReceiveMode::PeekLock,
         };
-        // Not the whole frame that it came in.
-        let name = attach.name.as_str().into();
+        let name = attach.name.unshared();
         let session_end = opened.session.as_ref().map(|session| session.locked_until);
         let attached = self.attached(entity, opened.view.incarnation);
         let account = &self.account;

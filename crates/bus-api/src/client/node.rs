@@ -22,7 +22,7 @@ use crate::address::Node;
 use crate::holdings::{Part, Sum};
 use crate::management::{self, InTransaction};
 use crate::metrics::{Answered, Offered};
-use crate::refusal::{bus_condition, error_of, not_found};
+use crate::refusal::{bus_condition, error_of, not_found, too_large_for_link};
 use crate::request::{Request, text_of};
 use crate::submit::Submitted;
 
@@ -48,12 +48,10 @@ pub(super) struct Replies {
 
 impl Replies {
     pub(super) fn new(node: Node, attach: &Attach) -> Self {
-        // Copies: not the whole frame that they came in.
-        let copy = |text: &Text| Text::from(text.as_str());
         let target = attach.target.as_ref().and_then(Target::address);
         Self {
             node,
-            names: [Some(copy(&attach.name)), target.map(copy)],
+            names: [Some(attach.name.unshared()), target.map(Text::unshared)],
             is_settled: attach.snd_settle_mode != SenderSettleMode::Unsettled,
             waiting: VecDeque::new(),
             next_tag: 0,
@@ -386,9 +384,8 @@ impl Client {
             let parts = [answer.clone(), Bytes::new()];
             match self.connection.send(link, outgoing, parts) {
                 Ok(_) => {}
-                Err(error @ SendRefusal::TooLarge { .. }) => {
-                    let condition = condition::MESSAGE_SIZE_EXCEEDED;
-                    return self.detach(link, Error::new(condition, error.to_string()));
+                Err(refusal @ SendRefusal::TooLarge { .. }) => {
+                    return self.detach(link, too_large_for_link(&refusal));
                 }
                 // Credit or room will bring it here again.
                 Err(_) => return,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kew_amqp::codec::Text;
-use kew_amqp::error::{Error, condition};
+use kew_amqp::error::Error;
 use kew_amqp::performative::Tag;
 use kew_amqp::{DeliveryId, LinkId, Outgoing, SendRefusal};
 use kew_broker::{Answer, Answered, Rejection, Watch};
@@ -26,7 +26,7 @@ use super::{Client, Done, Link};
 use crate::api::Shared;
 use crate::holdings::{Account, Part, Room, Sum};
 use crate::outbound::{Facts, encode, tag};
-use crate::refusal::error_of;
+use crate::refusal::{error_of, too_large_for_link};
 use crate::submit::Submitted;
 
 /// How many messages are received at once, at the beginning and at most.
@@ -285,9 +285,8 @@ impl Client {
                         receiver.held.insert(delivery, lock);
                     }
                 }
-                Err(error @ SendRefusal::TooLarge { .. }) => {
-                    let condition = condition::MESSAGE_SIZE_EXCEEDED;
-                    return Err(Error::new(condition, error.to_string()));
+                Err(refusal @ SendRefusal::TooLarge { .. }) => {
+                    return Err(too_large_for_link(&refusal));
                 }
                 // Credit, room or settlements will bring it here again.
                 Err(_) => return Ok(()),

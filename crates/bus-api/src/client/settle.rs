@@ -215,9 +215,9 @@ struct Meaning {
 }
 
 fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
-    let (disposition, settled) = match outcome {
-        Outcome::Accepted => (Disposition::Complete, Settled::Complete),
-        Outcome::Released => (Disposition::Release, Settled::Release),
+    let (disposition, settled, reply) = match outcome {
+        Outcome::Accepted => (Disposition::Complete, Settled::Complete, Outcome::Accepted),
+        Outcome::Released => (Disposition::Release, Settled::Release, Outcome::Released),
         Outcome::Modified(modified) => {
             let overlay = modified.message_annotations.as_ref().and_then(overlay_of);
             let (disposition, settled) = if modified.undeliverable_here == Some(true) {
@@ -226,14 +226,11 @@ fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
                 (Disposition::Abandon { overlay }, Settled::Abandon)
             };
             // Its changes are not said again: they may be more than a frame that the client takes.
-            return Some(Meaning {
-                disposition,
-                reply: Outcome::Modified(Modified {
-                    message_annotations: None,
-                    ..modified.clone()
-                }),
-                settled,
-            });
+            let reply = Modified {
+                message_annotations: None,
+                ..*modified
+            };
+            (disposition, settled, Outcome::Modified(reply))
         }
         Outcome::Rejected(rejected) => {
             let info = rejected
@@ -242,17 +239,14 @@ fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
                 .and_then(|error| error.info.as_ref());
             let overlay = info.and_then(overlay_of);
             let letter = Disposition::DeadLetter { overlay };
-            return Some(Meaning {
-                disposition: letter,
-                reply: Outcome::Rejected(Rejected { error: None }),
-                settled: Settled::DeadLetter,
-            });
+            let reply = Outcome::Rejected(Rejected { error: None });
+            (letter, Settled::DeadLetter, reply)
         }
         Outcome::Declared(_) => return None,
     };
     Some(Meaning {
         disposition,
-        reply: outcome.clone(),
+        reply,
         settled,
     })
 }

@@ -143,7 +143,7 @@ impl Transactions {
         let must_wait = transaction.looked_for > 0;
         if must_wait {
             let former = transaction.discharge.replace(discharge);
-            debug_assert!(former.is_none(), "it would never be answered");
+            assert!(former.is_none(), "it would never be answered");
         }
         must_wait
     }
@@ -302,7 +302,7 @@ impl Client {
         let ended = TransactionId::try_from(id).ok();
         let ended = ended.and_then(|id| self.transactions.open.remove(&id));
         let is_awaited = |it: &Transaction| it.discharge.is_some();
-        debug_assert!(
+        assert!(
             !ended.as_ref().is_some_and(is_awaited),
             "nobody would answer that"
         );

@@ -357,9 +357,7 @@ impl Client {
         payload: Bytes,
         state: Option<DeliveryState>,
     ) -> DeliveryState {
-        while !self.connection.can_send(link) {
-            self.event().await;
-        }
+        self.can_send(link).await;
         let outgoing = Outgoing {
             tag: Tag::from([7; 16]),
             message_format,
@@ -377,6 +375,13 @@ impl Client {
             _ => None,
         })
         .await
+    }
+
+    /// Waits until there is credit and room to send something.
+    pub(crate) async fn can_send(&mut self, link: LinkId) {
+        while !self.connection.can_send(link) {
+            self.event().await;
+        }
     }
 
     pub(crate) async fn delivery(&mut self) -> Delivery {
@@ -439,9 +444,7 @@ impl Client {
         let answers = self.receiver(node).await.unwrap();
         self.connection.grant(answers, 1);
         // The verdict and the answer come in any order.
-        while !self.connection.can_send(requests) {
-            self.event().await;
-        }
+        self.can_send(requests).await;
         let outgoing = Outgoing {
             tag: Tag::from([8; 16]),
             message_format: 0,

@@ -227,9 +227,7 @@ async fn giant_credit_and_none_hold_nothing_that_is_not_there() {
 
 /// Sends parts of a message, and never the last.
 async fn send_part(client: &mut Client, sender: LinkId, size: usize) {
-    while !client.connection.can_send(sender) {
-        client.event().await;
-    }
+    client.can_send(sender).await;
     let mut transfer = kew_amqp::performative::Transfer {
         handle: 0,
         delivery_id: Some(0),

@@ -202,9 +202,7 @@ async fn an_answer_that_its_link_does_not_take_detaches_it() {
     let (answers, _) = client.attach(attach).await.unwrap();
     client.connection.grant(answers, 1);
     let requests = client.sender(NODE).await.unwrap();
-    while !client.connection.can_send(requests) {
-        client.event().await;
-    }
+    client.can_send(requests).await;
     let mut payload = BytesMut::new();
     let operation = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
     write_application_properties(&mut payload, &operation);

@@ -354,9 +354,7 @@ async fn what_a_sender_says_of_its_message_is_not_said_back() {
     let mut client = server.trusted().await;
     // It takes messages of sessions only.
     let sender = client.sender("steps").await.unwrap();
-    while !client.connection.can_send(sender) {
-        client.event().await;
-    }
+    client.can_send(sender).await;
     let outgoing = Outgoing {
         tag: Tag::from([7; 16]),
         message_format: 0,

@@ -220,9 +220,7 @@ async fn a_message_that_its_sender_settles_on_its_way_stays_in_its_transaction()
     let jobs = client.sender("jobs").await.unwrap();
     let coordinator = client.coordinator().await;
     let id = client.declare(coordinator).await;
-    while !client.connection.can_send(jobs) {
-        client.event().await;
-    }
+    client.can_send(jobs).await;
     client.say().await;
     // The first link's, behind the declaration.
     let begun = Transfer {

@@ -283,9 +283,7 @@ impl Client {
     async fn requests(&mut self, queue: &str) -> LinkId {
         let node = format!("{queue}/$management");
         let requests = self.sender(&node).await.unwrap();
-        while !self.connection.can_send(requests) {
-            self.event().await;
-        }
+        self.can_send(requests).await;
         requests
     }
 
