@@ -4,7 +4,7 @@
 
 # Seconds that the scenarios of one suite may take. Those that hold for as long as they are asked to, which
 # conformance/soak does, take KEW_SOAK_SECONDS of them; 20, if it is not set.
-PATIENCE=$((240 + ${KEW_SOAK_SECONDS:-0}))
+PATIENCE=$((420 + ${KEW_SOAK_SECONDS:-0}))
 
 repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 target=${CARGO_TARGET_DIR:-$repository/target}

@@ -4,17 +4,20 @@
 QUEUES_OF_A_KIND=100
 
 # The kinds, and their settings. Queues are named KIND-1 to KIND-100. Those that scenarios make and delete have
-# names from x on, so that they do not move the pages of a list in which others look for these.
+# names from x on, so that they do not move the pages of a list in which others look for these. Locks that a
+# scenario waits for are brief, and those that it keeps by renewing are a little longer: a machine that has much
+# to do, or a disk, may stand still for some seconds.
 bus_config() {
     local kind number separator=
     local -A kinds=(
         [plain]=''
-        [brief]='"LockDuration": "PT5S", "MaxDeliveryCount": 3'
         [session]='"RequiresSession": true'
-        [brief-session]='"RequiresSession": true, "LockDuration": "PT5S", "MaxDeliveryCount": 3'
+        [thrice]='"MaxDeliveryCount": 3'
+        [brief]='"LockDuration": "PT10S"'
+        [brief-session]='"RequiresSession": true, "LockDuration": "PT10S"'
+        [renewed]='"LockDuration": "PT15S"'
+        [renewed-session]='"RequiresSession": true, "LockDuration": "PT15S"'
         [unique]='"RequiresDuplicateDetection": true, "DuplicateDetectionHistoryTimeWindow": "PT20S"'
-        [renewed]='"LockDuration": "PT10S"'
-        [renewed-session]='"RequiresSession": true, "LockDuration": "PT10S"'
         [fading]='"DefaultMessageTimeToLive": "PT2S"'
         [expiring]='"DeadLetteringOnMessageExpiration": true'
         [forwarding]='"ForwardTo": "forwarded-N"'
@@ -54,7 +57,7 @@ serve_bus() {
         KEW_BUS_HTTPS=yes
     fi
     export KEW_BUS_HTTPS
-    bus_directory=$(mktemp -d)
+    bus_directory=$(mktemp -d -p "$(place_of_data)")
     trap end_bus EXIT
     bus_config >"$bus_directory/Config.json"
     coproc KEW {
@@ -78,6 +81,18 @@ serve_bus() {
     done
     cat "$bus_directory/log" >&2
     exit 1
+}
+
+# Memory, where there is room for it: what clients see does not depend on how long a disk takes to sync, and on a
+# busy machine that can be longer than a lock lasts. What a disk keeps is shown elsewhere.
+place_of_data() {
+    local free_kib
+    free_kib=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
+    if ((${free_kib:-0} > 2 << 20)); then
+        echo /dev/shm
+    else
+        echo "${TMPDIR:-/tmp}"
+    fi
 }
 
 # What the server holds in memory, and has held at most.

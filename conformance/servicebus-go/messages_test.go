@@ -172,7 +172,7 @@ func TestReceiveAndDelete(t *testing.T) {
 
 func TestAbandonedMessagesCountAndEndInTheDeadLetters(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
-		client, queue := door.client(t), fresh("brief")
+		client, queue := door.client(t), fresh("thrice")
 		send(t, client, queue, &azservicebus.Message{
 			Body: []byte("x"), ApplicationProperties: map[string]any{"kept": "yes", "tried": int64(-1)},
 		})
@@ -245,7 +245,7 @@ func TestALostLockIsTold(t *testing.T) {
 
 func TestARenewedLockHolds(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
-		client, queue := door.client(t), fresh("brief")
+		client, queue := door.client(t), fresh("renewed")
 		send(t, client, queue, text("x"))
 		receiver := newReceiver(t, client, queue)
 		message := takeOne(t, receiver)

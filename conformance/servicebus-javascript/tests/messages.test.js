@@ -75,7 +75,7 @@ scenarios({
   },
 
   async "abandon counts, with changed properties, and ends in the dead letters"(client) {
-    const queue = fresh("brief");
+    const queue = fresh("thrice");
     await put(client, queue, "x");
     const receiver = client.createReceiver(queue, byHand);
     for (let count = 0; count < 3; count++) {
@@ -165,7 +165,7 @@ scenarios({
       receiver.subscribe(
         {
           async processMessage(message) {
-            if (message.body === 0) await sleep(12_000);
+            if (message.body === 0) await sleep(17_000);
             if (seen.push(message.body) === 50) resolve();
           },
           async processError({ error }) {

@@ -74,7 +74,7 @@ scenarios({
   },
 
   async "a renewed lock holds"(client) {
-    const queue = fresh("brief");
+    const queue = fresh("renewed");
     await put(client, queue, "x");
     const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
     const [message] = await take(receiver);

@@ -105,7 +105,7 @@ def test_large_messages(client):
 
 
 def test_abandon_counts_and_ends_in_the_dead_letters(client):
-    queue = fresh("brief")
+    queue = fresh("thrice")
     put(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver:
         for count in range(3):
@@ -150,7 +150,7 @@ def test_a_lost_lock_is_told(client, monkeypatch):
 
 
 def test_a_lock_that_is_renewed_by_the_sdk_holds(client):
-    queue = fresh("brief")
+    queue = fresh("renewed")
     put(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver, AutoLockRenewer() as renewer:
         (message,) = take(receiver)

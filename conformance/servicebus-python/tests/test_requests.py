@@ -83,7 +83,7 @@ def test_deferred_messages_are_settled_in_every_way(client):
 
 
 def test_a_lock_is_renewed(client):
-    queue = fresh("brief")
+    queue = fresh("renewed")
     put(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver:
         (message,) = take(receiver)

@@ -72,7 +72,7 @@ def test_a_wait_for_a_session_ends_with_a_message(door, client):
 
 
 def test_a_session_lock_is_renewed_by_the_sdk(client):
-    queue = fresh("brief-session")
+    queue = fresh("renewed-session")
     put(client, queue, ("s", "x"))
     with client.get_queue_receiver(queue, session_id="s") as receiver, AutoLockRenewer() as renewer:
         first = receiver.session.locked_until_utc

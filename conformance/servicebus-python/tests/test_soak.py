@@ -31,7 +31,7 @@ def test_locks_are_renewed_by_the_sdk(client):
                 renewer.register(receiver, message, **renewed_for)
             renewer.register(session, session.session, **renewed_for)
             while time.monotonic() < end:
-                # The locks last 10 s.
+                # The locks last 15 s.
                 assert is_empty(other)
                 assert [message.auto_renew_error for message in messages] == [None] * 3
                 assert session.session.auto_renew_error is None

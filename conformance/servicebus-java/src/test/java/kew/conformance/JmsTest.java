@@ -129,7 +129,7 @@ class JmsTest {
     @ParameterizedTest
     @EnumSource(value = Door.class, names = {"AMQP", "AMQPS"})
     void sessionsWithTransactions(Door door) throws Exception {
-        String source = fresh("renewed");
+        String source = fresh("brief");
         String destination = fresh("plain");
         try (Connection connection = connect(door);
              Session session = connection.createSession(Session.SESSION_TRANSACTED)) {

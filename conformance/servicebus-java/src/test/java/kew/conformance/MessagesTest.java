@@ -162,7 +162,7 @@ class MessagesTest {
     @EnumSource(Door.class)
     void abandonedOnesCountAndEndInTheDeadLetters(Door door) {
         try (Bus bus = door.connect()) {
-            String queue = fresh("brief");
+            String queue = fresh("thrice");
             bus.send(queue, "x");
             var receiver = bus.receiver(queue);
             for (int count = 0; count < 3; count++) {

@@ -112,7 +112,8 @@ class SessionsTest {
             bus.send(queue, inSession("s", "x"));
             var receiver = bus.closing(bus.sessions(queue).acceptNextSession());
             var message = takeOne(receiver);
-            OffsetDateTime end = OffsetDateTime.now().plusSeconds(6);
+            // Longer than one lock lasts.
+            OffsetDateTime end = OffsetDateTime.now().plusSeconds(11);
             OffsetDateTime until = OffsetDateTime.now();
             while (OffsetDateTime.now().isBefore(end)) {
                 Thread.sleep(1_000);
