@@ -62,6 +62,15 @@ impl Error {
             info: None,
         }
     }
+
+    /// What kind of error it is, and no more.
+    pub(crate) fn bare(&self) -> Self {
+        Self {
+            condition: self.condition.clone(),
+            description: None,
+            info: None,
+        }
+    }
 }
 
 impl From<DecodeError> for Error {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 
 use super::{By, Connection, Event, Fault, Sasl};
-use crate::codec::{Symbols, Text};
+use crate::codec::Symbols;
 use crate::error::{Error, condition};
 use crate::frame::{AMQP_HEADER, FRAME_SIZE_MAX_MIN, SASL_HEADER};
 use crate::performative::{Close, Open};
@@ -278,28 +278,16 @@ impl Connection {
                 if self.phase == Phase::AwaitOpen && self.is_server {
                     self.write_open();
                 }
-                self.write_close(error.clone());
+                self.output
+                    .frame_of_error(0, error.clone(), |error| Close { error });
+                // There is nothing that could be said instead.
+                self.output.is_oversized = false;
                 self.phase = Phase::CloseSent;
             }
             _ => self.phase = Phase::Closed,
         }
         self.forget_all();
         self.events.push_back(Event::Closed { by: By::Us, error });
-    }
-
-    /// A text that the peer cannot take is left out, rather than nothing be said.
-    fn write_close(&mut self, error: Option<Error>) {
-        let bare = error.as_ref().map(|error| Error {
-            condition: error.condition.clone(),
-            description: None::<Text>,
-            info: None,
-        });
-        self.output.frame(0, &Close { error });
-        if self.output.is_oversized {
-            self.output.is_oversized = false;
-            self.output.frame(0, &Close { error: bare });
-            self.output.is_oversized = false;
-        }
     }
 
     /// Ends the connection because the peer broke a rule, or went away.

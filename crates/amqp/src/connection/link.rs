@@ -215,13 +215,14 @@ impl Connection {
             Role::Sender => answer.source = None,
             Role::Receiver => answer.target = None,
         }
-        let detach = Detach {
-            handle: id.key.index,
-            closed: true,
-            error: Some(error),
-        };
-        self.output.frame(channel_of(id.session), &answer);
-        self.output.frame(channel_of(id.session), &detach);
+        let channel = channel_of(id.session);
+        self.output.frame(channel, &answer);
+        self.output
+            .frame_of_error(channel, Some(error), |error| Detach {
+                handle: id.key.index,
+                closed: true,
+                error,
+            });
         self.forget_name(id);
         true
     }
@@ -371,12 +372,12 @@ impl Connection {
             self.forget_name(id);
         }
         let handle = id.key.index;
-        let detach = Detach {
-            handle,
-            closed,
-            error,
-        };
-        self.output.frame(channel_of(id.session), &detach);
+        self.output
+            .frame_of_error(channel_of(id.session), error, |error| Detach {
+                handle,
+                closed,
+                error,
+            });
         true
     }
 

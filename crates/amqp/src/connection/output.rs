@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec::Encode;
+use crate::error::Error;
 use crate::frame::{FRAME_SIZE_MAX_MIN, FrameType, write_frame};
 use crate::performative::{DeliveryState, Disposition, Role, Transfer};
 use crate::sasl::SaslFrame;
@@ -81,18 +82,37 @@ impl Output {
     /// Writes a performative after all dispositions that were made before it.
     pub(crate) fn frame(&mut self, channel: u16, performative: &impl Encode) {
         self.flush();
-        self.write(channel, performative);
+        if !self.write(channel, performative) {
+            self.is_oversized = true;
+        }
     }
 
-    fn write(&mut self, channel: u16, performative: &impl Encode) {
+    /// Writes a performative that may tell an error. If the peer cannot take its text, that is left out,
+    /// rather than nothing be said.
+    pub(crate) fn frame_of_error<T: Encode>(
+        &mut self,
+        channel: u16,
+        error: Option<Error>,
+        of: impl Fn(Option<Error>) -> T,
+    ) {
+        self.flush();
+        let bare = error.as_ref().map(Error::bare);
+        if !self.write(channel, &of(error)) && !self.write(channel, &of(bare)) {
+            self.is_oversized = true;
+        }
+    }
+
+    /// Says whether it fits into the peer's limit. Nothing is written if it does not.
+    fn write(&mut self, channel: u16, performative: &impl Encode) -> bool {
         let begin = self.buffer.len();
         write_frame(&mut self.buffer, FrameType::Amqp, channel, |out| {
             performative.encode(out);
         });
-        if self.buffer.len() - begin > self.frame_size_max {
+        let fits = self.buffer.len() - begin <= self.frame_size_max;
+        if !fits {
             self.buffer.truncate(begin);
-            self.is_oversized = true;
         }
+        fits
     }
 
     /// Writes one frame of a message, and takes from the payload what it carries.
@@ -167,7 +187,13 @@ impl Output {
         for own in &mut pending {
             let disposition = &mut own.disposition;
             disposition.last = (own.last != disposition.first).then_some(own.last);
-            self.write(own.channel, disposition);
+            if self.write(own.channel, disposition) {
+                continue;
+            }
+            disposition.state = disposition.state.as_ref().map(DeliveryState::bare);
+            if !self.write(own.channel, disposition) {
+                self.is_oversized = true;
+            }
         }
         pending.clear();
         self.pending = pending;

@@ -204,7 +204,8 @@ impl Connection {
             return false;
         }
         session.ending = ending;
-        self.output.frame(channel_of(id), &End { error });
+        self.output
+            .frame_of_error(channel_of(id), error, |error| End { error });
         true
     }
 

@@ -164,6 +164,16 @@ impl DeliveryState {
             Self::Received(_) => None,
         }
     }
+
+    /// The same, with no more of its error than what kind it is.
+    pub(crate) fn bare(&self) -> Self {
+        match self {
+            Self::Outcome(Outcome::Rejected(Rejected { error: Some(error) })) => {
+                Self::rejected(error.bare())
+            }
+            other => other.clone(),
+        }
+    }
 }
 
 impl From<Outcome> for DeliveryState {

@@ -1,14 +1,14 @@
 //! How connections begin and end.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::Encode;
+use kew_amqp::codec::{Encode, Map, Symbol, Text};
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::DeliveryState;
+use kew_amqp::performative::{Modified, Outcome, Role};
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits, Millis, Sasl};
 
 use crate::pair::{
-    End, Pair, deliveries, from_server, open, sasl_client, sasl_server, send, small, to_server,
+    End, Pair, attach, deliveries, open, sasl_client, sasl_server, send, small, to_server,
 };
 
 #[test]
@@ -148,9 +148,9 @@ fn a_long_goodbye_is_cut_to_what_the_peer_takes() {
 #[test]
 fn a_frame_that_the_peer_cannot_take_closes() {
     let mut pair = open();
-    let (to, _) = from_server(&mut pair, 1);
-    let error = Error::new(condition::INTERNAL_ERROR, "x".repeat(600));
-    pair.at(End::Client).detach(to, true, Some(error));
+    let session = pair.session();
+    let asked = attach(&"x".repeat(600), Role::Sender);
+    pair.at(End::Client).attach(session, asked).unwrap();
     pair.run();
     let events = pair.take(End::Server);
     let [
@@ -171,9 +171,15 @@ fn a_verdict_that_the_peer_cannot_take_closes_at_once() {
     send(pair.at(End::Client), from, 1, b"x").unwrap();
     pair.run();
     let arrived = deliveries(pair.take(End::Server));
-    let error = Error::new(condition::INTERNAL_ERROR, "x".repeat(600));
+    let annotations =
+        Map::build(|map| map.entry(&Symbol::from_static("x"), &Text::from("x".repeat(600))));
+    let modified = Outcome::Modified(Modified {
+        delivery_failed: None,
+        undeliverable_here: None,
+        message_annotations: Some(annotations),
+    });
     let server = pair.at(End::Server);
-    assert!(server.settle(arrived[0].delivery, Some(DeliveryState::rejected(error))));
+    assert!(server.settle(arrived[0].delivery, Some(modified.into())));
     let goodbye = server.take_output(Millis(0));
     pair.at(End::Client).feed(&goodbye, Millis(0));
     pair.run();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kew_amqp::codec::Text;
-use kew_amqp::error::condition;
-use kew_amqp::performative::{Attach, Role, Source, Target};
+use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::{Attach, DeliveryState, Outcome, Rejected, Role, Source, Target};
 use kew_amqp::{By, Config, Connection, Event, Limits, Millis, SendRefusal};
 
 use crate::pair::{End, Pair, attach, send, small};
@@ -336,5 +336,67 @@ fn names_and_addresses_of_links_are_short() {
                 .any(|event| matches!(event, Event::Ended { .. }))
         );
         assert_eq!(error_of(&events), condition::RESOURCE_LIMIT_EXCEEDED);
+    }
+}
+
+/// The errors that the client has been told, with the lengths of their texts.
+fn told(pair: &mut Pair) -> Vec<(String, Option<usize>)> {
+    pair.run();
+    let events = pair.take(End::Client).into_iter();
+    let errors = events.filter_map(|event| match event {
+        Event::Ended { error, .. } | Event::Detached { error, .. } => error,
+        Event::Disposition {
+            state: Some(DeliveryState::Outcome(Outcome::Rejected(Rejected { error }))),
+            ..
+        } => error,
+        _ => None,
+    });
+    errors
+        .map(|error| {
+            let text = error.description.map(|text| text.as_str().len());
+            (error.condition.as_str().to_owned(), text)
+        })
+        .collect()
+}
+
+#[test]
+fn a_text_that_the_peer_cannot_take_costs_nothing_but_the_text() {
+    for (size, expected) in [(100, Some(100)), (600, None)] {
+        let error = || Error::new(condition::NOT_ALLOWED, "x".repeat(size));
+        let expected = [(condition::NOT_ALLOWED.to_owned(), expected)];
+        let mut pair = Pair::open(small(), Limits::default());
+        let session = pair.session();
+        let (to, from) = pair.link(session, attach("in", Role::Sender));
+        pair.at(End::Server).grant(from, 1);
+        pair.settle_down();
+        send(pair.at(End::Client), to, 1, b"message").unwrap();
+        pair.run();
+        let delivery = pair
+            .take(End::Server)
+            .into_iter()
+            .find_map(|event| match event {
+                Event::Delivery(delivery) => Some(delivery.delivery),
+                _ => None,
+            });
+        let state = DeliveryState::rejected(error());
+        pair.at(End::Server).settle(delivery.unwrap(), Some(state));
+        assert_eq!(told(&mut pair), expected, "rejected");
+        pair.at(End::Server).detach(from, true, Some(error()));
+        assert_eq!(told(&mut pair), expected, "detached");
+
+        pair.accepts = false;
+        let asked = attach("refused", Role::Sender);
+        pair.at(End::Client).attach(session, asked).unwrap();
+        pair.run();
+        for event in pair.take(End::Server) {
+            if let Event::Attach { link, attach } = event {
+                assert!(pair.at(End::Server).refuse(link, &attach, error()));
+            }
+        }
+        assert_eq!(told(&mut pair), expected, "refused");
+        let ended = pair.at(End::Server).end(from.session(), Some(error()));
+        assert!(ended);
+        assert_eq!(told(&mut pair), expected, "ended");
+        assert!(pair.at(End::Server).is_open());
     }
 }
