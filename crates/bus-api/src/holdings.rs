@@ -131,6 +131,7 @@ struct Sums {
     request_bytes: AtomicUsize,
     reply_bytes: AtomicUsize,
     transaction_bytes: AtomicUsize,
+    opening_bytes: AtomicUsize,
     deliveries: AtomicUsize,
     credit: AtomicUsize,
 }
@@ -146,6 +147,8 @@ pub(crate) enum Sum {
     ReplyBytes,
     /// Bytes of open transactions.
     TransactionBytes,
+    /// Bytes of links that wait for their entities or sessions.
+    OpeningBytes,
     /// Deliveries that the client has not settled.
     Deliveries,
     /// Deliveries that it has asked for.
@@ -159,6 +162,7 @@ impl Sums {
             Sum::RequestBytes => &self.request_bytes,
             Sum::ReplyBytes => &self.reply_bytes,
             Sum::TransactionBytes => &self.transaction_bytes,
+            Sum::OpeningBytes => &self.opening_bytes,
             Sum::Deliveries => &self.deliveries,
             Sum::Credit => &self.credit,
         }
@@ -197,6 +201,7 @@ impl Account {
             Sum::RequestBytes,
             Sum::ReplyBytes,
             Sum::TransactionBytes,
+            Sum::OpeningBytes,
         ];
         let bytes: usize = sums.iter().map(|sum| self.value(*sum)).sum();
         bytes + self.value(Sum::Deliveries) * DELIVERY_SIZE_BYTES

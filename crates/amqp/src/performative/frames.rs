@@ -225,6 +225,17 @@ impl Attach {
             ..Self::new(self.name.clone(), self.role.opposite())
         }
     }
+
+    /// A copy to be kept, and how many bytes it holds: what came in shares the buffer of its whole frame, and
+    /// of those that came with it.
+    #[must_use]
+    pub fn unshared(&self) -> (Self, usize) {
+        let mut own = BytesMut::new();
+        self.encode(&mut own);
+        let own = own.freeze();
+        let copy = Self::decode(&mut Reader::new(&own));
+        (copy.unwrap_or_else(|_| self.clone()), own.len())
+    }
 }
 
 /// A delivery tag: 0 to 32 bytes, chosen by the sender. A broker puts its lock token there.

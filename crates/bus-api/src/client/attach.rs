@@ -19,6 +19,7 @@ use super::receiver::{Cancel, Receiver};
 use super::sender::Sender;
 use super::{Client, Done, Link};
 use crate::address::{Node, node_at};
+use crate::holdings::{Part, Sum};
 use crate::metrics::{Offered, Scope};
 use crate::refusal::{bus_condition, error_of, not_found, unauthorized};
 use crate::rights::Right;
@@ -38,6 +39,8 @@ pub(super) struct Opening {
     attach: Box<Attach>,
     entity: EntityName,
     cancel: Arc<Cancel>,
+    /// What it holds meanwhile.
+    _size: Part,
 }
 
 impl Opening {
@@ -142,10 +145,13 @@ impl Client {
         };
         let wait = wait_of(&attach).min(self.shared.limits.session_wait_max);
         let cancel = Arc::<Cancel>::default();
+        // It may wait for a session.
+        let (attach, size_bytes) = attach.unshared();
         let opening = Opening {
-            attach,
+            attach: attach.into(),
             entity: entity.clone(),
             cancel: Arc::clone(&cancel),
+            _size: self.account.fixed(Sum::OpeningBytes, size_bytes),
         };
         self.links.insert(link, Link::Opening(opening));
         let broker = self.shared.broker.clone();

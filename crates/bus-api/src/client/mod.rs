@@ -23,9 +23,9 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
-use kew_broker::{Answers, Rejection, Reply};
+use kew_broker::{Answer, Answers, Broker, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
-use kew_engine::{Command, EntityName, Timestamp, Token};
+use kew_engine::{Command, EntityName, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -83,6 +83,7 @@ pub(crate) enum Done {
     Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
     LookAgain(LinkId),
     SessionLookedAt(LinkId, Token, Result<(), Rejection>),
+    Settled(settle::Settlements, Result<Outcome, Rejection>, Instant),
     /// Nobody waits for it.
     Released,
 }
@@ -557,6 +558,10 @@ impl Client {
             Ok(Done::SessionLookedAt(link, lock, held)) => {
                 self.on_session_looked_at(link, lock, held);
             }
+            Ok(Done::Settled(settlements, reply, began)) => {
+                self.requests = self.requests.saturating_sub(1);
+                self.on_settled(settlements, reply, began.elapsed());
+            }
             Ok(Done::Released) => self.forgotten = self.forgotten.saturating_sub(1),
             Err(error) => {
                 tracing::error!(%error, "a request of a Service Bus client panicked, which is a bug");
@@ -622,15 +627,12 @@ impl Client {
     fn submit_and_forget(&mut self, command: BusCommand) {
         self.flush_outbox();
         let broker = self.shared.broker.clone();
-        let mut submitted = Submitted::new(&broker, command.clone());
+        let submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
         self.tasks.spawn(async move {
-            for _ in 0..BUSY_TRIES {
-                if !matches!(submitted.answer().await, Err(Rejection::Busy)) {
-                    break;
-                }
-                tokio::time::sleep(BUSY_PAUSE).await;
-                submitted = Submitted::new(&broker, command.clone());
+            if matches!(submitted.answer().await, Err(Rejection::Busy)) {
+                // Nobody would hear of it.
+                let _ = submit_again(&broker, command).await;
             }
             Done::Released
         });
@@ -659,4 +661,16 @@ impl Client {
         self.came.shrink_to_fit();
         self.under_way.shrink_to_fit();
     }
+}
+
+/// Has a command carried out that cannot be left undone, and for which the broker was too busy.
+async fn submit_again(broker: &Broker, command: BusCommand) -> Result<Answer, Rejection> {
+    for _ in 0..BUSY_TRIES {
+        tokio::time::sleep(BUSY_PAUSE).await;
+        match Submitted::new(broker, command.clone()).answer().await {
+            Err(Rejection::Busy) => {}
+            answer => return answer,
+        }
+    }
+    Err(Rejection::Busy)
 }

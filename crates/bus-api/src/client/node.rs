@@ -61,6 +61,8 @@ impl Replies {
 
 /// An answer to a request.
 pub(crate) struct Reply {
+    /// What was asked.
+    pub(super) node: Node,
     pub(super) reply_to: Option<Text>,
     pub(super) answer: Bytes,
     /// The session lock that the request has renewed, and until when.
@@ -212,6 +214,7 @@ impl Client {
         }
         let reply = Reply {
             answer: management::answer_in_transaction(&context, &request, result, began),
+            node: Node::Management(context.entity),
             reply_to: request.asked.reply_to,
             renewed: None,
             room: None,
@@ -298,6 +301,7 @@ impl Client {
             drop(request_part);
             let until = context.renewed_until.get().copied();
             let reply = Reply {
+                node: Node::Management(context.entity),
                 reply_to,
                 answer,
                 renewed: context.session.zip(until),
@@ -328,19 +332,16 @@ impl Client {
         })
     }
 
-    /// Sends an answer to a request that came over a link: over the link of the same node that the
-    /// request names, or one of the same session, or any. SDKs name links, targets, or nothing.
+    /// Sends an answer to a request that came over a link, which may be gone by now: over the link of the same
+    /// node that the request names, or one of the same session, or any. SDKs name links, targets, or nothing.
     pub(super) fn reply(&mut self, requests: LinkId, reply: Reply) {
-        let Some(Link::Requests(Requests { node })) = self.links.get(&requests) else {
-            return;
-        };
         let is_named =
             |replies: &Replies| reply.reply_to.is_some() && replies.names.contains(&reply.reply_to);
         let best = self
             .links
             .iter()
             .filter_map(|(id, link)| match link {
-                Link::Replies(replies) if replies.node == *node => Some((id, replies)),
+                Link::Replies(replies) if replies.node == reply.node => Some((id, replies)),
                 _ => None,
             })
             .max_by_key(|(id, replies)| (id.session() == requests.session(), is_named(replies)))

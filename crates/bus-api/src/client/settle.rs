@@ -11,19 +11,42 @@ use kew_amqp::codec::{Encode, Map, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
 use kew_amqp::{DeliveryId, Direction, LinkId};
-use kew_broker::{Answered, Rejection};
+use kew_broker::Rejection;
 use kew_engine::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart,
     TransactionWork, Verdict,
 };
 use kew_engine::{EntityName, Incarnation, Outcome as EngineOutcome, Token};
+use tokio::time::Instant;
 
 use super::transaction::{Noted, gone, state_in};
 use super::under_way::Purpose;
-use super::{Client, Link};
+use super::{Client, Done, Link, submit_again};
 use crate::metrics::Settled;
 use crate::outbound::overlaid;
 use crate::refusal::{claimed, error_of, error_of_verdict};
+
+/// What one command settles.
+pub(crate) struct Settlements {
+    queue: EntityName,
+    each: Vec<Settlement>,
+}
+
+impl Settlements {
+    pub(super) fn new(queue: EntityName, each: Vec<Settlement>) -> Self {
+        Self { queue, each }
+    }
+
+    fn command(&self) -> BusCommand {
+        let settlements = self.each.iter();
+        BusCommand::Settle {
+            queue: self.queue.clone(),
+            settlements: settlements
+                .map(|it| (it.lock, it.disposition.clone()))
+                .collect(),
+        }
+    }
+}
 
 /// A settlement that is under way.
 pub(crate) struct Settlement {
@@ -149,29 +172,34 @@ impl Client {
         }
     }
 
-    fn settle_together(&mut self, queue: EntityName, settlements: Vec<Settlement>) {
-        let settle = BusCommand::Settle {
-            queue,
-            settlements: settlements
-                .iter()
-                .map(|it| (it.lock, it.disposition.clone()))
-                .collect(),
-        };
-        self.submit(settle, Purpose::Settle(settlements));
+    fn settle_together(&mut self, queue: EntityName, each: Vec<Settlement>) {
+        let settlements = Settlements::new(queue, each);
+        self.submit(settlements.command(), Purpose::Settle(settlements));
+    }
+
+    /// The broker was busy. The work on these messages is done, and who hears that they were not settled may
+    /// not say it again: the delivery is over with the verdict.
+    pub(super) fn settle_patiently(&mut self, settlements: Settlements, began: Instant) {
+        self.requests += 1;
+        let broker = self.shared.broker.clone();
+        self.tasks.spawn(async move {
+            let reply = submit_again(&broker, settlements.command()).await;
+            Done::Settled(settlements, reply.map(|answer| answer.outcome), began)
+        });
     }
 
     pub(super) fn on_settled(
         &mut self,
-        settlements: Vec<Settlement>,
-        reply: Result<Answered, Rejection>,
+        settlements: Settlements,
+        reply: Result<EngineOutcome, Rejection>,
         took: Duration,
     ) {
-        let verdicts = reply.map(|answered| match answered.outcome {
+        let verdicts = reply.map(|outcome| match outcome {
             EngineOutcome::Bus(BusOutcome::Settled(verdicts)) => verdicts,
             _ => Vec::new(),
         });
         self.shared.instruments.note_settle_time(took);
-        for (index, settlement) in settlements.into_iter().enumerate() {
+        for (index, settlement) in settlements.each.into_iter().enumerate() {
             let size_bytes = overlay_size_bytes(&settlement.disposition);
             self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
             let error = match &verdicts {

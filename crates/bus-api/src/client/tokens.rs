@@ -8,6 +8,7 @@ use kew_amqp::LinkId;
 use tokio::time::Instant;
 
 use super::{BUSY_PAUSE, BUSY_TRIES, Client, Done};
+use crate::address::Node;
 use crate::api::Shared;
 use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
@@ -124,6 +125,7 @@ impl Client {
         self.note_token(&put.operation, status, put.began.elapsed());
         self.requests = self.requests.saturating_sub(1);
         let reply = Reply {
+            node: Node::Tokens,
             answer: cbs::answer(&put.asked, result),
             reply_to: put.asked.reply_to,
             renewed: None,

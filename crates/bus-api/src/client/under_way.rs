@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use super::Client;
 use super::coordinator::Commit;
 use super::receiver::FirstLook;
-use super::settle::Settlement;
+use super::settle::Settlements;
 use crate::metrics::Sent;
 
 /// What a command was for whose answer is still to come.
 pub(super) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
-    Settle(Vec<Settlement>),
+    Settle(Settlements),
     Receive(Box<FirstLook>),
     Commit(Box<Commit>),
 }
@@ -114,7 +114,10 @@ impl Client {
             Purpose::Send { delivery, sent } => {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
-            Purpose::Settle(settlements) => self.on_settled(settlements, reply, took),
+            Purpose::Settle(settlements) => match reply {
+                Err(Rejection::Busy) => self.settle_patiently(settlements, under_way.began),
+                reply => self.on_settled(settlements, reply.map(|it| it.outcome), took),
+            },
             Purpose::Receive(look) => self.on_first_look(*look, reply),
             Purpose::Commit(commit) => self.on_committed(*commit, reply, took),
         }
@@ -124,10 +127,11 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::entity_named;
 
     fn command() -> UnderWay {
         UnderWay {
-            purpose: Purpose::Settle(Vec::new()),
+            purpose: Purpose::Settle(Settlements::new(entity_named("jobs").unwrap(), Vec::new())),
             began: Instant::now(),
         }
     }

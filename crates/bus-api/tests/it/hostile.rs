@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode, Map, Text};
+use kew_amqp::codec::{Encode, Map, Symbol, Text, Value};
 use kew_amqp::error::Error;
 use kew_amqp::frame::{FrameType, write_frame};
 use kew_amqp::message::{write_application_properties, write_value};
@@ -266,6 +266,38 @@ async fn a_message_that_never_ends_is_cut_off() {
     let error = error_of(&mut client).await;
     assert_eq!(error.condition, "amqp:link:message-size-exceeded");
     until(&server, |page| page.sum("kew_amqp_held_bytes", &[]) == 0).await;
+    work(&server).await;
+}
+
+#[tokio::test]
+async fn links_that_wait_for_sessions_are_counted() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let session = client.session.unwrap();
+    let mut links = Vec::new();
+    for name in ["one", "two"] {
+        let mut attach = Attach::new(name.into(), Role::Receiver);
+        let mut source = Source::new("steps".into());
+        source.filter = Some(Map::build(|map| {
+            let filter = Symbol::from_static("com.microsoft:session-filter");
+            map.entry(&filter, &Value::Null);
+        }));
+        attach.source = Some(source);
+        attach.target = Some(Target::new("here".into()));
+        let long = "x".repeat(20_000);
+        attach.properties = Some(Map::build(|map| {
+            map.entry(&Symbol::from_static("x"), &Text::from(long))
+        }));
+        links.push(client.connection.attach(session, attach).unwrap());
+    }
+    client.say().await;
+    let held = |page: &Page| page.sum("kew_amqp_held_bytes", &[]);
+    until(&server, |page| (40_000..42_000).contains(&held(page))).await;
+    for link in links {
+        client.connection.detach(link, true, None);
+    }
+    client.say().await;
+    until(&server, |page| held(page) == 0).await;
     work(&server).await;
 }
 

@@ -190,6 +190,36 @@ fn told(answer: &Map) -> (i64, String) {
     (code.unwrap(), condition.as_str().unwrap().to_owned())
 }
 
+#[tokio::test]
+async fn a_request_is_answered_when_its_link_is_gone() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let requests = client.sender(NODE).await.unwrap();
+    let answers = client.receiver(NODE).await.unwrap();
+    client.connection.grant(answers, 1);
+    client.can_send(requests).await;
+    let mut payload = BytesMut::new();
+    let peek = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
+    write_application_properties(&mut payload, &peek);
+    let body = Map::build(|map| {
+        map.entry("from-sequence-number", &0_i64);
+        map.entry("message-count", &1);
+    });
+    write_value(&mut payload, &body);
+    let outgoing = Outgoing {
+        tag: Tag::from([1; 16]),
+        message_format: 0,
+        is_settled: true,
+        state: None,
+    };
+    let parts = [payload.freeze(), Bytes::new()];
+    client.connection.send(requests, outgoing, parts).unwrap();
+    client.connection.detach(requests, true, None);
+    let answer = Message::scan(client.delivery().await.payload).unwrap();
+    let status = answer.application_properties().get("statusCode").unwrap();
+    assert_eq!(status.value().as_integer(), Some(204));
+}
+
 /// Later answers would wait behind it for ever.
 #[tokio::test]
 async fn an_answer_that_its_link_does_not_take_detaches_it() {

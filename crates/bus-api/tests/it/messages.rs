@@ -1,5 +1,6 @@
 //! Messages that are sent, received and settled.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,6 +12,7 @@ use kew_amqp::performative::{
     TransactionalState,
 };
 use kew_amqp::{Config, Event, Millis, Outgoing};
+use kew_broker::AdmissionLimits;
 use kew_bus_api::Limits;
 use tokio::io::AsyncWriteExt as _;
 
@@ -282,6 +284,52 @@ async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others()
         producer.send(sender, 0, message(body)).await;
         let delivery = other.delivery().await;
         assert_eq!(delivery.link, second);
+    }
+}
+
+/// Who hears that a message was not settled, because there was no room for it, may not be able to say it again.
+#[tokio::test]
+async fn a_settlement_waits_for_a_busy_broker() {
+    let server = Server::start_with_admission(AdmissionLimits {
+        body_bytes_max: 4_000,
+        ..AdmissionLimits::default()
+    })
+    .await;
+    let mut client = server.trusted().await;
+    let mut left = BTreeSet::new();
+    for queue in ["jobs", "spare"] {
+        let sender = client.sender(queue).await.unwrap();
+        let receiver = client.receiver(queue).await.unwrap();
+        client.send(sender, 0, message("one")).await;
+        client.connection.grant(receiver, 1);
+        left.insert(client.delivery().await.delivery);
+    }
+    // There is room for one of them at a time.
+    let long = "x".repeat(3_000);
+    for delivery in &left {
+        let modified = Modified {
+            delivery_failed: Some(true),
+            undeliverable_here: Some(false),
+            message_annotations: Some(Map::build(|map| map.entry("why", long.as_str()))),
+        };
+        let state = Outcome::Modified(modified).into();
+        client.connection.update(*delivery, state);
+    }
+    while !left.is_empty() {
+        let (delivery, state) = client
+            .until(|event| match event {
+                Event::Disposition {
+                    delivery, state, ..
+                } => Some((*delivery, state.clone())),
+                _ => None,
+            })
+            .await;
+        let state = state.unwrap();
+        assert!(
+            matches!(state.outcome(), Some(Outcome::Modified(_))),
+            "{state:?}"
+        );
+        assert!(left.remove(&delivery));
     }
 }
 
