@@ -88,7 +88,7 @@ serve_bus() {
 place_of_data() {
     local free_kib
     free_kib=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
-    if ((${free_kib:-0} > 2 << 20)); then
+    if [[ -w /dev/shm ]] && ((${free_kib:-0} > 2 << 20)); then
         echo /dev/shm
     else
         echo "${TMPDIR:-/tmp}"

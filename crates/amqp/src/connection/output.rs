@@ -141,7 +141,7 @@ impl Output {
             }
             if !more || room == 0 {
                 self.buffer.truncate(begin);
-                self.is_oversized = more;
+                self.is_oversized |= more;
             }
         }
         false

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{DeliveryState, ReceiverSettleMode, Role, SenderSettleMode, Source, Target};
 use crate::codec::{Decode, DecodeError, Encode, Map, Reader, Symbols, Text, code, composite};
@@ -232,7 +232,9 @@ impl Attach {
     pub fn unshared(&self) -> (Self, usize) {
         let mut own = BytesMut::new();
         self.encode(&mut own);
-        let own = own.freeze();
+        // Without the room that the buffer has left.
+        let own = Bytes::copy_from_slice(&own);
+        // What was written can be read. If it could not, the buffer would be kept.
         let copy = Self::decode(&mut Reader::new(&own));
         (copy.unwrap_or_else(|_| self.clone()), own.len())
     }

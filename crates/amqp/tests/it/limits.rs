@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use kew_amqp::codec::Text;
+use bytes::BytesMut;
+use kew_amqp::codec::{Decode, Encode, Reader, Text};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, DeliveryState, Outcome, Rejected, Role, Source, Target};
 use kew_amqp::{By, Config, Connection, Event, Limits, Millis, SendRefusal};
@@ -399,4 +400,19 @@ fn a_text_that_the_peer_cannot_take_costs_nothing_but_the_text() {
         assert_eq!(told(&mut pair), expected, "ended");
         assert!(pair.at(End::Server).is_open());
     }
+}
+
+#[test]
+fn a_copy_of_an_attach_does_not_keep_what_it_came_with() {
+    let mut came = BytesMut::new();
+    attach("in", Role::Sender).encode(&mut came);
+    let size = came.len();
+    came.extend_from_slice(&[0; 60_000]);
+    let came = came.freeze();
+    let attach = Attach::decode(&mut Reader::new(&came)).unwrap();
+    assert!(!came.is_unique());
+    let (copy, copied) = attach.unshared();
+    assert_eq!((&copy, copied), (&attach, size));
+    drop(attach);
+    assert!(came.is_unique());
 }

@@ -109,7 +109,11 @@ impl Client {
         }
         let own = match attach.role {
             Role::Sender => Link::Requests(Requests { node }),
-            Role::Receiver => Link::Replies(Replies::new(node, attach)),
+            Role::Receiver => {
+                let before = self.reply_links;
+                self.reply_links += 1;
+                Link::Replies(Replies::new(node, attach, before))
+            }
         };
         self.links.insert(link, own);
         if attach.role == Role::Sender {

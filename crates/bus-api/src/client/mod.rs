@@ -71,7 +71,7 @@ enum Link {
 pub(crate) enum Done {
     Opened(LinkId, Result<Opened, Error>),
     Received(LinkId, EntityName, Result<Received, Rejection>),
-    Answered(LinkId, node::Reply),
+    Answered(node::Asker, node::Reply),
     /// What the queue is now whose scheduled messages a transaction is to take back.
     Cancelling(
         Box<node::Cancelling>,
@@ -105,6 +105,8 @@ pub(crate) struct Client {
     /// When the locks of sessions run out, by link.
     session_ends: BTreeSet<(Timestamp, LinkId)>,
     links: Links,
+    /// How many links for answers were attached so far.
+    reply_links: u64,
     /// Receivers and replies that may have something to do.
     stirred: BTreeSet<LinkId>,
     /// Receivers that would receive if there were room.
@@ -173,6 +175,7 @@ impl Client {
             grants: Grants::default(),
             putting: VecDeque::new(),
             links: Links::default(),
+            reply_links: 0,
             session_ends: BTreeSet::new(),
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
@@ -543,12 +546,12 @@ impl Client {
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
-            Ok(Done::Answered(link, reply)) => {
+            Ok(Done::Answered(asker, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
                 if let Some((lock, until)) = reply.renewed {
                     self.on_session_renewed(lock, until);
                 }
-                self.reply(link, reply);
+                self.reply(&asker, reply);
             }
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(judged)) => self.on_judged_again(&judged),

@@ -44,10 +44,12 @@ pub(super) struct Replies {
     is_settled: bool,
     waiting: VecDeque<(Bytes, Part)>,
     next_tag: u64,
+    /// How many such links the client had attached before.
+    before: u64,
 }
 
 impl Replies {
-    pub(super) fn new(node: Node, attach: &Attach) -> Self {
+    pub(super) fn new(node: Node, attach: &Attach, before: u64) -> Self {
         let target = attach.target.as_ref().and_then(Target::address);
         Self {
             node,
@@ -55,14 +57,21 @@ impl Replies {
             is_settled: attach.snd_settle_mode != SenderSettleMode::Unsettled,
             waiting: VecDeque::new(),
             next_tag: 0,
+            before,
         }
     }
 }
 
+/// Who asks something of a node.
+pub(crate) struct Asker {
+    link: LinkId,
+    node: Node,
+    /// How many links for answers the client had attached by then.
+    reply_links: u64,
+}
+
 /// An answer to a request.
 pub(crate) struct Reply {
-    /// What was asked.
-    pub(super) node: Node,
     pub(super) reply_to: Option<Text>,
     pub(super) answer: Bytes,
     /// The session lock that the request has renewed, and until when.
@@ -73,7 +82,7 @@ pub(crate) struct Reply {
 
 /// A request that is to be part of a transaction.
 struct Asked {
-    link: LinkId,
+    asker: Asker,
     transaction: Bytes,
     context: management::Context,
     request: Request,
@@ -93,7 +102,11 @@ impl Client {
         let Some(Link::Requests(requests)) = self.links.get(&delivery.link) else {
             return;
         };
-        let node = requests.node.clone();
+        let asker = Asker {
+            link: delivery.link,
+            node: requests.node.clone(),
+            reply_links: self.reply_links,
+        };
         if self.connection.credit(delivery.link) <= Requests::CREDIT / 2 {
             self.connection.grant(delivery.link, Requests::CREDIT);
         }
@@ -108,16 +121,16 @@ impl Client {
             }
         };
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
-            return self.request_in_transaction(delivery, node, request, &state.txn_id);
+            return self.request_in_transaction(delivery, asker, request, &state.txn_id);
         }
         self.connection
             .settle(delivery.delivery, Some(DeliveryState::ACCEPTED));
-        match node {
+        match &asker.node {
             Node::Management(entity) => {
-                let context = self.context_of(entity, &request);
-                self.manage(delivery.link, context, request, delivery.payload.len());
+                let context = self.context_of(entity.clone(), &request);
+                self.manage(asker, context, request, delivery.payload.len());
             }
-            _ => self.put_token(delivery.link, &request, delivery.payload.len()),
+            _ => self.put_token(asker, &request, delivery.payload.len()),
         }
     }
 
@@ -148,11 +161,11 @@ impl Client {
     fn request_in_transaction(
         &mut self,
         delivery: &Delivery,
-        node: Node,
+        asker: Asker,
         request: Request,
         transaction: &[u8],
     ) {
-        let Node::Management(entity) = node else {
+        let Node::Management(entity) = &asker.node else {
             let text = "A token is put in no transaction.";
             let error = Error::new(condition::NOT_ALLOWED, text);
             self.fail_transaction(transaction, error.clone());
@@ -163,11 +176,11 @@ impl Client {
         let state = state_in(transaction, Outcome::Accepted);
         self.connection.settle(delivery.delivery, Some(state));
         let began = Instant::now();
-        let context = self.context_of(entity, &request);
+        let context = self.context_of(entity.clone(), &request);
         let checked = self.check_transaction(transaction);
         let checked = checked.map_err(Failure::of_operation);
         let asked = Asked {
-            link: delivery.link,
+            asker,
             transaction: transaction.to_vec().into(),
             context,
             request,
@@ -178,9 +191,12 @@ impl Client {
         match checked.and_then(|()| in_transaction()) {
             Ok(InTransaction::Now) => {
                 let Asked {
-                    context, request, ..
+                    asker,
+                    context,
+                    request,
+                    ..
                 } = asked;
-                self.manage(delivery.link, context, request, size_bytes);
+                self.manage(asker, context, request, size_bytes);
             }
             Ok(InTransaction::Settle(settlements)) => {
                 let queue = &asked.context.entity;
@@ -203,7 +219,7 @@ impl Client {
 
     fn answer_in_transaction(&mut self, asked: Asked, result: Result<(), Error>) {
         let Asked {
-            link,
+            asker,
             transaction,
             context,
             request,
@@ -214,12 +230,11 @@ impl Client {
         }
         let reply = Reply {
             answer: management::answer_in_transaction(&context, &request, result, began),
-            node: Node::Management(context.entity),
             reply_to: request.asked.reply_to,
             renewed: None,
             room: None,
         };
-        self.reply(link, reply);
+        self.reply(&asker, reply);
     }
 
     /// Takes scheduled messages back in a transaction: those of the queue that has this name now. Another
@@ -286,7 +301,7 @@ impl Client {
 
     fn manage(
         &mut self,
-        link: LinkId,
+        asker: Asker,
         context: management::Context,
         request: Request,
         size_bytes: usize,
@@ -301,13 +316,12 @@ impl Client {
             drop(request_part);
             let until = context.renewed_until.get().copied();
             let reply = Reply {
-                node: Node::Management(context.entity),
                 reply_to,
                 answer,
                 renewed: context.session.zip(until),
                 room,
             };
-            Done::Answered(link, reply)
+            Done::Answered(asker, reply)
         });
     }
 
@@ -332,19 +346,22 @@ impl Client {
         })
     }
 
-    /// Sends an answer to a request that came over a link, which may be gone by now: over the link of the same
-    /// node that the request names, or one of the same session, or any. SDKs name links, targets, or nothing.
-    pub(super) fn reply(&mut self, requests: LinkId, reply: Reply) {
+    /// Sends an answer to a request: over the link of the same node that it names, or one of the same session, or
+    /// any. SDKs name links, targets, or nothing. If the link that it came over is gone, a link of later is not
+    /// meant: its requests may have the same numbers.
+    pub(super) fn reply(&mut self, asker: &Asker, reply: Reply) {
+        let is_gone = !self.links.contains_key(&asker.link);
         let is_named =
             |replies: &Replies| reply.reply_to.is_some() && replies.names.contains(&reply.reply_to);
         let best = self
             .links
             .iter()
             .filter_map(|(id, link)| match link {
-                Link::Replies(replies) if replies.node == reply.node => Some((id, replies)),
+                Link::Replies(replies) if replies.node == asker.node => Some((id, replies)),
                 _ => None,
             })
-            .max_by_key(|(id, replies)| (id.session() == requests.session(), is_named(replies)))
+            .filter(|(_, replies)| !is_gone || replies.before < asker.reply_links)
+            .max_by_key(|(id, replies)| (id.session() == asker.link.session(), is_named(replies)))
             .map(|(id, _)| *id);
         let Some(id) = best else {
             tracing::debug!("an answer has no link to go over");

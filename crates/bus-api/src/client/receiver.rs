@@ -444,7 +444,8 @@ impl Client {
         let entity = receiver.attached.entity;
         self.give_back(entity.clone(), unwanted);
         if let Some(session) = receiver.session {
-            // What was settled before the link went is settled before its session is free.
+            // What was settled before the link went is settled before its session is free, if the broker is
+            // not busy: then its messages may come again.
             self.flush_settlements();
             self.submit_and_forget(BusCommand::ReleaseSession {
                 queue: entity,

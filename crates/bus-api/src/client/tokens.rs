@@ -4,22 +4,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use kew_amqp::LinkId;
 use tokio::time::Instant;
 
 use super::{BUSY_PAUSE, BUSY_TRIES, Client, Done};
-use crate::address::Node;
 use crate::api::Shared;
 use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
-use crate::client::node::Reply;
+use crate::client::node::{Asker, Reply};
 use crate::holdings::{Part, Sum};
 use crate::origin::Origin;
 use crate::request::{Asked, Request};
 
 /// A request to take a token.
 pub(super) struct Put {
-    link: LinkId,
+    asker: Asker,
     asked: Asked,
     operation: String,
     /// Nothing while it is judged.
@@ -41,10 +39,10 @@ type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
 
 impl Client {
     /// Takes a token, once those that were put before it were judged, so that answers come in order.
-    pub(super) fn put_token(&mut self, link: LinkId, request: &Request, size_bytes: usize) {
+    pub(super) fn put_token(&mut self, asker: Asker, request: &Request, size_bytes: usize) {
         self.requests += 1;
         self.putting.push_back(Put {
-            link,
+            asker,
             asked: request.asked.clone(),
             operation: request.operation.clone(),
             token: Some(PutToken::read(request)),
@@ -125,13 +123,12 @@ impl Client {
         self.note_token(&put.operation, status, put.began.elapsed());
         self.requests = self.requests.saturating_sub(1);
         let reply = Reply {
-            node: Node::Tokens,
             answer: cbs::answer(&put.asked, result),
             reply_to: put.asked.reply_to,
             renewed: None,
             room: None,
         };
-        self.reply(put.link, reply);
+        self.reply(&put.asker, reply);
     }
 
     /// Takes the response of PLAIN, if it is the name of a rule and one of its keys.

@@ -4,10 +4,12 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Array, Map, Text, Value};
 use kew_amqp::message::{BodyKind, Message, write_application_properties, write_value};
 use kew_amqp::performative::{Attach, DeliveryState, Role, Source, Tag, Target};
-use kew_amqp::{Event, Outgoing};
+use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 
 use crate::client::{Client, Server, lock_of, message};
 use crate::sessions::of_session;
+
+const PEEK: &str = "com.microsoft:peek-message";
 
 #[tokio::test]
 async fn what_is_not_known_or_not_meant_is_told() {
@@ -190,17 +192,12 @@ fn told(answer: &Map) -> (i64, String) {
     (code.unwrap(), condition.as_str().unwrap().to_owned())
 }
 
-#[tokio::test]
-async fn a_request_is_answered_when_its_link_is_gone() {
-    let server = Server::start().await;
-    let mut client = server.trusted().await;
-    let requests = client.sender(NODE).await.unwrap();
-    let answers = client.receiver(NODE).await.unwrap();
-    client.connection.grant(answers, 1);
+/// Asks something about the first message, and detaches the link at once.
+async fn ask_and_go(client: &mut Client, requests: LinkId, operation: &str) {
     client.can_send(requests).await;
     let mut payload = BytesMut::new();
-    let peek = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
-    write_application_properties(&mut payload, &peek);
+    let properties = Map::build(|map| map.entry("operation", operation));
+    write_application_properties(&mut payload, &properties);
     let body = Map::build(|map| {
         map.entry("from-sequence-number", &0_i64);
         map.entry("message-count", &1);
@@ -215,9 +212,42 @@ async fn a_request_is_answered_when_its_link_is_gone() {
     let parts = [payload.freeze(), Bytes::new()];
     client.connection.send(requests, outgoing, parts).unwrap();
     client.connection.detach(requests, true, None);
-    let answer = Message::scan(client.delivery().await.payload).unwrap();
+}
+
+fn status_of(answer: &Delivery) -> Option<i64> {
+    let answer = Message::scan(answer.payload.clone()).unwrap();
     let status = answer.application_properties().get("statusCode").unwrap();
-    assert_eq!(status.value().as_integer(), Some(204));
+    status.value().as_integer()
+}
+
+#[tokio::test]
+async fn a_request_is_answered_when_its_link_is_gone() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let requests = client.sender(NODE).await.unwrap();
+    let answers = client.receiver(NODE).await.unwrap();
+    client.connection.grant(answers, 1);
+    ask_and_go(&mut client, requests, PEEK).await;
+    assert_eq!(status_of(&client.delivery().await), Some(204));
+}
+
+/// Who asks anew may count from the beginning.
+#[tokio::test]
+async fn an_answer_does_not_go_over_a_link_of_later() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let requests = client.sender(NODE).await.unwrap();
+    let answers = client.receiver(NODE).await.unwrap();
+    ask_and_go(&mut client, requests, PEEK).await;
+    client.connection.detach(answers, true, None);
+    let mut attach = Attach::new("later".into(), Role::Receiver);
+    attach.source = Some(Source::new(NODE.into()));
+    attach.target = Some(Target::new("here".into()));
+    let (later, _) = client.attach(attach).await.unwrap();
+    let requests = client.sender(NODE).await.unwrap();
+    ask_and_go(&mut client, requests, "com.microsoft:unknown").await;
+    client.connection.grant(later, 1);
+    assert_eq!(status_of(&client.delivery().await), Some(501));
 }
 
 /// Later answers would wait behind it for ever.

@@ -297,9 +297,11 @@ async fn a_settlement_waits_for_a_busy_broker() {
     .await;
     let mut client = server.trusted().await;
     let mut left = BTreeSet::new();
+    let mut receivers = Vec::new();
     for queue in ["jobs", "spare"] {
         let sender = client.sender(queue).await.unwrap();
         let receiver = client.receiver(queue).await.unwrap();
+        receivers.push(receiver);
         client.send(sender, 0, message("one")).await;
         client.connection.grant(receiver, 1);
         left.insert(client.delivery().await.delivery);
@@ -331,6 +333,19 @@ async fn a_settlement_waits_for_a_busy_broker() {
         );
         assert!(left.remove(&delivery));
     }
+    // For this there never is.
+    client.connection.grant(receivers[0], 1);
+    let delivery = client.delivery().await;
+    let longer = "x".repeat(5_000);
+    let modified = Modified {
+        delivery_failed: Some(true),
+        undeliverable_here: Some(false),
+        message_annotations: Some(Map::build(|map| map.entry("why", longer.as_str()))),
+    };
+    let told = client
+        .tell(&delivery, Outcome::Modified(modified).into())
+        .await;
+    assert_eq!(condition_of(&told), "com.microsoft:server-busy");
 }
 
 /// A client may take smaller frames than it sends: over WebSockets the Java SDK takes 4 KiB.

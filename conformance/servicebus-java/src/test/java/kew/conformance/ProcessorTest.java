@@ -17,6 +17,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -24,6 +25,7 @@ class ProcessorTest {
     /** Also while one message takes longer than its lock, which the processor renews. */
     @ParameterizedTest
     @EnumSource(Door.class)
+    @Timeout(150)
     void everythingIsProcessedOnce(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus processing = door.connect()) {
             String queue = fresh("renewed");
@@ -62,6 +64,7 @@ class ProcessorTest {
     /** In order, and once. This SDK closes a link that has brought it 512 messages more than it has handled. */
     @ParameterizedTest
     @EnumSource(Door.class)
+    @Timeout(150)
     void hundredsArePrefetched(Door door) throws InterruptedException {
         try (Bus bus = door.connect(); Bus processing = door.connect()) {
             String queue = fresh("plain");
