@@ -1,4 +1,4 @@
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
 
@@ -51,6 +51,21 @@ fn a_creation_that_was_cut_off_is_taken_up_again() {
     }
     fs::create_dir(temporary.path().join(LOST_AND_FOUND)).unwrap();
     DataDir::open(temporary.path()).unwrap();
+}
+
+#[test]
+fn directories_that_it_lies_in_are_made_too_for_their_owner_alone() {
+    let temporary = temporary();
+    let outer = temporary.path().join(".local");
+    drop(DataDir::open(outer.join("share/kew")).unwrap());
+    for made in [&outer, &outer.join("share"), &outer.join("share/kew")] {
+        let mode = fs::metadata(made).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+    }
+    let dangling = temporary.path().join("dangling");
+    symlink(temporary.path().join("absent"), &dangling).unwrap();
+    let message = refused(&dangling.join("kew"));
+    assert!(message.starts_with("cannot create"), "{message}");
 }
 
 #[test]

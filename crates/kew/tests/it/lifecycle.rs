@@ -50,6 +50,19 @@ fn health_is_shown_without_a_signature() {
     }
 }
 
+/// The home of a user who is new has nothing in it.
+#[test]
+fn the_first_start_needs_nothing_but_a_home() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start_with(|command| {
+        command.env_remove("XDG_DATA_HOME").env("HOME", home.path());
+        command.args(["serve", "--queue-listen", "127.0.0.1:0"]);
+    });
+    let (status, _) = http_get(server.addresses()[0], "/health/ready");
+    assert_eq!(status, 200);
+    assert!(home.path().join(".local/share/kew/MANIFEST").is_file());
+}
+
 #[test]
 fn every_address_is_printed_and_served() {
     let place = tempfile::tempdir().expect("a temporary directory");

@@ -60,8 +60,23 @@ impl FileStorage {
     }
 }
 
-/// Creates a directory if it is missing, for its owner alone, and makes its name durable.
+/// Creates a directory if it is missing, and those that it lies in, for their owner alone, and makes their
+/// names durable. A user who is new has no `~/.local/share`.
 pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
+    match create_one(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = directory.parent();
+            let Some(parent) = parent.filter(|it| !it.as_os_str().is_empty()) else {
+                return Err(error);
+            };
+            create_directory(parent)?;
+            create_one(directory)
+        }
+        created => created,
+    }
+}
+
+fn create_one(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
         Ok(()) => match directory.parent() {
             Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
