@@ -17,9 +17,7 @@ async fn what_is_not_known_or_not_meant_is_told() {
     let mut client = server.trusted().await;
     let operation = |name: &'static str| Map::build(|map| map.entry("operation", name));
     let text = Text::from("no map");
-    let answer = client
-        .ask(NODE, &operation("com.microsoft:peek-message"), &text)
-        .await;
+    let answer = client.ask(NODE, &operation(PEEK), &text).await;
     assert_eq!(told(&answer), (400, "com.microsoft:argument-error".into()));
     for name in ["com.microsoft:add-rule", "com.microsoft:", ""] {
         let answer = client.ask(NODE, &operation(name), &Map::default()).await;
@@ -54,7 +52,7 @@ async fn messages_are_peeked_at_without_their_bodies() {
     let sender = client.sender("jobs").await.unwrap();
     client.send(sender, 0, message("long")).await;
     for (omits_body, kind) in [(false, BodyKind::Data), (true, BodyKind::Empty)] {
-        let properties = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
+        let properties = Map::build(|map| map.entry("operation", PEEK));
         let body = Map::build(|map| {
             map.entry("from-sequence-number", &0_i64);
             map.entry("message-count", &1);
@@ -192,8 +190,8 @@ fn told(answer: &Map) -> (i64, String) {
     (code.unwrap(), condition.as_str().unwrap().to_owned())
 }
 
-/// Asks something about the first message, and detaches the link at once.
-async fn ask_and_go(client: &mut Client, requests: LinkId, operation: &str) {
+/// Asks something about the first message.
+async fn ask_only(client: &mut Client, requests: LinkId, operation: &str) {
     client.can_send(requests).await;
     let mut payload = BytesMut::new();
     let properties = Map::build(|map| map.entry("operation", operation));
@@ -211,6 +209,11 @@ async fn ask_and_go(client: &mut Client, requests: LinkId, operation: &str) {
     };
     let parts = [payload.freeze(), Bytes::new()];
     client.connection.send(requests, outgoing, parts).unwrap();
+}
+
+/// The same, and detaches the link at once.
+async fn ask_and_go(client: &mut Client, requests: LinkId, operation: &str) {
+    ask_only(client, requests, operation).await;
     client.connection.detach(requests, true, None);
 }
 
@@ -262,19 +265,7 @@ async fn an_answer_that_its_link_does_not_take_detaches_it() {
     let (answers, _) = client.attach(attach).await.unwrap();
     client.connection.grant(answers, 1);
     let requests = client.sender(NODE).await.unwrap();
-    client.can_send(requests).await;
-    let mut payload = BytesMut::new();
-    let operation = Map::build(|map| map.entry("operation", "com.microsoft:peek-message"));
-    write_application_properties(&mut payload, &operation);
-    write_value(&mut payload, &Map::default());
-    let outgoing = Outgoing {
-        tag: Tag::from([8; 16]),
-        message_format: 0,
-        is_settled: true,
-        state: None,
-    };
-    let parts = [payload.freeze(), Bytes::new()];
-    client.connection.send(requests, outgoing, parts).unwrap();
+    ask_only(&mut client, requests, PEEK).await;
     let error = client
         .until(|event| match event {
             Event::Detached { link, error, .. } if *link == answers => error.clone(),

@@ -27,6 +27,22 @@ fn condition_of(state: &DeliveryState) -> String {
     }
 }
 
+/// Given back, or deferred, with changes to the message's properties.
+fn modified(is_deferred: bool, changes: Option<Map>) -> DeliveryState {
+    DeliveryState::from(Outcome::Modified(Modified {
+        delivery_failed: Some(true),
+        undeliverable_here: Some(is_deferred),
+        message_annotations: changes,
+    }))
+}
+
+/// A change of so many bytes.
+fn change(size: usize) -> Option<Map> {
+    Some(Map::build(|map| {
+        map.entry("why", "x".repeat(size).as_str());
+    }))
+}
+
 #[tokio::test]
 async fn an_answer_has_the_outcome_that_was_told() {
     let server = Server::start().await;
@@ -35,16 +51,9 @@ async fn an_answer_has_the_outcome_that_was_told() {
     let receiver = client.receiver("sb://localhost/jobs").await.unwrap();
     let sent = client.send(sender, 0, message("one")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED);
-    let modified = |is_here| {
-        DeliveryState::from(Outcome::Modified(Modified {
-            delivery_failed: Some(true),
-            undeliverable_here: Some(is_here),
-            message_annotations: None,
-        }))
-    };
     let released = DeliveryState::from(Outcome::Released);
     for (told, count) in [
-        (modified(false), 0),
+        (modified(false, None), 0),
         (released, 1),
         (DeliveryState::ACCEPTED, 1),
     ] {
@@ -307,14 +316,8 @@ async fn a_settlement_waits_for_a_busy_broker() {
         left.insert(client.delivery().await.delivery);
     }
     // There is room for one of them at a time.
-    let long = "x".repeat(3_000);
     for delivery in &left {
-        let modified = Modified {
-            delivery_failed: Some(true),
-            undeliverable_here: Some(false),
-            message_annotations: Some(Map::build(|map| map.entry("why", long.as_str()))),
-        };
-        let state = Outcome::Modified(modified).into();
+        let state = modified(false, change(3_000));
         client.connection.update(*delivery, state);
     }
     while !left.is_empty() {
@@ -336,15 +339,7 @@ async fn a_settlement_waits_for_a_busy_broker() {
     // For this there never is.
     client.connection.grant(receivers[0], 1);
     let delivery = client.delivery().await;
-    let longer = "x".repeat(5_000);
-    let modified = Modified {
-        delivery_failed: Some(true),
-        undeliverable_here: Some(false),
-        message_annotations: Some(Map::build(|map| map.entry("why", longer.as_str()))),
-    };
-    let told = client
-        .tell(&delivery, Outcome::Modified(modified).into())
-        .await;
+    let told = client.tell(&delivery, modified(false, change(5_000))).await;
     assert_eq!(condition_of(&told), "com.microsoft:server-busy");
 }
 
@@ -361,18 +356,10 @@ async fn changes_to_properties_are_not_said_again() {
     let receiver = client.receiver("jobs").await.unwrap();
     client.send(sender, 0, message("one")).await;
     let long = "x".repeat(5_000);
-    let modified = |message_annotations| {
-        DeliveryState::from(Outcome::Modified(Modified {
-            delivery_failed: Some(true),
-            undeliverable_here: Some(false),
-            message_annotations,
-        }))
-    };
     client.connection.grant(receiver, 1);
     let delivery = client.delivery().await;
-    let changes = Map::build(|map| map.entry("why", long.as_str()));
-    let told = client.tell(&delivery, modified(Some(changes))).await;
-    assert_eq!(told, modified(None));
+    let told = client.tell(&delivery, modified(false, change(5_000))).await;
+    assert_eq!(told, modified(false, None));
     client.connection.grant(receiver, 1);
     let delivery = client.delivery().await;
     let found = Message::scan(delivery.payload.clone()).unwrap();

@@ -68,7 +68,7 @@ class RestartTest {
         Set<String> seen = ConcurrentHashMap.newKeySet();
         AtomicReference<Throwable> failed = new AtomicReference<>();
         // A settlement that meets the end of its connection may never be answered by the SDK, and its thread is one
-        // of those that all processors of this machine share.
+        // of those that all scenarios share.
         ExecutorService completing = Executors.newCachedThreadPool(task -> {
             Thread thread = new Thread(task, "completing");
             thread.setDaemon(true);
