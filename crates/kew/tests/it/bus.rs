@@ -195,11 +195,7 @@ fn operators_see_connections_messages_and_refusals_and_no_secret() {
         assert!((value - expected).abs() < 0.1, "{name} is {value}");
     }
     drop(client);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !server.log_so_far().contains("connection closed") {
-        assert!(Instant::now() < deadline, "{}", server.log_so_far());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.log_with(&["connection closed"]);
     let log = server.terminate().log;
     let events: Vec<serde_json::Value> = log
         .lines()

@@ -75,8 +75,7 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
     let bus = server.facts("KEW_BUS_LISTEN")[0]
         .parse()
         .expect("an address");
-    let log = server.log_so_far();
-    assert!(log.contains("384 at most"), "{log}");
+    server.log_with(&["384 at most"]);
     // One may have all but what the other is guaranteed.
     let buses = fill(bus, BUS_HEALTH, OK);
     assert_eq!(buses.len(), MOST);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -120,9 +120,12 @@ impl Server {
         Client::new(self.endpoint())
     }
 
-    /// What it has logged until now.
-    pub(crate) fn log_so_far(&self) -> String {
-        self.log.text()
+    /// Waits until each of these was logged, and returns the log so far.
+    ///
+    /// The log comes through a pipe of its own: a line can arrive after the answer that it was written
+    /// before. So nothing can be said of the log without waiting for what should be in it.
+    pub(crate) fn log_with(&self, expected: &[&str]) -> String {
+        self.log.wait_for(expected)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -240,30 +243,76 @@ fn read_lines(stdout: ChildStdout) -> Receiver<String> {
 
 /// What a server writes to standard error.
 struct Log {
-    text: Arc<Mutex<Vec<u8>>>,
+    read: Arc<LogRead>,
     reader: Option<JoinHandle<()>>,
+}
+
+/// What was read of it.
+#[derive(Default)]
+struct LogRead {
+    so_far: Mutex<LogSoFar>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct LogSoFar {
+    text: Vec<u8>,
+    is_all: bool,
+}
+
+impl LogRead {
+    fn lock(&self) -> MutexGuard<'_, LogSoFar> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        self.lock().text.extend_from_slice(bytes);
+        self.more.notify_all();
+    }
+
+    fn end(&self) {
+        self.lock().is_all = true;
+        self.more.notify_all();
+    }
 }
 
 impl Log {
     fn collect(mut stderr: ChildStderr) -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let shared = text.clone();
+        let read = Arc::new(LogRead::default());
+        let shared = Arc::clone(&read);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                let mut text = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                text.extend_from_slice(&buffer[..length]);
+                shared.add(&buffer[..length]);
             }
+            shared.end();
         });
         Self {
-            text,
+            read,
             reader: Some(reader),
         }
     }
 
     fn text(&self) -> String {
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&text).into_owned()
+        String::from_utf8_lossy(&self.read.lock().text).into_owned()
+    }
+
+    fn wait_for(&self, expected: &[&str]) -> String {
+        let is_missing = |so_far: &mut LogSoFar| {
+            let text = String::from_utf8_lossy(&so_far.text);
+            !so_far.is_all && !expected.iter().all(|part| text.contains(part))
+        };
+        let waited = self
+            .read
+            .more
+            .wait_timeout_while(self.read.lock(), PATIENCE, is_missing);
+        let (so_far, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&so_far.text).into_owned();
+        drop(so_far);
+        for part in expected {
+            assert!(text.contains(part), "no {part:?} in the log:\n{text}");
+        }
+        text
     }
 
     /// Everything, once the process has ended.
