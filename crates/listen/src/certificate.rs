@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
+use x509_parser::x509::X509Version;
 
 /// More than any chain of certificates takes.
 const FILE_SIZE_BYTES_MAX: u64 = 1024 * 1024;
@@ -86,6 +87,7 @@ impl CertificateFacts {
     fn of(certificate: &CertificateDer<'_>) -> Result<Self, String> {
         let (_, parsed) = parse_x509_certificate(certificate)
             .map_err(|error| format!("its first certificate is malformed: {error}"))?;
+        check_version(parsed.version())?;
         let mut facts = Self {
             names: Vec::new(),
             addresses: Vec::new(),
@@ -103,6 +105,19 @@ impl CertificateFacts {
             }
         }
         Ok(facts)
+    }
+}
+
+/// Refuses certificates of versions that have no place for names: no TLS client takes them.
+fn check_version(version: X509Version) -> Result<(), String> {
+    match version {
+        X509Version::V3 => Ok(()),
+        X509Version(number) => Err(format!(
+            "its first certificate is X.509 version {}, and TLS needs version 3 with the server's names: \
+             make a new one with kew tls init, or with openssl and a subjectAltName (openssl x509 -req \
+             needs -extfile for it)",
+            u64::from(number) + 1
+        )),
     }
 }
 
@@ -231,5 +246,44 @@ fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
     TlsError::Unusable {
         path: path.to_owned(),
         reason: reason.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `openssl x509 -req` makes it without `-extfile`.
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBIzCBywIUTk8GzvWkygUMZ7dJlBus2cUJti0wCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMjE5MDQyNFoYDzIxMjYxMDI5MTkwNDI0
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAQPuclYIXRDKF1cN4/g66jxCO+gXdgg+hTMHDIHyl9DreDGIHTyfN7aeBRNtB/+
+Lqzqjz2Hj4fHdl/L6efJLKghMAoGCCqGSM49BAMCA0cAMEQCIH2G6k0SitTGcBsA
+ueqz6/Ro2abi9t0eGJfe/rLJ4XsPAiA8vN9KPmmzHg5usHQJyjgeeAERk4RoMvmw
+9W6EOyb0ew==
+-----END CERTIFICATE-----
+";
+
+    #[test]
+    fn a_certificate_without_extensions_is_refused_with_what_to_do() {
+        let error = CertificateFacts::of_pem(VERSION_1.as_bytes()).expect_err("refused");
+        assert!(error.contains("X.509 version 1"), "{error}");
+        assert!(error.contains("kew tls init"), "{error}");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let files = CertificateFiles {
+            certificate: file("server.pem", VERSION_1),
+            key: file("server.key", &key.serialize_pem()),
+        };
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let error = files.load(&provider).expect_err("refused").to_string();
+        assert!(error.contains("server.pem cannot be used"), "{error}");
+        assert!(error.contains("X.509 version 1"), "{error}");
     }
 }
