@@ -96,8 +96,12 @@ impl From<&LogFailed> for Failure {
         let mut reason = failed.to_string();
         let mut source = std::error::Error::source(failed);
         while let Some(cause) = source {
-            reason.push_str(": ");
-            reason.push_str(&cause.to_string());
+            let cause_text = cause.to_string();
+            // Some errors end with the text of their cause.
+            if !reason.ends_with(&cause_text) {
+                reason.push_str(": ");
+                reason.push_str(&cause_text);
+            }
             source = cause.source();
         }
         Self {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
+use crate::holders;
 use crate::open_files::Places;
 use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, reachable, secure_host};
 use crate::settings::Settings;
@@ -68,11 +69,9 @@ fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Resul
         Err(error) => error,
     };
     if !is_default {
-        return Err(error)
-            .context(cannot_listen(address, BUS_LISTEN))
-            .context(
-                "Service Bus cannot be served: name another address with --bus-listen, or none",
-            );
+        return Err(cannot_listen(address, BUS_LISTEN, error)).context(
+            "Service Bus cannot be served: name another address with --bus-listen, or none",
+        );
     }
     match error.kind() {
         // Usual for a port below 1024.
@@ -80,10 +79,15 @@ fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Resul
             "Service Bus is not served on {address}, which this user may not open: name addresses \
              with --bus-listen, or none"
         ),
+        io::ErrorKind::AddrInUse => tracing::warn!(
+            "Service Bus is not served on {address}: {}: stop that process, or name other addresses \
+             with --bus-listen, or none",
+            holders::of_port(address)
+        ),
         _ => tracing::warn!(
             %error,
-            "Service Bus is not served on {address}, which cannot be had: name other addresses with \
-             --bus-listen, or none"
+            "Service Bus is not served on {address}, which cannot be opened: name other addresses \
+             with --bus-listen, or none"
         ),
     }
     Ok(None)
@@ -96,6 +100,12 @@ pub(crate) fn announce(
     tls: Option<&Tls>,
     has_rules: bool,
 ) -> Result<()> {
+    if settings.bus_listen.is_off_unasked() {
+        tracing::info!(
+            "Service Bus is off, because --queue-listen is set and --bus-listen is not: set --bus-listen \
+             ADDR:PORT to serve it, or --bus-listen none if that is what you want"
+        );
+    }
     let mut all = Vec::new();
     for listener in listeners {
         let address = listener

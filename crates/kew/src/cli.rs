@@ -147,8 +147,9 @@ pub(crate) enum TlsCommand {
     /// trust ca.pem.
     ///
     /// Run again, it makes a new certificate for the server by the same authority, for the same
-    /// names and those of --host; a running server takes it into use by itself. The authority is
-    /// valid for 10 years, the server's certificate for 397 days.
+    /// names and those of --host. A server that runs with TLS loads it within seconds, or at once on
+    /// SIGHUP; one that was started without TLS has to be restarted. The authority is valid for 10 years,
+    /// the server's certificate for 397 days.
     ///
     /// The authority can vouch only for the names that it was made for, and for the addresses of
     /// this machine. For other names a new one is made with --force, which has to be trusted anew.
@@ -256,5 +257,36 @@ pub(crate) fn print_line(line: &str) {
 /// Prints an error with its causes on standard error.
 pub(crate) fn print_error(error: &anyhow::Error) {
     let mut out = std::io::stderr().lock();
-    let _ = writeln!(out, "kew: {error:#}");
+    let _ = writeln!(out, "kew: {}", with_causes(error));
+}
+
+/// An error and its causes in one line. Some errors end with the text of their cause: that is said once.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |said, cause| {
+        let cause = cause.to_string();
+        match said.ends_with(&cause) {
+            true => said,
+            false if said.is_empty() => cause,
+            false => format!("{said}: {cause}"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow!("Permission denied (os error 13)")
+            .context("cannot open data/lock: Permission denied (os error 13)")
+            .context("cannot use the data directory data");
+        assert_eq!(
+            with_causes(&error),
+            "cannot use the data directory data: cannot open data/lock: Permission denied (os error 13)"
+        );
+        assert_eq!(with_causes(&anyhow!("alone")), "alone");
+    }
 }

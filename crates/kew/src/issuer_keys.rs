@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use crate::cli::with_causes;
 use crate::settings::issuer::{IssuerSettings, KeySource, is_trusted};
 
 /// How long keys are taken for current.
@@ -81,7 +82,8 @@ impl KeyKeeper {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "the issuer's keys cannot be read, and stay as they were: {error:#}"
+                        "the issuer's keys cannot be read, and stay as they were: {}",
+                        with_causes(&error)
                     );
                     false
                 }

@@ -12,6 +12,7 @@ mod cli;
 mod completions;
 mod disk_test;
 mod flags;
+mod holders;
 mod input;
 mod issuer_keys;
 mod log_command;
@@ -26,6 +27,7 @@ mod quota;
 mod serve;
 mod serve_args;
 mod settings;
+mod start_error;
 mod tls_command;
 
 use std::process::ExitCode;

@@ -1,7 +1,9 @@
 //! `kew serve`: open the data, open the listeners, serve, stop.
 
 mod fronts;
+mod signals;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,6 @@ use kew_listen::{CertificateFacts, CertificateFiles, Door, DoorLimits, Tls, TlsO
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::Accounts;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,47 +22,42 @@ use crate::admin;
 use crate::admin::bus::BusEndpoint;
 use crate::bus;
 use crate::cli::print_line;
+use crate::holders;
 use crate::issuer_keys::KeyKeeper;
 use crate::open_files;
 use crate::serve_args::ServeArgs;
 use crate::settings::tls::{PlainHttp, TlsSettings};
 use crate::settings::{Place, Settings};
+use crate::start_error;
 use crate::tls_command::{HOST_OF_CONTAINERS, LOCALHOST};
 use fronts::{Fronts, Listeners};
+use signals::Signals;
 
 /// How long requests that are under way may take to end once the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: ServeArgs) -> Result<()> {
-    let settings = Settings::from_args(args)?;
-    crate::logs::init(settings.observing.log_format)?;
-    let open_files_max = open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("kew-front")
         .build()
         .context("cannot start threads")?;
-    let result = runtime.block_on(serve(settings, open_files_max));
+    // First of all, so that a SIGHUP that comes early does not end the process.
+    let signals = {
+        let _entered = runtime.enter();
+        Signals::take_over()?
+    };
+    let settings = Settings::from_args(args)?;
+    crate::logs::init(settings.observing.log_format)?;
+    let open_files_max = open_files::raise();
+    let result = runtime.block_on(serve(settings, open_files_max, signals));
     // A recovery that was interrupted by a signal need not be waited for: it changes nothing that
     // the next one would not find.
     runtime.shutdown_background();
     result
 }
 
-/// How often the files of the certificate are looked at.
-const TLS_WATCH_INTERVAL: Duration = Duration::from_secs(2);
-
-async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
-    // Signals that come while the log is being recovered stop the server right after.
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-
-    let mut signalled = async move || {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        }
-    };
+async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) -> Result<()> {
     let keeper = settings.issuer.clone().map(KeyKeeper::start).transpose()?;
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
@@ -72,14 +68,17 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
         metrics: bind(&settings.observing.metrics_listen, METRICS_LISTEN)?,
     };
     let tls = open_tls(&settings.tls)?;
+    signals.answer_hangup(tls.as_ref(), &settings.place);
     let (_data_dir, storage) = open_storage(&settings.place)?;
     let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
     let started = tokio::select! {
         started = starting => started.context("the recovery panicked")?,
-        () = signalled() => return Ok(()),
+        () = signals.stop() => return Ok(()),
     };
-    let (broker, recovery) =
-        started.with_context(|| format!("cannot start with {}", describe(&settings.place)))?;
+    let (broker, recovery) = started.map_err(|error| match &settings.place {
+        Place::Memory => anyhow!(error).context("cannot start"),
+        Place::Directory(path) => start_error::explain(error, path),
+    })?;
     log_recovery(&settings.place, &recovery);
     if let Some(queues) = imported {
         bus::import(&broker, queues).await?;
@@ -95,7 +94,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
         sockets,
         tls,
         &broker,
-        &mut signalled,
+        &mut signals,
     )
     .await;
     tokio::task::spawn_blocking(move || broker.stop())
@@ -106,7 +105,7 @@ async fn serve(settings: Settings, open_files_max: u64) -> Result<()> {
     Ok(())
 }
 
-/// The certificate, if there is one, and what keeps it fresh.
+/// The certificate, if there is one.
 fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
     let Some(files) = &settings.files else {
         return Ok(None);
@@ -120,13 +119,8 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
         // asked for here.
         protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
-    let tls = Arc::new(Tls::open(options).context("cannot serve TLS")?);
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-    let asked = async move || {
-        hangup.recv().await;
-    };
-    tokio::spawn(Arc::clone(&tls).keep_fresh(TLS_WATCH_INTERVAL, asked));
-    Ok(Some(tls))
+    let tls = Tls::open(options).context("cannot serve TLS")?;
+    Ok(Some(Arc::new(tls)))
 }
 
 /// The lock on the data directory, if there is one, and what the messages are kept in.
@@ -135,6 +129,7 @@ fn open_storage(place: &Place) -> Result<(Option<DataDir>, Arc<dyn Storage>)> {
         Place::Memory => Ok((None, Arc::new(MemoryStorage::new()))),
         Place::Directory(path) => {
             let data_dir = DataDir::open(path)
+                .map_err(holders::of_data_dir)
                 .with_context(|| format!("cannot use the data directory {}", path.display()))?;
             let storage = data_dir
                 .storage()
@@ -185,14 +180,15 @@ fn bind(addresses: &[SocketAddr], flag: &str) -> Result<Bound> {
     let addresses = addresses.iter();
     addresses
         .map(|address| {
-            let socket = bind_one(*address).with_context(|| cannot_listen(*address, flag))?;
+            let socket = bind_one(*address);
+            let socket = socket.map_err(|error| cannot_listen(*address, flag, error))?;
             Ok((*address, socket))
         })
         .collect()
 }
 
 /// Takes a port without opening it.
-pub(crate) fn bind_one(address: SocketAddr) -> std::io::Result<TcpSocket> {
+pub(crate) fn bind_one(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
@@ -203,8 +199,17 @@ pub(crate) fn bind_one(address: SocketAddr) -> std::io::Result<TcpSocket> {
     Ok(socket)
 }
 
-pub(crate) fn cannot_listen(address: SocketAddr, flag: &str) -> String {
-    format!("cannot listen on {address} ({flag})")
+/// Why a port cannot be had, which `flag` asks for. One that is taken is said to be whose.
+pub(crate) fn cannot_listen(address: SocketAddr, flag: &str, error: io::Error) -> anyhow::Error {
+    let what = format!("cannot listen on {address} ({flag})");
+    match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "{}: stop that process, or name another address with {flag}",
+            holders::of_port(address)
+        ),
+        _ => error.into(),
+    }
+    .context(what)
 }
 
 /// Opens ports that were taken.
@@ -213,7 +218,7 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
     sockets
         .map(|(address, socket)| {
             let listener = socket.listen(BACKLOG);
-            listener.with_context(|| cannot_listen(address, flag))
+            listener.map_err(|error| cannot_listen(address, flag, error))
         })
         .collect()
 }
@@ -228,7 +233,7 @@ async fn serve_until_stopped(
     sockets: Sockets,
     tls: Option<Arc<Tls>>,
     broker: &Broker,
-    signalled: &mut impl AsyncFnMut(),
+    signals: &mut Signals,
 ) -> Result<()> {
     let has_bus = !sockets.bus.is_empty();
     let fronts = Fronts::open(settings, issuer, open_files_max, has_bus, broker).await?;
@@ -257,25 +262,25 @@ async fn serve_until_stopped(
         tasks.spawn(door.run(administered, stopping));
     }
     let result = tokio::select! {
-        () = signalled() => Ok(()),
+        () = signals.stop() => Ok(()),
         failure = broker.failed() => Err(anyhow!(failure).context(
             "the server stops so that nothing is answered that is not safe; start it again to recover",
         )),
     };
     stop.send_replace(true);
-    end(tasks, signalled).await;
+    end(tasks, signals).await;
     result
 }
 
 /// Waits for requests that are under way, for a while.
-async fn end(mut tasks: JoinSet<()>, signalled: &mut impl AsyncFnMut()) {
+async fn end(mut tasks: JoinSet<()>, signals: &mut Signals) {
     let ended = async { while tasks.join_next().await.is_some() {} };
     tokio::select! {
         () = ended => {}
         () = tokio::time::sleep(STOP_GRACE) => {
             tracing::warn!("requests were cut off that took longer than {STOP_GRACE:?} to end");
         }
-        () = signalled() => tracing::warn!("a second signal: requests under way were cut off"),
+        () = signals.stop() => tracing::warn!("a second signal: requests under way were cut off"),
     }
 }
 

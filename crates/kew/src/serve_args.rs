@@ -23,14 +23,15 @@ pub(crate) struct ServeArgs {
     pub(crate) ephemeral: bool,
 
     /// Where to serve Queue Storage; repeatable, and in the environment separated by commas;
-    /// port 0 picks a free one [env: KEW_QUEUE_LISTEN] [default: 127.0.0.1:10001]
+    /// port 0 picks a free one. Given without --bus-listen, it turns Service Bus off
+    /// [env: KEW_QUEUE_LISTEN] [default: 127.0.0.1:10001]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
     /// Where to serve Service Bus queues: AMQP, AMQP within WebSockets and HTTP on each address;
     /// repeatable, and in the environment separated by commas; port 0 picks a free one, and none
-    /// serves it nowhere [env: KEW_BUS_LISTEN] [default: 127.0.0.1:5672 and 127.0.0.1:5300, with a
-    /// certificate also 127.0.0.1:5671 and 127.0.0.1:443, as far as they can be had; none if
+    /// turns Service Bus off [env: KEW_BUS_LISTEN] [default: those of 127.0.0.1:5672, 127.0.0.1:5300
+    /// and, with a certificate, 127.0.0.1:5671 and 127.0.0.1:443 that can be opened; none if
     /// --queue-listen is given]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bus_listen: Vec<String>,
@@ -85,7 +86,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) metrics_queues: Option<u64>,
 
-    /// Log in lines for people (text) or for programs (json) [env: KEW_LOG_FORMAT] [default: text]
+    /// Log in lines for people (text) or for programs (json). What is logged, the environment variable
+    /// KEW_LOG says: a level, and TARGET=LEVEL for parts, such as warn or info,kew::access=debug; info
+    /// without it [env: KEW_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "text|json")]
     pub(crate) log_format: Option<String>,
 

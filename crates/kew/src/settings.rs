@@ -41,9 +41,9 @@ impl SettingsError {
         Self(why.into())
     }
 
-    /// A variable whose value cannot be meant.
+    /// A variable whose value is refused, and why.
     pub(crate) fn of_variable(name: &str, value: &str, why: &dyn std::fmt::Display) -> Self {
-        Self(format!("{name} is {value:?}, which cannot be meant: {why}"))
+        Self(format!("{name} is {value:?}: {why}"))
     }
 }
 

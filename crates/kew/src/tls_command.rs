@@ -5,6 +5,7 @@ mod files;
 mod trust;
 
 pub(crate) use authority::{HOST_OF_CONTAINERS, LOCALHOST};
+pub(crate) use trust::quoted;
 
 use std::path::{Path, PathBuf};
 
@@ -119,11 +120,15 @@ impl Made {
         print_line("");
         if self.is_found {
             print_line("kew serve uses it by itself with this data directory.");
+            print_line(
+                "A server that runs with TLS loads it within seconds, or at once on SIGHUP (kill -HUP PID).",
+            );
+            print_line("A server that was started without TLS has to be restarted.");
         } else {
             print_line(&format!(
                 "Use it with: kew serve --tls-cert {} --tls-key {}",
-                trust::quoted(&server),
-                trust::quoted(&self.path(SERVER_KEY))
+                quoted(&server),
+                quoted(&self.path(SERVER_KEY))
             ));
         }
         print_line("Make clients trust the authority, one line each:");

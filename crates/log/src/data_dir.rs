@@ -147,6 +147,16 @@ impl DataDir {
         FileStorage::read_only(&partition).map_err(failed("open", &partition))
     }
 
+    /// Where the log of a data directory is: what names its files names them in there.
+    pub fn log_path(path: &Path) -> PathBuf {
+        path.join(PARTITION)
+    }
+
+    /// The file of a data directory that is locked by the process that uses it.
+    pub fn lock_path(path: &Path) -> PathBuf {
+        path.join(LOCK)
+    }
+
     /// Where the directory is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -14,6 +14,7 @@ use super::bus::BusEndpoint;
 use super::client::Connection;
 use super::{Act, Administered, Answer, Endpoint, Failure, carry_out};
 use crate::settings;
+use crate::{holders, start_error};
 
 /// Where a server is that is not asked: its defaults.
 const ENDPOINT_DEFAULT: &str = "127.0.0.1:10001";
@@ -47,16 +48,16 @@ fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
     let data_dir = DataDir::open_existing(path).map_err(|error| {
         let why = match &error {
             DataDirError::InUse { .. } => {
-                "a process uses the data directory, and does not answer at its admin.sock"
+                "no server answers at admin.sock, and the data directory cannot be used"
             }
             DataDirError::Missing { .. } => "no server answers, and there is no data directory",
             _ => "no server answers, and the data directory cannot be used",
         };
-        anyhow::Error::new(error).context(why)
+        holders::of_data_dir(error).context(why)
     })?;
     let storage = Arc::new(data_dir.storage()?);
     let (broker, _) = Broker::start(storage, BrokerOptions::default())
-        .with_context(|| format!("cannot start with the data directory {}", path.display()))?;
+        .map_err(|error| start_error::explain(error, path))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

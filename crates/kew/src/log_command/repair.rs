@@ -8,11 +8,12 @@ use kew_queue_api::Accounts;
 use serde_json::{Value, json};
 
 use crate::cli::{RepairArgs, print_line};
-use crate::settings;
+use crate::{holders, settings};
 
 pub(super) fn run(args: &RepairArgs) -> Result<()> {
     let path = settings::data_dir_or_default(args.of.data_dir.clone())?;
     let directory = DataDir::open_existing(&path)
+        .map_err(holders::of_data_dir)
         .with_context(|| format!("cannot repair the data directory {}", path.display()))?;
     let storage = if args.accept_loss {
         directory.storage()

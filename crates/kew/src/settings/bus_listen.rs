@@ -16,11 +16,17 @@ const NONE: &str = "none";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusListen {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Nobody named them: those that cannot be had are done without.
+    /// Nobody named them: Kew starts without those that it cannot bind.
     pub(crate) is_default: bool,
 }
 
 impl BusListen {
+    /// Whether Service Bus is served nowhere although nobody said so: a listener of Queue Storage is
+    /// named, and then only listeners that are named are opened.
+    pub(crate) fn is_off_unasked(&self) -> bool {
+        self.is_default && self.addresses.is_empty()
+    }
+
     /// As the first place says that says anything. Otherwise on this machine's usual ports, unless
     /// Queue Storage was put somewhere: whoever names listeners gets those that are named.
     pub(super) fn of_layers(layers: &[Layer], has_tls: bool) -> Result<Self, SettingsError> {
@@ -68,10 +74,12 @@ mod tests {
     }
 
     fn check(layers: &[Layer], has_tls: bool, ports: &[u16], is_default: bool) {
+        let is_off_unasked = is_default && ports.is_empty();
         let found = BusListen::of_layers(layers, has_tls).unwrap();
         let found_ports: Vec<u16> = found.addresses.iter().map(SocketAddr::port).collect();
         assert_eq!(found_ports, ports, "{layers:?}");
         assert_eq!(found.is_default, is_default);
+        assert_eq!(found.is_off_unasked(), is_off_unasked);
         assert!(found.addresses.iter().all(|it| it.ip().is_loopback()));
     }
 

@@ -24,7 +24,7 @@ pub(super) fn lines(ca: &str) -> Vec<Line> {
         line(
             "python",
             "Python",
-            "azure-storage-queue; in code: connection_verify=PATH",
+            "azure-storage-queue and ServiceBusAdministrationClient; in code: connection_verify=PATH",
             format!("export REQUESTS_CA_BUNDLE={quoted_ca}"),
         ),
         line(
@@ -32,6 +32,14 @@ pub(super) fn lines(ca: &str) -> Vec<Line> {
             "Python, asyncio",
             "azure-storage-queue.aio and whatever uses Python's own ssl",
             format!("export SSL_CERT_FILE={quoted_ca}"),
+        ),
+        line(
+            "python_servicebus",
+            "Python, Service Bus",
+            "azure-servicebus trusts the authorities of certifi alone, whatever the environment says. \
+             Best in code: ServiceBusClient(..., connection_verify=PATH). Or add the authority to certifi, \
+             again after each update of it",
+            format!("cat {quoted_ca} >> \"$(python3 -m certifi)\""),
         ),
         line(
             "node",
@@ -82,7 +90,7 @@ pub(super) fn lines(ca: &str) -> Vec<Line> {
 }
 
 /// A word as a shell reads it.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
         word.to_owned()

@@ -33,4 +33,5 @@ mod queue_command;
 mod queue_command_errors;
 mod repair;
 mod server;
+mod start_errors;
 mod tls;

@@ -128,6 +128,10 @@ impl Server {
         self.log.wait_for(expected)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -308,4 +309,58 @@ fn keys_are_private_and_an_authority_is_kept() {
     assert!(!is_made && said.contains("--force"), "{said}");
     init(place.path(), &["--force", "--host", "other.example.com"]);
     assert_ne!(read("ca.pem"), ca);
+}
+
+/// What a server without TLS says to SIGHUP.
+const NOTHING_TO_LOAD: &str = "SIGHUP: nothing to load";
+
+#[test]
+fn a_hangup_never_ends_a_server_without_tls() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(place.path());
+    server.signal(Signal::HUP);
+    server.log_with(&[NOTHING_TO_LOAD, "kew tls init"]);
+    check_served(&mut dial(server.addresses()[0]));
+    // Its listeners were opened without TLS: that takes a restart, and it says so.
+    init(place.path(), &[]);
+    server.signal(Signal::HUP);
+    server.log_with(&["restart it to use the certificate in", "tls/server.pem"]);
+    check_served(&mut dial(server.addresses()[0]));
+    assert!(server.terminate().status.success());
+
+    let server = Server::start_with(|command| {
+        command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
+    });
+    server.signal(Signal::HUP);
+    server.log_with(&[NOTHING_TO_LOAD]);
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn a_hangup_before_the_settings_are_read_is_answered_when_the_server_is_ready() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    init(place.path(), &[]);
+    for (tls, answer) in [
+        ("", NOTHING_TO_LOAD),
+        ("server.pem", "the certificate was read again"),
+    ] {
+        // A server that waits for the end of its configuration has not read anything else yet.
+        let pipe = place.path().join(format!("config{tls}"));
+        mkfifoat(CWD, &pipe, Mode::from_raw_mode(0o600)).expect("a pipe");
+        let server = Server::spawn(|command| {
+            command.arg("serve").arg("--config").arg(&pipe);
+        });
+        let mut config = std::fs::File::create(&pipe).expect("the server opens it");
+        server.signal(Signal::HUP);
+        let mut text = "ephemeral = true\nqueue_listen = [\"127.0.0.1:0\"]\n".to_owned();
+        if !tls.is_empty() {
+            let file = |name: &str| place.path().join("tls").join(name).display().to_string();
+            text += &format!("tls_cert = {:?}\n", file(tls));
+            text += &format!("tls_key = {:?}\n", file("server.key"));
+        }
+        config.write_all(text.as_bytes()).expect("it is read");
+        drop(config);
+        server.log_with(&["ready: Queue Storage", answer]);
+        assert!(server.terminate().status.success());
+    }
 }
