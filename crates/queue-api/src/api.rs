@@ -86,8 +86,10 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// What bodies may take, of requests and of answers.
+    /// What bodies may take, of requests and of answers, and long heads of clients that are known.
     pub(crate) budget: Arc<Budget>,
+    /// What long heads of everybody else may take: strangers leave no less room for the others.
+    pub(crate) unproven_heads: Arc<Budget>,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
@@ -164,6 +166,7 @@ impl QueueApi {
             broker,
             accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
+            unproven_heads: Budget::new(limits.unproven_heads_size_bytes_max),
             bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),

@@ -420,7 +420,7 @@ impl<IO> Watched<IO> {
             io,
             load: HeadLoad {
                 size_bytes: 0,
-                share: shared.budget.share(),
+                share: shared.unproven_heads.share(),
             },
             activity,
             shared,
@@ -456,7 +456,11 @@ impl<IO> Watched<IO> {
         }
         let left = self.listener.unfinished_size_bytes();
         if left < self.load.size_bytes {
-            self.load.share = self.shared.budget.share();
+            let budget = match self.activity.is_proven.load(Ordering::Relaxed) {
+                true => &self.shared.budget,
+                false => &self.shared.unproven_heads,
+            };
+            self.load.share = budget.share();
             self.load.size_bytes = 0;
             // If others took the room meanwhile, the next byte finds none.
             let _ = self.load.grow(left, &self.shared.limits);
