@@ -33,6 +33,18 @@ impl Shared {
         }
     }
 
+    /// One without a token has lost its place to a newer one.
+    pub(crate) fn note_gave_way(&self, peer: std::net::SocketAddr) {
+        self.instruments.gave_way.increment();
+        if let Some(count) = self.gave_way_log.note(SystemTime::now()) {
+            tracing::warn!(
+                %peer,
+                count,
+                "Service Bus connections closed before their first token, to make room for new ones"
+            );
+        }
+    }
+
     pub(crate) fn note_opened(&self, origin: &Origin, container: &str, is_proven: bool) {
         let peer = origin.peer;
         tracing::debug!(

@@ -6,6 +6,7 @@ mod atom;
 mod attach;
 mod audit;
 mod client;
+mod crowds;
 mod data;
 mod greetings;
 mod hostile;
