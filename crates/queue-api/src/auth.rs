@@ -156,6 +156,7 @@ impl Principal {
                 }
                 user_roles.as_ref().map_or(Ok(()), check_roles)
             }
+            Self::Bearer(_) if credentials.version < needs.bearer_since => Err(never()),
             Self::Bearer(caller) => check_roles(&caller.roles),
         }
     }
