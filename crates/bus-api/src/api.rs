@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuer;
 use kew_listen::{Place, Share};
-use kew_metrics::{Family, OnceASecond};
+use kew_metrics::{Family, FewASecond, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
@@ -17,6 +17,7 @@ use crate::export::export;
 use crate::first::{Begun, First, first_of};
 use crate::holdings::room_for_answers;
 use crate::metrics::{Instruments, Overdue};
+use crate::observe::FAILURES_TOLD_MAX;
 use crate::rules::{RuleError, Rules};
 use crate::{BusConfig, Limits, Origin, http};
 
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
     pub(crate) gave_way_log: OnceASecond,
+    pub(crate) refused_acts: http::RefusedActs,
+    pub(crate) failed_log: FewASecond,
 }
 
 impl Shared {
@@ -133,6 +136,8 @@ impl BusApi {
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
             gave_way_log: OnceASecond::default(),
+            refused_acts: http::RefusedActs::default(),
+            failed_log: FewASecond::new(FAILURES_TOLD_MAX),
         });
         shared.load_rules().await?;
         Ok(Self { shared })

@@ -12,7 +12,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
 use kew_listen::Share;
-use kew_metrics::OnceASecond;
+use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuer;
@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
 use crate::metrics::{Asked, Instruments};
-use crate::observe::Seen;
+use crate::observe::{FAILURES_TOLD_MAX, Seen};
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
 use crate::properties::PropertyStore;
@@ -107,6 +107,7 @@ pub(crate) struct Shared {
     pub(crate) instruments: Instruments,
     pub(crate) busy_log: OnceASecond,
     pub(crate) gave_way_log: OnceASecond,
+    pub(crate) failed_log: FewASecond,
     /// What bounds those who ask for metrics.
     pub(crate) bounds: operator::Bounds,
 }
@@ -186,6 +187,7 @@ impl QueueApi {
             instruments: Instruments::new(),
             busy_log: OnceASecond::default(),
             gave_way_log: OnceASecond::default(),
+            failed_log: FewASecond::new(FAILURES_TOLD_MAX),
         }))
     }
 

@@ -243,6 +243,6 @@ async fn manage(shared: Arc<Shared>, route: Route, call: Call) -> Result<Answer,
     }
     let answered = atom::answer(&shared, &call).await;
     let head = &call.head;
-    Actor::of(&call).managed(&head.method, &head.path, &answered);
+    Actor::of(&shared, &call).managed(&head.method, &head.path, &answered);
     answered
 }

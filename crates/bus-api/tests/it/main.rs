@@ -5,6 +5,7 @@
 mod atom;
 mod attach;
 mod audit;
+mod audit_flood;
 mod client;
 mod crowds;
 mod data;
