@@ -92,13 +92,6 @@ def hidden_until_expiry(request, kew, azurite):
     return WHOLE if hidden and kew.code == "InvalidQueryParameterValue" and azurite.ok() else []
 
 
-@rule("time-to-live")
-def time_to_live(request, kew, azurite):
-    life = dict(request.query).get("messagettl", "")
-    far = life.isdigit() and int(life) > 2**31 - 1
-    return WHOLE if far and kew.code == "InvalidQueryParameterValue" and azurite.ok() else []
-
-
 @rule("signatures-of-old-versions")
 def signatures_of_old_versions(request, _kew, azurite):
     """Up to 2014-02-14 the length of an empty body is signed, up to 2015-12-11 no empty header is."""

@@ -78,7 +78,11 @@ class Date:
 
     def __init__(self, text, now):
         try:
-            self.seconds = (email.utils.parsedate_to_datetime(text) - now).total_seconds()
+            date = email.utils.parsedate_to_datetime(text)
+            self.seconds = (date - now).total_seconds()
+            # Kew has 32 bits for a time to live, and takes more for the most.
+            if date.year < 9999:
+                self.seconds = min(self.seconds, 2**31 - 1)
         except (TypeError, ValueError):
             self.seconds = float("nan")
 

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuer;
-use kew_metrics::{Family, OnceASecond};
+use kew_listen::{Place, Share};
+use kew_metrics::{Family, FewASecond, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
@@ -17,6 +17,7 @@ use crate::export::export;
 use crate::first::{Begun, First, first_of};
 use crate::holdings::room_for_answers;
 use crate::metrics::{Instruments, Overdue};
+use crate::observe::FAILURES_TOLD_MAX;
 use crate::rules::{RuleError, Rules};
 use crate::{BusConfig, Limits, Origin, http};
 
@@ -48,7 +49,8 @@ pub(crate) struct Shared {
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
-    connections: AtomicUsize,
+    /// Where connections have their places.
+    places: Share,
     pub(crate) instruments: Instruments,
     /// Room for answers with messages in them.
     pub(crate) answers: Arc<Semaphore>,
@@ -58,6 +60,9 @@ pub(crate) struct Shared {
     pub(crate) claims: Arc<Claims>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
+    pub(crate) gave_way_log: OnceASecond,
+    pub(crate) refused_acts: http::RefusedActs,
+    pub(crate) failed_log: FewASecond,
 }
 
 impl Shared {
@@ -92,6 +97,9 @@ pub struct BusApiOptions {
     pub issuer: Option<Arc<Issuer>>,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
+    /// Where connections have their places, if others have places there too: then `connections_max` is
+    /// what that share may have.
+    pub places: Option<Share>,
 }
 
 impl Default for BusApiOptions {
@@ -100,24 +108,18 @@ impl Default for BusApiOptions {
             limits: Limits::default(),
             issuer: None,
             clock: SystemTime::now,
+            places: None,
         }
-    }
-}
-
-/// The place that a connection takes, as long as it lives.
-#[derive(Debug)]
-pub struct ConnectionPermit(Arc<Shared>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl BusApi {
     /// A front end for a broker, with the rules that the log has.
     pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
+        let connections_max = options.limits.connections_max;
+        let places = options.places;
         let shared = Arc::new(Shared {
+            places: places.unwrap_or_else(|| Share::alone(connections_max)),
             broker,
             rules: Rules::default(),
             heads: http::Room::new(options.limits.http_heads_size_bytes_max),
@@ -129,11 +131,13 @@ impl BusApi {
             issuer: options.issuer,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
-            connections: AtomicUsize::new(0),
             instruments: Instruments::new(),
             claims: Arc::default(),
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
+            gave_way_log: OnceASecond::default(),
+            refused_acts: http::RefusedActs::default(),
+            failed_log: FewASecond::new(FAILURES_TOLD_MAX),
         });
         shared.load_rules().await?;
         Ok(Self { shared })
@@ -144,38 +148,55 @@ impl BusApi {
         export(&self.shared.broker).await
     }
 
-    /// A place for one more connection, unless there are as many as there may be: then it is to be
-    /// closed, and was counted and logged.
-    pub fn admit(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
-        let permit = ConnectionPermit(Arc::clone(&self.shared));
-        let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
-        if before < self.shared.limits.connections_max {
+    /// A place for one more connection. If there are as many as there may be, one without a token gives
+    /// way to it; if all have one, the new connection is to be closed, and was counted and logged.
+    pub fn admit(&self, peer: SocketAddr) -> Option<Place> {
+        let place = self.shared.places.take(peer.ip());
+        if place.is_some() {
             self.shared.instruments.accepted.increment();
-            return Some(permit);
+        } else {
+            let open = self.shared.places.count();
+            self.shared.note_turned_away(peer, open);
         }
-        self.note_turned_away(peer);
-        None
+        place
     }
 
-    /// Counts and logs a connection that is closed because there is no room for it elsewhere.
-    pub fn note_turned_away(&self, peer: SocketAddr) {
-        let open = self.shared.connections.load(Ordering::Relaxed);
-        self.shared.note_turned_away(peer, open);
+    /// Counts and logs a connection that gave way to a newer one before it was served.
+    pub fn note_gave_way(&self, peer: SocketAddr) {
+        self.shared.note_gave_way(peer);
     }
 
     /// What it has counted, for a page of metrics. Does not block.
     pub fn metrics(&self) -> Vec<Family> {
-        let open = self.shared.connections.load(Ordering::Relaxed);
+        let open = self.shared.places.count();
         self.shared.instruments.families(open)
     }
 
     /// Serves one connection until it ends, in the protocol that its first byte tells. When
-    /// `shutdown` completes, the client is told to come back later.
+    /// `shutdown` completes, the client is told to come back later. One that loses its place is closed
+    /// at once: it has shown no token.
     pub async fn serve<S>(
+        &self,
+        stream: S,
+        origin: Origin,
+        place: Place,
+        shutdown: impl Future<Output = ()>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let notice = place.notice();
+        tokio::select! {
+            biased;
+            () = notice.given() => self.note_gave_way(origin.peer),
+            () = self.serve_in(stream, origin, Arc::new(place), shutdown) => {}
+        }
+    }
+
+    async fn serve_in<S>(
         &self,
         mut stream: S,
         origin: Origin,
-        permit: ConnectionPermit,
+        place: Arc<Place>,
         shutdown: impl Future<Output = ()>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -189,7 +210,7 @@ impl BusApi {
         };
         match first {
             Ok(Ok(First::Amqp(begun))) => {
-                let driver = Driver::new(Arc::clone(&self.shared), origin, &begun);
+                let driver = Driver::new(Arc::clone(&self.shared), origin, place, &begun);
                 driver.run(stream, shutdown).await;
             }
             Ok(Ok(First::Http(begun))) => {
@@ -199,6 +220,7 @@ impl BusApi {
                     Arc::clone(&self.shared),
                     stream,
                     origin,
+                    place,
                     shutdown,
                 ))
                 .await;
@@ -212,6 +234,5 @@ impl BusApi {
                 tracing::debug!(target: "kew::access", peer = %origin.peer, "nothing was said in time");
             }
         }
-        drop(permit);
     }
 }

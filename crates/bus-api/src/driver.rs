@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use kew_amqp::{Connection, Millis};
+use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
@@ -34,8 +35,13 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// `begun` was read already.
-    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, begun: &[u8]) -> Self {
-        let mut client = Client::new(shared, origin, Millis(0));
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        origin: Origin,
+        place: Arc<Place>,
+        begun: &[u8],
+    ) -> Self {
+        let mut client = Client::new(shared, origin, place, Millis(0));
         client.connection.input().extend_from_slice(begun);
         client.connection.fed(Millis(0));
         Self {

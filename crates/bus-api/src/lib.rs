@@ -56,9 +56,7 @@ mod sas;
 mod submit;
 mod turn_away;
 
-pub use api::{
-    BusApi, BusApiOptions, ConnectionPermit, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
-};
+pub use api::{BusApi, BusApiOptions, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 pub use config::{BusConfig, ImportError, ImportedQueue, read_config};
 pub use http::is_custom_header;
 pub use import::import;

@@ -6,11 +6,15 @@
 use std::time::{Duration, SystemTime};
 
 use kew_amqp::error::Error;
+use kew_metrics::Line;
 
 use crate::api::Shared;
 use crate::metrics::{Answered, Offered, Scope};
 use crate::origin::Origin;
 use crate::refusal::{bus_condition, text_of};
+
+/// Failed requests that are logged each second. The next line that is has how many were not.
+pub(crate) const FAILURES_TOLD_MAX: u32 = 10;
 
 /// How much of what a client wrote is logged, in characters.
 const LOGGED_LENGTH_MAX: usize = 128;
@@ -30,6 +34,18 @@ impl Shared {
         self.instruments.turned_away.increment();
         if let Some(count) = self.refused_log.note(SystemTime::now()) {
             tracing::warn!(%peer, open, count, "connections turned away: too many are open");
+        }
+    }
+
+    /// One without a token has lost its place to a newer one.
+    pub(crate) fn note_gave_way(&self, peer: std::net::SocketAddr) {
+        self.instruments.gave_way.increment();
+        if let Some(count) = self.gave_way_log.note(SystemTime::now()) {
+            tracing::warn!(
+                %peer,
+                count,
+                "Service Bus connections closed before their first token, to make room for new ones"
+            );
         }
     }
 
@@ -86,8 +102,17 @@ impl Shared {
         self.note_busy(code);
         let operation = cut(answered.operation);
         let (peer, status) = (origin.peer, answered.status);
-        if status == 500 {
-            tracing::warn!(operation, entity, status, code, "request failed");
+        if status == 500 && self.failed_log.note(SystemTime::now()) == Line::Told {
+            let entity = cut(entity);
+            let not_logged = self.failed_log.take_untold();
+            tracing::warn!(
+                operation,
+                entity,
+                status,
+                code,
+                not_logged,
+                "request failed"
+            );
         }
         tracing::debug!(
             target: "kew::access",

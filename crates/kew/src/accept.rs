@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kew_listen::{Door, Opened, Place};
-use kew_queue_api::{ConnectionPermit, Origin, QueueApi};
+use kew_queue_api::{Origin, QueueApi};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::open_files::Places;
+use crate::open_files::TurnedAwayPlaces;
 use crate::settings::tls::PlainHttp;
 
 /// What a listener serves.
@@ -33,7 +33,7 @@ pub(crate) struct Acceptor {
     pub(crate) api: QueueApi,
     pub(crate) door: Door,
     pub(crate) plain: PlainHttp,
-    pub(crate) places: Places,
+    pub(crate) turned_away: TurnedAwayPlaces,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -103,10 +103,9 @@ impl Acceptor {
             stopping: self.stopping.clone(),
         };
         // It counts from now on, whatever it is going to say.
-        let place = self.places.take();
-        if let Some(admitted) = place.and_then(|place| Some((place, self.api.admit()?))) {
-            serving.spawn(connection.serve(stream, admitted));
-        } else if let Some(place) = self.places.take_to_turn_away() {
+        if let Some(place) = self.api.admit(peer) {
+            serving.spawn(connection.serve(stream, place));
+        } else if let Some(place) = self.turned_away.take() {
             serving.spawn(async move {
                 connection.turn_away(stream).await;
                 drop(place);
@@ -128,11 +127,13 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, (_place, permit): (Place, ConnectionPermit)) {
+    async fn serve(self, stream: TcpStream, place: Place) {
         let peer = self.peer;
         let mut stopping = self.stopping.clone();
+        let notice = place.notice();
         let opened = tokio::select! {
             biased;
+            () = notice.given() => return self.api.note_gave_way(peer),
             opened = self.door.open(stream) => opened,
             // Nothing was asked yet.
             () = stopped(&mut stopping) => return,
@@ -141,13 +142,13 @@ impl Connection {
         match opened {
             Ok(Opened::Plain(stream)) if self.plain.admits(peer) => {
                 let shutdown = stopped(&mut stopping);
-                let serving = self.api.serve_admitted(stream, origin, permit, shutdown);
+                let serving = self.api.serve_admitted(stream, origin, place, shutdown);
                 serving.await;
             }
             Ok(Opened::Plain(stream)) => self.api.refuse_plain(stream, origin).await,
             Ok(Opened::Secure(stream)) => {
                 let shutdown = stopped(&mut stopping);
-                let serving = self.api.serve_admitted(stream, origin, permit, shutdown);
+                let serving = self.api.serve_admitted(stream, origin, place, shutdown);
                 // Its state must not make plain connections larger.
                 Box::pin(serving).await;
             }

@@ -9,6 +9,7 @@ use crate::admin::{
     AccountAnswer, AccountView, Act, Answer, Change, Failure, NewAccount, SecretText,
 };
 use crate::cli::{AccountArgs, AccountCommand, print_line};
+use crate::safe_json;
 
 pub(crate) fn run(args: AccountArgs) -> Result<()> {
     let AccountArgs { command, of } = args;
@@ -65,7 +66,7 @@ fn read_key() -> Result<SecretText> {
 
 fn print(answer: &Answer, json: bool) -> Result<()> {
     if json {
-        print_line(&serde_json::to_string(answer)?);
+        print_line(&safe_json::to_string(answer)?);
         return Ok(());
     }
     match answer {

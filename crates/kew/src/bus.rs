@@ -6,9 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{
-    BusApi, ConnectionPermit, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE,
-};
+use kew_bus_api::{BusApi, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 use kew_listen::{Door, Opened, Place, Tls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -16,7 +14,7 @@ use tokio::sync::watch;
 use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::holders;
-use crate::open_files::Places;
+use crate::open_files::TurnedAwayPlaces;
 use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, reachable, secure_host};
 use crate::settings::Settings;
 use crate::settings::bus_listen::BusListen;
@@ -177,7 +175,7 @@ pub(crate) struct BusAcceptor {
     pub(crate) api: BusApi,
     pub(crate) door: Door,
     pub(crate) plain: PlainHttp,
-    pub(crate) places: Places,
+    pub(crate) turned_away: TurnedAwayPlaces,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -194,9 +192,9 @@ impl BusAcceptor {
                 stopping: self.stopping.clone(),
             };
             // It counts from now on, whatever it is going to say.
-            if let Some(admitted) = self.admit(peer) {
-                serving.spawn(connection.serve(stream, admitted));
-            } else if let Some(place) = self.places.take_to_turn_away() {
+            if let Some(place) = self.api.admit(peer) {
+                serving.spawn(connection.serve(stream, place));
+            } else if let Some(place) = self.turned_away.take() {
                 serving.spawn(async move {
                     connection.turn_away(stream).await;
                     drop(place);
@@ -204,14 +202,6 @@ impl BusAcceptor {
             }
         })
         .await;
-    }
-
-    fn admit(&self, peer: SocketAddr) -> Option<(Place, ConnectionPermit)> {
-        let Some(place) = self.places.take() else {
-            self.api.note_turned_away(peer);
-            return None;
-        };
-        Some((place, self.api.admit(peer)?))
     }
 }
 
@@ -226,10 +216,12 @@ struct BusConnection {
 }
 
 impl BusConnection {
-    async fn serve(self, stream: TcpStream, (_place, permit): (Place, ConnectionPermit)) {
+    async fn serve(self, stream: TcpStream, place: Place) {
         let mut stopping = self.stopping.clone();
+        let notice = place.notice();
         let opened = tokio::select! {
             biased;
+            () = notice.given() => return self.api.note_gave_way(self.peer),
             opened = self.door.open(stream) => opened,
             // Nothing was asked yet.
             () = stopped(&mut stopping) => return,
@@ -239,13 +231,13 @@ impl BusConnection {
         // In boxes, so that each connection has the space for its own kind alone.
         match opened {
             Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
-                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+                Box::pin(self.api.serve(stream, origin, place, shutdown)).await;
             }
             Ok(Opened::Plain(stream)) => {
                 Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)).await;
             }
             Ok(Opened::Secure(stream)) => {
-                Box::pin(self.api.serve(stream, origin, permit, shutdown)).await;
+                Box::pin(self.api.serve(stream, origin, place, shutdown)).await;
             }
             Err(error) => tracing::debug!(peer = %self.peer, %error, "connection not opened"),
         }

@@ -11,6 +11,7 @@ use crate::bus_args::BusArgs;
 use crate::flags::{DataDirArgs, DirectoryArgs};
 use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
+use crate::queue_command::printable_lines;
 use crate::serve_args::ServeArgs;
 
 /// A durable message service that speaks Azure Queue Storage and Azure Service Bus.
@@ -248,16 +249,17 @@ pub(crate) struct ManArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// Prints a line on standard output. Nobody reading it is no reason to fail.
+/// Prints a line on standard output, with what a terminal would obey escaped. Nobody reading it is no
+/// reason to fail.
 pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", printable_lines(line)).and_then(|()| out.flush());
 }
 
 /// Prints an error with its causes on standard error.
 pub(crate) fn print_error(error: &anyhow::Error) {
     let mut out = std::io::stderr().lock();
-    let _ = writeln!(out, "kew: {}", with_causes(error));
+    let _ = writeln!(out, "kew: {}", printable_lines(&with_causes(error)));
 }
 
 /// An error and its causes in one line. Some errors end with the text of their cause: that is said once.

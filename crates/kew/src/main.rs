@@ -24,6 +24,7 @@ mod queue_args;
 mod queue_command;
 mod queue_values;
 mod quota;
+mod safe_json;
 mod serve;
 mod serve_args;
 mod settings;

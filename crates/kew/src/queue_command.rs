@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use kew_queue_client::{Account, Client, Options};
 
 pub(crate) use failure::Failure;
-pub(crate) use output::{Align, Output, printable, printable_lines, rfc3339, table};
+pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
 
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 

@@ -10,7 +10,8 @@
 //! [`Tls`] holds the certificate and its key, and takes new ones from their files while connections are
 //! open: these go on as they began, and the next handshake has the new certificate.
 //!
-//! A [`Share`] says how many connections a protocol may have beside others.
+//! A [`Share`] says how many connections a protocol may have beside others, and which one gives way when
+//! there is no room.
 //!
 //! This crate knows no HTTP and no account. It accepts nothing by itself and says nothing to a client
 //! beyond what TLS says.
@@ -21,10 +22,11 @@ mod door;
 mod handshakes;
 mod places;
 mod secure;
+mod strangers;
 mod tls;
 
 pub use certificate::{CertificateFacts, CertificateFiles, TlsError};
 pub use door::{Door, DoorLimits, Opened, Unopened};
-pub use places::{Place, Share};
+pub use places::{Notice, Place, Share, ShareLimits};
 pub use secure::SecureStream;
 pub use tls::{Tls, TlsOptions};

@@ -9,12 +9,14 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod family;
+mod few_a_second;
 mod instrument;
 mod once_a_second;
 mod process;
 mod read;
 
 pub use family::{CONTENT_TYPE, Family, Labels, Unit, page};
+pub use few_a_second::{FewASecond, Line};
 pub use instrument::{Counter, Gauge, Histogram, Observed, SIZES_BYTES, Scale};
 pub use once_a_second::OnceASecond;
 pub use process::{disk_free_bytes, process};

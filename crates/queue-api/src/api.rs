@@ -11,8 +11,8 @@ use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
-use kew_metrics::OnceASecond;
-use tokio::sync::Semaphore;
+use kew_listen::Share;
+use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuer;
@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::id::RequestIds;
 use crate::limits::Limits;
 use crate::metrics::{Asked, Instruments};
-use crate::observe::Seen;
+use crate::observe::{FAILURES_TOLD_MAX, Seen};
 use crate::operator::{self, OperatorOptions};
 use crate::origin::Origin;
 use crate::properties::PropertyStore;
@@ -56,6 +56,9 @@ pub struct QueueApiOptions {
     /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
     /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
     pub queue_deletion_delay: Duration,
+    /// Where connections have their places, if others have places there too: then `connections_max` of
+    /// the limits is what that share may have.
+    pub places: Option<Share>,
 }
 
 impl Default for QueueApiOptions {
@@ -68,6 +71,7 @@ impl Default for QueueApiOptions {
             operator: OperatorOptions::default(),
             issuer: None,
             queue_deletion_delay: Duration::ZERO,
+            places: None,
         }
     }
 }
@@ -86,8 +90,10 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// What bodies may take, of requests and of answers.
+    /// What bodies may take, of requests and of answers, and long heads of clients that are known.
     pub(crate) budget: Arc<Budget>,
+    /// What long heads of everybody else may take: strangers leave no less room for the others.
+    pub(crate) unproven_heads: Arc<Budget>,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
@@ -95,11 +101,13 @@ pub(crate) struct Shared {
     /// What a missing or bad token is answered with, if not the usual.
     challenge: Option<HeaderValue>,
     request_ids: RequestIds,
-    /// A permit for each connection that may be open.
-    pub(crate) connections: Semaphore,
+    /// Where connections have their places.
+    pub(crate) places: Share,
     pub(crate) operator: OperatorOptions,
     pub(crate) instruments: Instruments,
     pub(crate) busy_log: OnceASecond,
+    pub(crate) gave_way_log: OnceASecond,
+    pub(crate) failed_log: FewASecond,
     /// What bounds those who ask for metrics.
     pub(crate) bounds: operator::Bounds,
 }
@@ -109,8 +117,6 @@ pub(crate) struct Answered {
     pub(crate) response: Response<Full<Bytes>>,
     /// What is left of the connection after it.
     pub(crate) connection: Connection,
-    /// Whether the request was.
-    pub(crate) is_authentic: bool,
     /// How the names of metadata in the answer's head are to be spelled.
     pub(crate) spellings: Spellings,
     /// For metrics and logs.
@@ -135,7 +141,6 @@ impl Answered {
 struct Sealed {
     reply: Reply,
     connection: Connection,
-    is_authentic: bool,
     seen: Seen,
 }
 
@@ -158,12 +163,14 @@ impl QueueApi {
             operator,
             issuer,
             queue_deletion_delay,
+            places,
         } = options;
-        let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
+        let places = places.unwrap_or_else(|| Share::alone(limits.connections_max));
         Self(Arc::new(Shared {
             broker,
             accounts: ServedAccounts::new(accounts),
             budget: Budget::new(limits.in_flight_size_bytes_max),
+            unproven_heads: Budget::new(limits.unproven_heads_size_bytes_max),
             bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),
@@ -175,10 +182,12 @@ impl QueueApi {
             }),
             issuer,
             request_ids: RequestIds::new(),
-            connections: Semaphore::new(connections_max),
+            places,
             operator,
             instruments: Instruments::new(),
             busy_log: OnceASecond::default(),
+            gave_way_log: OnceASecond::default(),
+            failed_log: FewASecond::new(FAILURES_TOLD_MAX),
         }))
     }
 
@@ -189,7 +198,7 @@ impl QueueApi {
 
     /// How many connections are open.
     pub fn connection_count(&self) -> usize {
-        self.0.connection_count()
+        self.0.places.count()
     }
 }
 
@@ -198,27 +207,24 @@ impl Shared {
         (self.clock)()
     }
 
-    pub(crate) fn connection_count(&self) -> usize {
-        let free = self.connections.available_permits();
-        self.limits.connections_max.saturating_sub(free)
-    }
-
     /// Answers a request, and takes note of it. There is an answer to every one.
     ///
     /// `heard` is how its head spells the names of metadata. Nothing was heard of a head if it is not
-    /// certain where the request ends.
+    /// certain where the request ends. `prove` is called if the request is authentic, before its body is
+    /// read.
     pub(crate) async fn answer<B>(
         self: &Arc<Self>,
         origin: &Origin,
         request: hyper::Request<B>,
         heard: Option<Spellings>,
+        prove: impl FnOnce(),
     ) -> Answered
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let began = Instant::now();
         let (head, body) = request.into_parts();
-        let answered = self.answer_to(origin, &head, body, heard).await;
+        let answered = self.answer_to(origin, &head, body, heard, prove).await;
         self.observe(origin, &head, &answered, began.elapsed());
         answered
     }
@@ -229,6 +235,7 @@ impl Shared {
         head: &Parts,
         body: B,
         heard: Option<Spellings>,
+        prove: impl FnOnce(),
     ) -> Answered
     where
         B: Body<Data = Bytes> + Unpin,
@@ -236,31 +243,28 @@ impl Shared {
         let Some(heard) = heard else {
             let error = Error::InvalidInput;
             let reply = self.explain(self.envelope(head), &error, &head.method);
-            return reply.into_answered(Connection::Spent, false);
+            return reply.into_answered(Connection::Spent);
         };
         if let Some(reply) = health::answer(&self.broker, head) {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
-            return reply.into_answered(connection, false).asked(Asked::Health);
+            return reply.into_answered(connection).asked(Asked::Health);
         }
         if let Some(reply) = operator::answer(self, origin, head).await {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
-            return reply.into_answered(connection, false).asked(Asked::Metrics);
+            return reply.into_answered(connection).asked(Asked::Metrics);
         }
         // Asked at the same time, so that a page waits no longer than others do.
         let (sealed, shared) = tokio::join!(
-            self.carry_out(origin, head, body, &heard),
+            self.carry_out(origin, head, body, &heard, prove),
             sharing::rules(self, origin, head)
         );
         let Sealed {
             mut reply,
             connection,
-            is_authentic,
             seen,
         } = sealed;
         shared.put(head, &mut reply);
-        reply
-            .into_answered(connection, is_authentic)
-            .having_seen(seen)
+        reply.into_answered(connection).having_seen(seen)
     }
 
     /// Lets a request in and carries it out, or explains why not.
@@ -270,6 +274,7 @@ impl Shared {
         head: &Parts,
         body: B,
         heard: &Spellings,
+        prove: impl FnOnce(),
     ) -> Sealed
     where
         B: Body<Data = Bytes> + Unpin,
@@ -287,6 +292,9 @@ impl Shared {
                     is_authentic,
                 }) => (Err(error), is_authentic),
             };
+        if is_authentic {
+            prove();
+        }
         let changed;
         let (result, connection, seen) = match request {
             Ok(mut request) => {
@@ -326,7 +334,6 @@ impl Shared {
                 Err(error) => self.explain(envelope, &error, &head.method),
             },
             connection,
-            is_authentic,
             seen,
         }
     }

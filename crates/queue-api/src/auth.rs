@@ -32,6 +32,7 @@ use shared_key::Scheme;
 pub(crate) use issuer::{Caller, RESOURCE};
 pub use kew_issuer::{InvalidKeys, Issuer, IssuerOptions, Role};
 pub(crate) use rights::Roles;
+pub(crate) use sas::is_signature_field;
 pub(crate) use sas::time::Ticks;
 pub(crate) use sas::{DELEGATED_SERVICE, DelegationFields, Policy, PolicyLink};
 
@@ -155,6 +156,7 @@ impl Principal {
                 }
                 user_roles.as_ref().map_or(Ok(()), check_roles)
             }
+            Self::Bearer(_) if credentials.version < needs.bearer_since => Err(never()),
             Self::Bearer(caller) => check_roles(&caller.roles),
         }
     }

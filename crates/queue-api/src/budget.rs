@@ -1,8 +1,9 @@
-//! One bound on the bodies that all connections hold together.
+//! Bounds on what all connections hold together: one for bodies, and one for long heads of strangers.
 //!
 //! Each connection has bounds of its own, but ten thousand times those is more than a machine has.
 //! So a body takes its size from one budget as it grows, and gives it back when it is dropped: a
-//! request's when it was carried out, an answer's when it was written.
+//! request's when it was carried out, an answer's when it was written. Anybody can send a head, so heads
+//! have a budget apart until their connection has had an authentic request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

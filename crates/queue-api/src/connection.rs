@@ -18,13 +18,14 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Buf as _, BytesMut};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
@@ -59,18 +60,32 @@ impl QueueApi {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send,
     {
-        match self.admit() {
-            Some(permit) => self.serve_admitted(io, origin, permit, shutdown).await,
+        match self.admit(origin.peer) {
+            Some(place) => self.serve_admitted(io, origin, place, shutdown).await,
             None => self.turn_away(io, origin).await,
         }
     }
 
-    /// Counts a connection among those that are open, or answers `None` if there are too many.
+    /// A place for one more connection. If there are as many as there may be, one without an authentic
+    /// request gives way to it; `None` if all have had one.
     /// For a listener that has work with a connection before it is served.
-    pub fn admit(&self) -> Option<ConnectionPermit> {
-        self.0.connections.try_acquire().ok()?.forget();
+    pub fn admit(&self, peer: SocketAddr) -> Option<Place> {
+        let place = self.0.places.take(peer.ip())?;
         self.0.instruments.accepted.increment();
-        Some(ConnectionPermit(Arc::clone(&self.0)))
+        Some(place)
+    }
+
+    /// Counts and logs a connection that gave way to a newer one.
+    pub fn note_gave_way(&self, peer: SocketAddr) {
+        self.0.instruments.gave_way.increment();
+        if let Some(count) = self.0.gave_way_log.note(SystemTime::now()) {
+            tracing::warn!(
+                %peer,
+                count,
+                "Queue Storage connections closed before their first authentic request, to make room \
+                 for new ones"
+            );
+        }
     }
 
     /// Tells a client that there is no room for its connection, and ends it.
@@ -100,28 +115,38 @@ impl QueueApi {
         say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
     }
 
-    /// Serves a connection that was admitted, as [`QueueApi::serve_connection`] does.
-    pub async fn serve_admitted<IO, S>(
-        &self,
-        io: IO,
-        origin: Origin,
-        _permit: ConnectionPermit,
-        shutdown: S,
-    ) where
+    /// Serves a connection that was admitted, as [`QueueApi::serve_connection`] does. One that loses its
+    /// place is closed at once: nothing authentic was asked on it.
+    pub async fn serve_admitted<IO, S>(&self, io: IO, origin: Origin, place: Place, shutdown: S)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Future<Output = ()> + Send,
+    {
+        let notice = place.notice();
+        tokio::select! {
+            biased;
+            () = notice.given() => self.note_gave_way(origin.peer),
+            () = self.serve_in(io, origin, place, shutdown) => {}
+        }
+    }
+
+    async fn serve_in<IO, S>(&self, io: IO, origin: Origin, place: Place, shutdown: S)
+    where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send,
     {
         let shared = &self.0;
         let peer = origin.peer;
         let limits = &shared.limits;
-        let activity = Arc::new(Activity::new());
+        let activity = Arc::new(Activity::new(place));
         let service = service_fn(|request: hyper::Request<Incoming>| {
             let shared = Arc::clone(shared);
             let activity = Arc::clone(&activity);
             activity.enter(Phase::Answering);
             let heard = activity.heads.take();
             async move {
-                let answered = shared.answer(&origin, request, heard).await;
+                let prove = || activity.prove();
+                let answered = shared.answer(&origin, request, heard, prove).await;
                 activity.answered(&answered);
                 activity.restores.add(answered.spellings);
                 Ok::<_, Infallible>(answered.response)
@@ -174,16 +199,6 @@ impl QueueApi {
     }
 }
 
-/// A connection's place among those that may be open, until it is dropped.
-#[derive(Debug)]
-pub struct ConnectionPermit(Arc<Shared>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.connections.add_permits(1);
-    }
-}
-
 /// Gives a client its only answer, and time to read it.
 async fn say_farewell<IO>(mut io: IO, answer: Vec<u8>, limits: &Limits)
 where
@@ -227,10 +242,12 @@ struct Activity {
     is_crowded: AtomicBool,
     heads: Heads,
     restores: Restores,
+    /// The connection's among all.
+    place: Place,
 }
 
 impl Activity {
-    fn new() -> Self {
+    fn new(place: Place) -> Self {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
@@ -240,15 +257,19 @@ impl Activity {
             is_crowded: AtomicBool::new(false),
             heads: Heads::default(),
             restores: Restores::default(),
+            place,
         }
+    }
+
+    /// A request was authentic.
+    fn prove(&self) {
+        self.is_proven.store(true, Ordering::Relaxed);
+        self.place.prove();
     }
 
     /// Takes note of an answer that is to be written now.
     fn answered(&self, answered: &Answered) {
         self.is_writing.store(true, Ordering::Relaxed);
-        if answered.is_authentic {
-            self.is_proven.store(true, Ordering::Relaxed);
-        }
         if answered.connection == Connection::Spent {
             self.is_cut.store(true, Ordering::Relaxed);
         }
@@ -420,7 +441,7 @@ impl<IO> Watched<IO> {
             io,
             load: HeadLoad {
                 size_bytes: 0,
-                share: shared.budget.share(),
+                share: shared.unproven_heads.share(),
             },
             activity,
             shared,
@@ -456,7 +477,11 @@ impl<IO> Watched<IO> {
         }
         let left = self.listener.unfinished_size_bytes();
         if left < self.load.size_bytes {
-            self.load.share = self.shared.budget.share();
+            let budget = match self.activity.is_proven.load(Ordering::Relaxed) {
+                true => &self.shared.budget,
+                false => &self.shared.unproven_heads,
+            };
+            self.load.share = budget.share();
             self.load.size_bytes = 0;
             // If others took the room meanwhile, the next byte finds none.
             let _ = self.load.grow(left, &self.shared.limits);

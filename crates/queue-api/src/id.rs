@@ -69,15 +69,33 @@ pub(crate) fn pop_receipt(token: &Token) -> [u8; 24] {
     text
 }
 
+/// What a text is that is meant to be a pop receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PopReceipt {
+    /// One of Kew's form.
+    Own(Token),
+    /// Base64 of another size: another server's, and good for no message.
+    Foreign,
+    /// No receipt at all.
+    Malformed,
+}
+
 /// Reads a pop receipt. A `+` that arrived as a space, as it does from clients that do not escape
 /// it in a URL, is a `+`.
-pub(crate) fn parse_pop_receipt(text: &str) -> Option<Token> {
+pub(crate) fn parse_pop_receipt(text: &str) -> PopReceipt {
     let text: Vec<u8> = text
         .bytes()
         .map(|byte| if byte == b' ' { b'+' } else { byte })
         .collect();
-    let bytes = LENIENT_PADDING.decode(text).ok()?;
-    Some(Token::from_bytes(bytes.try_into().ok()?))
+    let own = LENIENT_PADDING.decode(&text).ok();
+    if let Some(bytes) = own.and_then(|bytes| bytes.try_into().ok()) {
+        return PopReceipt::Own(Token::from_bytes(bytes));
+    }
+    // Where the size is not Kew's, only the padding tells Base64 from any word.
+    match general_purpose::STANDARD.decode(&text) {
+        Ok(bytes) if !bytes.is_empty() => PopReceipt::Foreign,
+        Ok(_) | Err(_) => PopReceipt::Malformed,
+    }
 }
 
 /// Makes request ids: unique, cheap, and no secret.
@@ -145,10 +163,13 @@ mod tests {
         let text = String::from_utf8(pop_receipt(&token).to_vec()).unwrap();
         assert!(text.contains('+') && text.ends_with("=="));
         for form in [&text, &text.replace('+', " "), &text.replace('=', "")] {
-            assert_eq!(parse_pop_receipt(form), Some(token), "{form}");
+            assert_eq!(parse_pop_receipt(form), PopReceipt::Own(token), "{form}");
         }
-        for wrong in ["", "invalid", "AgAAAAMAAAAAAAAA", "!!!!"] {
-            assert_eq!(parse_pop_receipt(wrong), None, "{wrong}");
+        for foreign in ["AgAAAAMAAAAAAAAA", "AgAAAAMAAAAAAAAAzpYJ2yQg1QE=", "YQ=="] {
+            assert_eq!(parse_pop_receipt(foreign), PopReceipt::Foreign, "{foreign}");
+        }
+        for wrong in ["", "invalid", "!!!!", "AgAAAAMAAAAAAAAAzpYJ2yQg1QE"] {
+            assert_eq!(parse_pop_receipt(wrong), PopReceipt::Malformed, "{wrong}");
         }
     }
 
@@ -159,7 +180,10 @@ mod tests {
             let id = guid(&bytes);
             let receipt = pop_receipt(&token);
             prop_assert_eq!(parse_message_id(std::str::from_utf8(&id).unwrap()), Some(token));
-            prop_assert_eq!(parse_pop_receipt(std::str::from_utf8(&receipt).unwrap()), Some(token));
+            prop_assert_eq!(
+                parse_pop_receipt(std::str::from_utf8(&receipt).unwrap()),
+                PopReceipt::Own(token)
+            );
         }
 
         #[test]

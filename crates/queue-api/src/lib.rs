@@ -51,7 +51,6 @@ pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
 pub use auth::{InvalidKeys, Issuer, IssuerOptions, Role};
-pub use connection::ConnectionPermit;
 pub use limits::Limits;
 pub use operator::{OperatorOptions, OtherMetrics};
 pub use origin::Origin;

@@ -11,10 +11,13 @@ pub struct Limits {
     /// Open connections. One more is answered `ServerBusy` and closed. Default 10,000.
     pub connections_max: usize,
     /// Bodies of requests that are being read and carried out, of answers that are being written, and
-    /// what heads have above 8 KiB a connection, in bytes, all connections together. What finds no
-    /// room is answered `ServerBusy`.
+    /// what heads have above 8 KiB on each connection that has had an authentic request, in bytes, all
+    /// connections together. What finds no room is answered `ServerBusy`.
     /// Keep it at 16 MiB or more: one answer may have eleven. Default 256 MiB.
     pub in_flight_size_bytes_max: usize,
+    /// What heads have above 8 KiB on each connection without an authentic request, in bytes, all of
+    /// these connections together. What finds no room is answered `ServerBusy`. Default 16 MiB.
+    pub unproven_heads_size_bytes_max: usize,
     /// Size of a request's head, in bytes; at least 8,192. Default 65,536.
     pub head_size_bytes_max: usize,
     /// Headers of a request. Default 1,000: metadata of 8 KiB may come in short pairs.
@@ -58,6 +61,7 @@ impl Default for Limits {
         Self {
             connections_max: 10_000,
             in_flight_size_bytes_max: 256 * 1024 * 1024,
+            unproven_heads_size_bytes_max: 16 * 1024 * 1024,
             head_size_bytes_max: 64 * 1024,
             header_count_max: 1_000,
             body_size_bytes_max: 6 * TEXT_SIZE_BYTES_MAX + 4096,

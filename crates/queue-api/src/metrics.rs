@@ -126,6 +126,7 @@ pub(crate) struct Instruments {
     denied: [Outcomes; CREDENTIALS.len()],
     pub(crate) accepted: Counter,
     pub(crate) turned_away: Counter,
+    pub(crate) gave_way: Counter,
     pub(crate) broken: Counter,
     overdue: [Counter; 3],
 }
@@ -153,6 +154,7 @@ impl Instruments {
             denied: Default::default(),
             accepted: Counter::new(),
             turned_away: Counter::new(),
+            gave_way: Counter::new(),
             broken: Counter::new(),
             overdue: Default::default(),
         }
@@ -241,9 +243,11 @@ impl Instruments {
             Family::counter(
                 "kew_connections_refused",
                 Unit::None,
-                "Connections turned away because too many are open",
+                "Connections turned away because too many are open (limit), or closed before their \
+                 first authentic request to make room for new ones (gave_way)",
             )
-            .count(with("reason", "limit"), self.turned_away.value()),
+            .count(with("reason", "limit"), self.turned_away.value())
+            .count(with("reason", "gave_way"), self.gave_way.value()),
             Family::counter(
                 "kew_connections_timed_out",
                 Unit::None,

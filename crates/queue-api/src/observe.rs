@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::body::Body as _;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use hyper::http::request::Parts;
+use kew_metrics::Line;
 
 use crate::accounts::Accounts;
 use crate::address::Address;
@@ -17,6 +18,9 @@ use crate::metrics::{Asked, Done, Offered};
 use crate::origin::Origin;
 use crate::query::Query;
 use crate::{operator, route};
+
+/// Failed requests that are logged each second. The next line that is has how many were not.
+pub(crate) const FAILURES_TOLD_MAX: u32 = 10;
 
 /// How much of a name or an id that a client wrote is logged, in characters.
 const LOGGED_LENGTH_MAX: usize = 128;
@@ -83,7 +87,17 @@ impl Shared {
         let (operation, status) = (done.asked.name(), done.status.as_u16());
         let code = done.code;
         if code != "ServerBusy" {
-            tracing::warn!(operation, status, code, request_id, "request failed");
+            if self.failed_log.note(self.now()) == Line::Told {
+                let not_logged = self.failed_log.take_untold();
+                tracing::warn!(
+                    operation,
+                    status,
+                    code,
+                    request_id,
+                    not_logged,
+                    "request failed"
+                );
+            }
             return;
         }
         // A server that is busy has better things to do than to say so each time.

@@ -162,7 +162,7 @@ async fn page(shared: &Arc<Shared>) -> Option<Bytes> {
     let mut families = shared.broker.metrics(queues_max, PARTITION_PATIENCE).await;
     let shared = Arc::clone(shared);
     let made = tokio::task::spawn_blocking(move || {
-        families.extend(shared.instruments.families(shared.connection_count()));
+        families.extend(shared.instruments.families(shared.places.count()));
         let others = shared.operator.others.iter();
         families.extend(others.flat_map(|other| (other.0)()));
         families.extend(own_families(&shared.operator));
@@ -248,5 +248,5 @@ async fn answer_operator(shared: &Arc<Shared>, head: &Parts) -> Response<Full<By
     } else {
         Reply::text(StatusCode::NOT_FOUND, "see /metrics and /health/ready\n")
     };
-    reply.into_answered(Connection::Reusable, false).response
+    reply.into_answered(Connection::Reusable).response
 }

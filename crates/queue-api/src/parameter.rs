@@ -6,7 +6,7 @@ use std::time::Duration;
 use kew_engine::{Token, VisibilityTimeout};
 
 use crate::error::{Error, REASON_POP_RECEIPT};
-use crate::id::parse_pop_receipt;
+use crate::id::{PopReceipt, parse_pop_receipt};
 use crate::query::Query;
 
 /// The longest that an operation may take, and how long it may take if the client does not say.
@@ -74,15 +74,17 @@ pub(crate) fn visibility_timeout(
         })
 }
 
-/// `popreceipt`, which Update Message and Delete Message need.
-pub(crate) fn pop_receipt(query: &Query<'_>) -> Result<Token, Error> {
+/// `popreceipt`, which Update Message and Delete Message need: the receipt, or why it is good for no
+/// message, which is told once it is certain that the queue is there.
+pub(crate) fn pop_receipt(query: &Query<'_>) -> Result<Result<Token, Error>, Error> {
     let Some(text) = query.value("popreceipt") else {
         return Err(Error::MissingRequiredQueryParameter { name: "popreceipt" });
     };
-    match parse_pop_receipt(&text) {
-        Some(receipt) => Ok(receipt),
-        None => Err(Error::invalid_query("popreceipt", text, REASON_POP_RECEIPT)),
-    }
+    Ok(match parse_pop_receipt(&text) {
+        PopReceipt::Own(receipt) => Ok(receipt),
+        PopReceipt::Foreign => Err(Error::MessageNotFound),
+        PopReceipt::Malformed => Err(Error::invalid_query("popreceipt", text, REASON_POP_RECEIPT)),
+    })
 }
 
 /// `timeout`, in seconds: how long the operation may take. More than 30, and 0, are taken as 30.
@@ -168,13 +170,13 @@ mod tests {
             ("", "MissingRequiredQueryParameter"),
             ("popreceipt=", "InvalidQueryParameterValue"),
             ("popreceipt=invalid", "InvalidQueryParameterValue"),
+            ("popreceipt=abcd", "MessageNotFound"),
+            ("popreceipt=AgAAAAMAAAAAAAAAzpYJ2yQg1QE=", "MessageNotFound"),
         ] {
-            assert_eq!(
-                outcome(pop_receipt(&Query::parse(Some(query)).unwrap())),
-                expected
-            );
+            let query = Query::parse(Some(query)).unwrap();
+            assert_eq!(outcome(pop_receipt(&query).flatten()), expected);
         }
         let query = Query::parse(Some("popreceipt=%2B%2B%2b%2b+++++++++++++++++A==")).unwrap();
-        assert!(pop_receipt(&query).is_ok());
+        assert!(pop_receipt(&query).flatten().is_ok());
     }
 }

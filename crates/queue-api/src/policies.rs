@@ -23,7 +23,7 @@ const PERMISSIONS: &str = "raup";
 
 /// Reads the body of Set Queue ACL. No body is no policies.
 ///
-/// Refuses with `InvalidXmlDocument` also more than five, and with `UnsupportedXmlNode`,
+/// Refuses with `InvalidXmlDocument` also more than five and an id that is too long, and with `UnsupportedXmlNode`,
 /// `MissingRequiredXmlNode` and `InvalidXmlNodeValue`.
 pub(crate) fn parse(document: &[u8]) -> Result<AccessPolicies, Error> {
     if document.is_empty() {
@@ -56,10 +56,12 @@ fn read(element: &Element<'_>) -> Result<AccessPolicy, Error> {
     let id = required(id, "Id")?;
     let id_text = id.text()?;
     let length = id_text.chars().count();
-    if !(1..=ID_LENGTH_MAX).contains(&length) {
-        return Err(id.invalid_value(format!(
-            "The id has {length} characters, and must have 1 to {ID_LENGTH_MAX}."
-        )));
+    let reason = || format!("The id has {length} characters, and must have 1 to {ID_LENGTH_MAX}.");
+    match length {
+        0 => return Err(id.invalid_value(reason())),
+        1..=ID_LENGTH_MAX => {}
+        // The service says so, and not that the value is wrong.
+        _ => return Err(id.invalid(reason())),
     }
     let [start, expiry, permissions] = match policy {
         Some(policy) => policy.fields(["Start", "Expiry", "Permission"])?,
@@ -222,7 +224,7 @@ mod tests {
         check_refused(&many(6), "InvalidXmlDocument");
         check_refused(&policy("a", "").repeat(2), "InvalidXmlDocument");
         check(&policy(&"é".repeat(64), ""), &policy(&"é".repeat(64), ""));
-        check_refused(&policy(&"x".repeat(65), ""), "InvalidXmlNodeValue");
+        check_refused(&policy(&"x".repeat(65), ""), "InvalidXmlDocument");
         check_refused(&policy("", ""), "InvalidXmlNodeValue");
         check_refused("<SignedIdentifier/>", "MissingRequiredXmlNode");
         check_refused("<Other/>", "UnsupportedXmlNode");

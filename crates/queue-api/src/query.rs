@@ -11,11 +11,15 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
+use crate::auth::is_signature_field;
 use crate::error::Error;
 
 /// How many parameters a query may have. The service has some thirty in all; each is compared with
 /// all others, before anybody has proved anything.
 const PARAMETER_COUNT_MAX: usize = 128;
+
+/// How long the name of a parameter may be, in bytes. The service's longest has 17.
+const NAME_SIZE_BYTES_MAX: usize = 64;
 
 /// The parameters in the order sent, no two of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +48,9 @@ pub(crate) enum Plus {
 
 impl<'a> Query<'a> {
     /// Refuses with `InvalidQueryParameterValue` a name that is not letters, digits, `_`, `.` and
-    /// `-`, a name that comes twice, a value that is not UTF-8 or has a control character, and more than 128
-    /// parameters.
+    /// `-` or is longer than 64 bytes, a name that comes twice, a value that is not UTF-8 or has a control
+    /// character, and more than 128 parameters. A field of a signature that comes twice is refused with
+    /// `AuthenticationFailed`, because what it says is judged first.
     pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self, Error> {
         let mut parameters: Vec<Parameter<'a>> = Vec::new();
         for pair in raw.unwrap_or_default().split('&') {
@@ -54,6 +59,12 @@ impl<'a> Query<'a> {
             }
             let parameter = Parameter::parse(pair)?;
             if find(&parameters, &parameter.name).is_some() {
+                if is_signature_field(&parameter.name) {
+                    return Err(Error::authentication_failed(format!(
+                        "Signature fields not well formed: {} is given twice.",
+                        parameter.name
+                    )));
+                }
                 return Err(parameter.refuse("A parameter may be given once."));
             }
             if parameters.len() >= PARAMETER_COUNT_MAX {
@@ -108,7 +119,9 @@ impl<'a> Parameter<'a> {
             raw_value,
         };
         let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if parameter.name.is_empty() || !parameter.name.bytes().all(in_name) {
+        if !(1..=NAME_SIZE_BYTES_MAX).contains(&parameter.name.len())
+            || !parameter.name.bytes().all(in_name)
+        {
             return Err(parameter.refuse("The parameter has no valid name."));
         }
         match percent_decode_str(raw_value).decode_utf8() {
@@ -128,6 +141,11 @@ impl<'a> Parameter<'a> {
             return Cow::Owned(value.into_owned());
         }
         percent_decode_str(self.raw_value).decode_utf8_lossy()
+    }
+
+    /// How long the value is as it was sent, in bytes.
+    pub(crate) fn raw_size_bytes(&self) -> usize {
+        self.raw_value.len()
     }
 
     fn refuse(&self, reason: &'static str) -> Error {
@@ -193,12 +211,24 @@ mod tests {
             "a=%7f",
             "a=%C2%85",
             "a=%ff",
+            &format!("{}=1", "x".repeat(65)),
             "timeout=1&timeout=2",
             "timeout=1&Time%6fut=1",
         ] {
             let refused = Query::parse(Some(raw));
             assert!(
                 matches!(refused, Err(Error::InvalidQueryParameterValue { .. })),
+                "{raw}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_signature_that_comes_twice_authenticates_nobody() {
+        for raw in ["sig=a&sig=a", "sp=r&sig=a&SP=r", "comp=list&se=1&se=2"] {
+            let refused = Query::parse(Some(raw));
+            assert!(
+                matches!(refused, Err(Error::AuthenticationFailed { .. })),
                 "{raw}: {refused:?}"
             );
         }

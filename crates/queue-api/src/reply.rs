@@ -131,7 +131,7 @@ impl Reply {
         bytes
     }
 
-    pub(crate) fn into_answered(mut self, connection: Connection, is_authentic: bool) -> Answered {
+    pub(crate) fn into_answered(mut self, connection: Connection) -> Answered {
         if connection == Connection::Spent {
             self.headers.insert(CONNECTION, CLOSE);
         }
@@ -141,7 +141,6 @@ impl Reply {
         Answered {
             response,
             connection,
-            is_authentic,
             spellings: self.spellings,
             seen: Seen {
                 asked: Asked::Unknown,

@@ -197,8 +197,23 @@ impl<'a> Request<'a> {
         Ok(EntityName::storage_queue(self.account().clone(), name))
     }
 
+    /// The message that is addressed, and the receipt, if both are of Kew's form.
+    ///
+    /// If one is not, the queue is looked for all the same: that it is missing is told first.
+    pub(crate) async fn held_message(
+        &self,
+        receipt: Result<Token, Error>,
+    ) -> Result<(Token, Token), Error> {
+        let held = receipt.and_then(|receipt| Ok((self.message()?, receipt)));
+        if held.is_err() {
+            let queue = self.queue()?;
+            self.submit(Command::ReadQueue { queue }).await?;
+        }
+        held
+    }
+
     /// The message that is addressed. An id of another form belongs to no message.
-    pub(crate) fn message(&self) -> Result<Token, Error> {
+    fn message(&self) -> Result<Token, Error> {
         match &self.address.resource {
             Resource::Message(_, id) => parse_message_id(id).ok_or(Error::MessageNotFound),
             Resource::Service | Resource::Queue(_) | Resource::Messages(_) => {

@@ -26,6 +26,7 @@ use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Mill
 use kew_broker::{Answer, Answers, Broker, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Timestamp, Token};
+use kew_listen::Place;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -99,6 +100,8 @@ pub(crate) struct Client {
     pub(crate) changes: Arc<Notify>,
     shared: Arc<Shared>,
     origin: Origin,
+    /// The connection's among all.
+    place: Arc<Place>,
     grants: Grants,
     /// Tokens that were put and are not judged yet, in order. The first one is under way.
     putting: VecDeque<Put>,
@@ -152,7 +155,7 @@ const BUSY_TRIES: u32 = 50;
 const STARVED_PAUSE_MS: u64 = 100;
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, origin: Origin, place: Arc<Place>, now: Millis) -> Self {
         let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
         let config = Config {
             sasl: Sasl::Server {
@@ -172,6 +175,7 @@ impl Client {
             changes: Arc::default(),
             shared,
             origin,
+            place,
             grants: Grants::default(),
             putting: VecDeque::new(),
             links: Links::default(),
@@ -539,6 +543,7 @@ impl Client {
         if self.token_due.take().is_none() {
             return;
         }
+        self.place.prove();
         self.set_wire_limits();
     }
 

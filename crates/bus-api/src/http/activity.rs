@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -43,16 +44,19 @@ pub(super) struct Activity {
     is_proven: AtomicBool,
     /// Whether a head found no room, and its client is to be told so.
     is_crowded: AtomicBool,
+    /// The connection's among all.
+    place: Arc<Place>,
 }
 
 impl Activity {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(place: Arc<Place>) -> Self {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
             is_writing: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
             is_crowded: AtomicBool::new(false),
+            place,
         }
     }
 
@@ -76,6 +80,7 @@ impl Activity {
     /// A request had a token that was right.
     pub(super) fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
+        self.place.prove();
     }
 
     pub(super) fn is_crowded(&self) -> bool {

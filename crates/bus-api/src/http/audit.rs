@@ -1,38 +1,81 @@
-//! The audit log: one record of every act of administration, done or refused.
+//! The audit log: one record of every act of administration that was done, and of those that were refused
+//! the first few a second.
 //!
 //! It is logged under the target `audit`, as what is done with accounts is, with who did it and from
-//! where. What only looks leaves none, nor does a dry run.
+//! where. What only looks leaves none, nor does a dry run. Anybody with any token can have acts refused, as
+//! fast as they can ask: beyond [`REFUSALS_MAX`] a second they are counted, and the count is logged. What a
+//! client wrote is cut to [`LOGGED_LENGTH_MAX`], which no name that exists comes near.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use hyper::Method;
+use kew_metrics::{FewASecond, Line};
 
 use super::answer::{Answer, HttpError};
 use super::call::Call;
+use crate::api::Shared;
+
+/// Refused acts that are logged each second.
+const REFUSALS_MAX: u32 = 10;
+/// After how long those that were not are told.
+const UNTOLD_AFTER: Duration = Duration::from_secs(1);
+/// How much of what a client wrote is logged, in characters: more than a name of 260 and what says which
+/// part of the entity is meant.
+const LOGGED_LENGTH_MAX: usize = 320;
+
+/// What keeps refused acts from flooding the log.
+#[derive(Debug)]
+pub(crate) struct RefusedActs(FewASecond);
+
+impl Default for RefusedActs {
+    fn default() -> Self {
+        Self(FewASecond::new(REFUSALS_MAX))
+    }
+}
+
+/// Refusals that were counted and are still to be told. Dropping it tells them, also when the server ends.
+struct Untold(Arc<Shared>);
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        let count = self.0.refused_acts.0.take_untold();
+        tracing::warn!(target: "audit", count, "audit: refusals that are not logged one by one");
+    }
+}
 
 /// Who acts, and from where.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Actor {
+    shared: Arc<Shared>,
     by: Box<str>,
     peer: String,
 }
 
 impl Actor {
-    pub(super) fn of(call: &Call) -> Self {
+    pub(super) fn of(shared: &Arc<Shared>, call: &Call) -> Self {
         Self {
-            by: call.grant.holder.clone(),
+            shared: Arc::clone(shared),
+            by: cut(&call.grant.holder).into(),
             peer: call.head.origin.peer.to_string(),
         }
     }
 
     /// Records an act that was carried out. A name may be anything: it is shown quoted.
     pub(super) fn did(&self, act: &str, entity: &str, detail: &str) {
-        let Self { by, peer } = self;
+        let Self { by, peer, .. } = self;
+        let (entity, detail) = (cut(entity), cut(detail));
         tracing::info!(target: "audit", ?entity, ?by, peer, detail, "audit: {act}");
     }
 
-    /// Records one that was refused.
+    /// Records one that was refused, unless there are too many.
     pub(super) fn was_refused(&self, act: &str, entity: &str, error: &HttpError) {
-        let Self { by, peer } = self;
-        let (status, refused) = (error.status.as_u16(), error.detail());
+        if !self.may_tell_refusal() {
+            return;
+        }
+        let Self { by, peer, .. } = self;
+        let (entity, refused) = (cut(entity), cut(error.detail()));
+        let status = error.status.as_u16();
         tracing::warn!(target: "audit", ?entity, ?by, peer, status, ?refused, "audit: {act}");
     }
 
@@ -48,5 +91,30 @@ impl Actor {
             Ok(answer) => self.did(act, path, answer.status().as_str()),
             Err(error) => self.was_refused(act, path, error),
         }
+    }
+
+    /// Whether one more refusal may be logged. If it is the first that may not, the count is logged a second
+    /// later.
+    fn may_tell_refusal(&self) -> bool {
+        match self.shared.refused_acts.0.note(SystemTime::now()) {
+            Line::Told => true,
+            Line::Untold => false,
+            Line::FirstUntold => {
+                let untold = Untold(Arc::clone(&self.shared));
+                tokio::spawn(async move {
+                    tokio::time::sleep(UNTOLD_AFTER).await;
+                    drop(untold);
+                });
+                false
+            }
+        }
+    }
+}
+
+/// The beginning of what a client wrote, and whether it goes on.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LOGGED_LENGTH_MAX) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }

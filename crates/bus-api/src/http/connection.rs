@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kew_amqp::error::{Error, condition};
+use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -45,11 +46,12 @@ pub(crate) async fn serve<S>(
     shared: Arc<Shared>,
     stream: S,
     origin: Origin,
+    place: Arc<Place>,
     shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::new());
+    let activity = Arc::new(Activity::new(Arc::clone(&place)));
     let (stop, stopped) = watch::channel(false);
     // Who speaks in the WebSocket that the connection has become.
     let web_socket = OnceLock::new();
@@ -124,6 +126,10 @@ pub(crate) async fn serve<S>(
             }
         };
         let begun = parts.read_buf;
+        let speaker = websocket::Speaker {
+            origin: speaker,
+            place,
+        };
         let serving = websocket::serve(Arc::clone(&shared), stream, begun, speaker, shutdown);
         // Its state must not make other connections larger.
         Box::pin(serving).await;
@@ -237,6 +243,6 @@ async fn manage(shared: Arc<Shared>, route: Route, call: Call) -> Result<Answer,
     }
     let answered = atom::answer(&shared, &call).await;
     let head = &call.head;
-    Actor::of(&call).managed(&head.method, &head.path, &answered);
+    Actor::of(&shared, &call).managed(&head.method, &head.path, &answered);
     answered
 }

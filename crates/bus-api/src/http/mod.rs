@@ -27,6 +27,7 @@ mod times;
 mod websocket;
 
 pub(crate) use answer::HttpError;
+pub(crate) use audit::RefusedActs;
 pub(crate) use connection::serve;
 pub use data::is_custom as is_custom_header;
 pub(crate) use operator::Jobs;

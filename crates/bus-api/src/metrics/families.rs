@@ -86,9 +86,11 @@ impl Instruments {
                 .count(protocol(), self.accepted.value()),
             counter(
                 "kew_connections_refused",
-                "Connections turned away because too many are open",
+                "Connections turned away because too many are open (limit), or closed before their \
+                 first token to make room for new ones (gave_way)",
             )
-            .count(with("reason", "limit"), self.turned_away.value()),
+            .count(with("reason", "limit"), self.turned_away.value())
+            .count(with("reason", "gave_way"), self.gave_way.value()),
             overdue,
             counter(
                 "kew_connections_failed",

@@ -5,7 +5,9 @@
 mod atom;
 mod attach;
 mod audit;
+mod audit_flood;
 mod client;
+mod crowds;
 mod data;
 mod greetings;
 mod hostile;

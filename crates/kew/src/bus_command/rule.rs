@@ -8,6 +8,7 @@ use crate::admin::{Act, Answer};
 use crate::bus_args::RuleCommand;
 use crate::cli::print_line;
 use crate::flags::DirectoryArgs;
+use crate::safe_json;
 
 pub(super) fn run(command: RuleCommand, of: DirectoryArgs) -> Result<()> {
     let (entity, what) = act(command);
@@ -32,7 +33,7 @@ fn act(command: RuleCommand) -> (Option<String>, RuleAct) {
 
 fn print(answer: &Answer, json: bool) -> Result<()> {
     if json {
-        print_line(&serde_json::to_string(answer)?);
+        print_line(&safe_json::to_string(answer)?);
         return Ok(());
     }
     match answer {

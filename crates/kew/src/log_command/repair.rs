@@ -8,7 +8,7 @@ use kew_queue_api::Accounts;
 use serde_json::{Value, json};
 
 use crate::cli::{RepairArgs, print_line};
-use crate::{holders, settings};
+use crate::{holders, safe_json, settings};
 
 pub(super) fn run(args: &RepairArgs) -> Result<()> {
     let path = settings::data_dir_or_default(args.of.data_dir.clone())?;
@@ -26,7 +26,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<()> {
         .with_context(|| format!("cannot repair the log in {}", path.display()))?;
     let is_needed = repair.is_needed();
     if args.json {
-        print_line(&listing(&repair).to_string());
+        print_line(&safe_json::to_string(&listing(&repair))?);
     } else {
         print_listing(&repair);
     }
@@ -47,7 +47,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<()> {
         .carry_out(PartitionOptions::default(), salt, secret)
         .with_context(|| format!("the log in {} was not repaired", path.display()))?;
     if args.json {
-        print_line(&repaired(&rebuilt).to_string());
+        print_line(&safe_json::to_string(&repaired(&rebuilt))?);
     } else {
         print_repaired(&rebuilt);
     }

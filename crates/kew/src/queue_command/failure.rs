@@ -7,6 +7,7 @@ use kew_queue_client::{ConnectionStringError, Error, Refusal};
 use serde::Serialize;
 
 use super::output::printable;
+use crate::safe_json;
 
 /// The service said no, or there is no such queue or message.
 const EXIT_REFUSED: u8 = 1;
@@ -65,7 +66,7 @@ impl Failure {
                     exit_code: self.exit_code(),
                 },
             };
-            serde_json::to_string(&report).unwrap_or_else(|error| error.to_string())
+            safe_json::to_string(&report).unwrap_or_else(|error| error.to_string())
         } else {
             format!("kew: {}", printable(&self.message()))
         };

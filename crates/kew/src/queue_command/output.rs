@@ -1,7 +1,7 @@
 //! What is printed: tables and lines for people, JSON for programs.
 //!
 //! What servers send never reaches a terminal as it is: control characters, and those that turn the
-//! direction of text, are escaped.
+//! direction of text, are escaped, in JSON too.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
+
+use crate::safe_json;
 
 /// Standard output, in one of its two forms.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl Output {
 
     /// Writes an object on a line.
     pub(crate) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
+        safe_json::write(&mut self.out, value)?;
         self.out.write_all(b"\n")
     }
 
@@ -87,7 +89,7 @@ impl Array<'_> {
         let before: &[u8] = if self.has_elements { b",\n" } else { b"\n" };
         self.has_elements = true;
         self.output.out.write_all(before)?;
-        serde_json::to_writer(&mut self.output.out, value).map_err(io::Error::from)
+        safe_json::write(&mut self.output.out, value)
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
@@ -144,9 +146,9 @@ pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
 }
 
 /// Controls of terminals, and of the direction of text, which can make it seem to say something else.
-fn is_active(c: char) -> bool {
+pub(crate) fn is_active(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {

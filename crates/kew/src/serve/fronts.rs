@@ -18,7 +18,7 @@ use crate::accept::{Acceptor, Role};
 use crate::admin::bus::BusEndpoint;
 use crate::admin::{Administered, Endpoint};
 use crate::bus::{self, BusAcceptor};
-use crate::open_files::{self, SharedPlaces};
+use crate::open_files::{self, TurnedAwayPlaces};
 use crate::settings::{Place, PublicKey, Settings};
 
 /// What answers requests, whoever accepts them.
@@ -26,8 +26,7 @@ pub(super) struct Fronts {
     queue: QueueApi,
     accounts: AccountStore,
     bus: BusApi,
-    /// How many connections each may have.
-    places: SharedPlaces,
+    turned_away: TurnedAwayPlaces,
     /// Whether there is another account than the well-known one.
     pub(super) has_accounts: bool,
     /// Whether there is another rule of the namespace than the well-known one.
@@ -54,10 +53,12 @@ impl Fronts {
         };
         let places = open_files::share(
             open_files_max,
-            &mut options.limits.connections_max,
-            &mut bus_options.limits.connections_max,
+            options.limits.connections_max,
+            bus_options.limits.connections_max,
             has_bus_listeners,
         );
+        options.places = Some(places.queue);
+        bus_options.places = Some(places.bus);
         let bus = BusApi::open(broker.clone(), bus_options)
             .await
             .context("cannot read the rules of Service Bus")?;
@@ -76,7 +77,7 @@ impl Fronts {
             queue,
             accounts,
             bus,
-            places,
+            turned_away: places.turned_away,
         })
     }
 
@@ -124,7 +125,7 @@ impl Fronts {
                 api: self.queue.clone(),
                 door: door.clone(),
                 plain: settings.tls.plain,
-                places: self.places.queue.clone(),
+                turned_away: self.turned_away.clone(),
                 stopping: stopping.clone(),
             };
             tasks.spawn(acceptor.run(listener));
@@ -135,7 +136,7 @@ impl Fronts {
                 api: self.bus.clone(),
                 door: door.clone(),
                 plain: settings.tls.plain,
-                places: self.places.bus.clone(),
+                turned_away: self.turned_away.clone(),
                 stopping: stopping.clone(),
             };
             tasks.spawn(acceptor.run(listener));

@@ -1,11 +1,14 @@
-//! Few open files: each protocol has its part, what one does not use the other may have, and those who are
-//! served go on.
+//! Few open files: each protocol has its part, what one does not use the other may have, those who are
+//! served go on, and silent connections keep nobody out.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kew_bus_api::{WELL_KNOWN_KEY, WELL_KNOWN_RULE, sign_token};
+
+use crate::client::Shell;
 use crate::server::{PATIENCE, Server, show};
 
 /// Of which the server keeps 512: 512 are left, and each protocol is guaranteed a quarter of them.
@@ -13,8 +16,6 @@ const FILES_MAX: u64 = 1024;
 const MOST: usize = 384;
 const GUARANTEED: usize = 128;
 
-const QUEUE_HEALTH: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: kew\r\n\r\n";
-const BUS_HEALTH: &[u8] = b"GET /health HTTP/1.1\r\nhost: kew\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200";
 const BUSY: &[u8] = b"HTTP/1.1 503";
 
@@ -36,6 +37,23 @@ fn start(data_dir: &std::path::Path) -> Option<Server> {
         ]);
         *command = limited;
     }))
+}
+
+/// A list of queues, signed: connections on which it was asked keep their places.
+fn queue_request(server: &Server) -> Vec<u8> {
+    let url = Shell::of(server).ok(&["sas"]);
+    let (_, query) = url.trim_end().split_once('?').expect("a signature");
+    format!("GET /devstoreaccount1?comp=list&{query} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .into_bytes()
+}
+
+/// The same of Service Bus.
+fn bus_request() -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let expiry = now.expect("it is after 1970").as_secs() + 3600;
+    let token = sign_token("sb://localhost/", WELL_KNOWN_RULE, WELL_KNOWN_KEY, expiry);
+    let path = "/$Resources/queues?api-version=2017-04";
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {token}\r\n\r\n").into_bytes()
 }
 
 /// A connection on which this was said and answered with that, if the server takes it.
@@ -76,14 +94,15 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
         .parse()
         .expect("an address");
     server.log_with(&["384 at most"]);
+    let (queue_request, bus_request) = (queue_request(&server), bus_request());
     // One may have all but what the other is guaranteed.
-    let buses = fill(bus, BUS_HEALTH, OK);
+    let buses = fill(bus, &bus_request, OK);
     assert_eq!(buses.len(), MOST);
-    let mut queues = fill(queue, QUEUE_HEALTH, OK);
+    let mut queues = fill(queue, &queue_request, OK);
     assert_eq!(queues.len(), GUARANTEED);
     // One more is told so, and whoever is served goes on.
-    eventually(|| served(queue, QUEUE_HEALTH, BUSY));
-    eventually(|| served(bus, BUS_HEALTH, BUSY));
+    eventually(|| served(queue, &queue_request, BUSY));
+    eventually(|| served(bus, &bus_request, BUSY));
     let goes_on = b"GET /health/live HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\r\n";
     queues[0].write_all(goes_on).expect("it is read");
     let mut rest = String::new();
@@ -93,11 +112,46 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
     // What one gives back, the other may have, and the other way round.
     drop(buses);
     eventually(|| {
-        let more = fill(queue, QUEUE_HEALTH, OK);
+        let more = fill(queue, &queue_request, OK);
         queues.extend(more);
         (queues.len() == MOST).then_some(())
     });
-    assert_eq!(fill(bus, BUS_HEALTH, OK).len(), GUARANTEED);
+    assert_eq!(fill(bus, &bus_request, OK).len(), GUARANTEED);
     drop(queues);
+    assert!(server.terminate().status.success());
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let Some(server) = start(place.path()) else {
+        return;
+    };
+    let queue = server.addresses()[0];
+    let bus = server.facts("KEW_BUS_LISTEN")[0]
+        .parse()
+        .expect("an address");
+    let (queue_request, bus_request) = (queue_request(&server), bus_request());
+    let mut known = served(queue, &queue_request, OK).expect("there is room");
+    let mut silent = Vec::new();
+    let mut served_count = 0;
+    for number in 0..600 {
+        let to = if number % 2 == 0 { queue } else { bus };
+        silent.push(TcpStream::connect(to).expect("it listens"));
+        if number % 10 == 0 {
+            let queue = served(queue, &queue_request, OK).is_some();
+            let bus = served(bus, &bus_request, OK).is_some();
+            served_count += usize::from(queue) + usize::from(bus);
+        }
+    }
+    assert_eq!(served_count, 120, "of 120 honest clients");
+    let goes_on = b"GET /health/live HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\r\n";
+    known.write_all(goes_on).expect("it is read");
+    let mut rest = String::new();
+    known.read_to_string(&mut rest).expect("an answer");
+    assert!(rest.contains("HTTP/1.1 200"), "{rest}");
+    let log = server.log_so_far();
+    assert!(log.contains("to make room for new ones"), "{log}");
+    drop(silent);
     assert!(server.terminate().status.success());
 }

@@ -311,6 +311,19 @@ fn nobody_reading_is_no_failure() {
 }
 
 #[test]
+fn what_a_terminal_would_obey_is_escaped_in_json_too() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    let sent = "a\u{7f}\u{85}\u{9b}31m\u{61c}\u{202e}\u{2066}b";
+    shell.ok(&["put", "jobs", sent]);
+    let printed = shell.ok(&["peek", "jobs", "--json"]);
+    let escaped = r"a\u007f\u0085\u009b31m\u061c\u202e\u2066b";
+    assert!(printed.contains(escaped), "{printed}");
+    let messages: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(text(&messages[0], "text"), sent);
+}
+
+#[test]
 fn a_signature_opens_what_it_says_and_no_more() {
     let (_server, shell) = ephemeral();
     let line = |arguments: &[&str]| shell.ok(arguments).trim_end().to_owned();

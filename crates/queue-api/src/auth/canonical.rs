@@ -135,6 +135,36 @@ fn has_special_order(ordinal: &[&HeaderName]) -> bool {
     })
 }
 
+/// About how much of a request is signed, in bytes: no string to sign has more than this and some.
+pub(super) fn size_bytes(credentials: &Credentials<'_>) -> usize {
+    let is_signed =
+        |name: &HeaderName| name.as_str().starts_with("x-ms-") || FULL_LINES.contains(name);
+    let headers = credentials.headers.iter();
+    let headers = headers.filter(|(name, _)| is_signed(name));
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 2);
+    let query = credentials.query.iter();
+    let query = query.map(|parameter| parameter.name.len() + parameter.raw_size_bytes() + 2);
+    credentials.path.len() + headers.sum::<usize>() + query.sum::<usize>()
+}
+
+/// The headers whose values are lines of their own, in the order of the full form.
+const FULL_LINES: [HeaderName; 11] = [
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_LENGTH,
+    CONTENT_MD5,
+    CONTENT_TYPE,
+    DATE,
+    IF_MODIFIED_SINCE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+];
+
+/// The same of the short form.
+const LITE_LINES: [HeaderName; 3] = [CONTENT_MD5, CONTENT_TYPE, DATE];
+
 /// Writes the string to sign into `out`.
 pub(super) fn string_to_sign(
     out: &mut Vec<u8>,
@@ -146,31 +176,15 @@ pub(super) fn string_to_sign(
     out.clear();
     out.extend_from_slice(credentials.method.as_bytes());
     out.push(b'\n');
-    let mut line = |name: HeaderName| {
-        if let Some(value) = standard_header(credentials, &name) {
+    let lines: &[HeaderName] = match form {
+        Form::Full => &FULL_LINES,
+        Form::Lite => &LITE_LINES,
+    };
+    for name in lines {
+        if let Some(value) = standard_header(credentials, name) {
             out.extend_from_slice(value.as_bytes());
         }
         out.push(b'\n');
-    };
-    match form {
-        Form::Full => {
-            line(CONTENT_ENCODING);
-            line(CONTENT_LANGUAGE);
-            line(CONTENT_LENGTH);
-            line(CONTENT_MD5);
-            line(CONTENT_TYPE);
-            line(DATE);
-            line(IF_MODIFIED_SINCE);
-            line(IF_MATCH);
-            line(IF_NONE_MATCH);
-            line(IF_UNMODIFIED_SINCE);
-            line(RANGE);
-        }
-        Form::Lite => {
-            line(CONTENT_MD5);
-            line(CONTENT_TYPE);
-            line(DATE);
-        }
     }
     for name in headers.in_order(reading.order) {
         put_header(out, credentials, name, reading.spaces);

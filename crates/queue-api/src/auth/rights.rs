@@ -6,6 +6,7 @@
 use kew_issuer::Role;
 
 use crate::route::Operation;
+use crate::version::Version;
 
 /// What the URI of an operation names, as the `srt` of an account SAS counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl ResourceType {
 /// A data action that a role allows to the bearer of a token. Named after the last parts of the
 /// service's own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Action {
     QueuesRead = 1,
     QueuesWrite = 1 << 1,
@@ -41,25 +42,33 @@ pub(crate) enum Action {
     MessagesProcess = 1 << 5,
     MessagesWrite = 1 << 6,
     MessagesDelete = 1 << 7,
+    /// `queueServices/read`: properties and statistics of the service.
+    ServiceRead = 1 << 8,
+    /// `queueServices/write`: properties of the service.
+    ServiceWrite = 1 << 9,
+    /// `queues/getAcl/action`
+    QueuesGetAcl = 1 << 10,
+    /// `queues/setAcl/action`
+    QueuesSetAcl = 1 << 11,
 }
 
 /// Some data actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Actions(u8);
+pub(crate) struct Actions(u16);
 
 impl Actions {
     const fn of(actions: &[Action]) -> Self {
         let mut bits = 0;
         let mut rest = actions;
         while let [first, others @ ..] = rest {
-            bits |= *first as u8;
+            bits |= *first as u16;
             rest = others;
         }
         Self(bits)
     }
 
     const fn has(self, action: Action) -> bool {
-        self.0 & action as u8 != 0
+        self.0 & action as u16 != 0
     }
 }
 
@@ -79,7 +88,7 @@ const fn bit(role: Role) -> u8 {
 const fn actions(role: Role) -> Actions {
     use Action::{
         MessagesAdd, MessagesDelete, MessagesProcess, MessagesRead, MessagesWrite, QueuesDelete,
-        QueuesRead, QueuesWrite,
+        QueuesGetAcl, QueuesRead, QueuesSetAcl, QueuesWrite, ServiceRead, ServiceWrite,
     };
     match role {
         Role::Reader => Actions::of(&[QueuesRead, MessagesRead]),
@@ -93,6 +102,11 @@ const fn actions(role: Role) -> Actions {
             MessagesProcess,
             MessagesWrite,
             MessagesDelete,
+            // At the service these four are of roles that manage accounts, which Kew does not know.
+            ServiceRead,
+            ServiceWrite,
+            QueuesGetAcl,
+            QueuesSetAcl,
         ]),
         Role::Delegator | Role::BusOwner | Role::BusSender | Role::BusReceiver => Actions::of(&[]),
     }
@@ -172,13 +186,15 @@ pub(crate) struct Needs {
     /// and that its user may do it.
     pub(crate) service_sas: Option<char>,
     pub(crate) bearer: Bearer,
+    /// The first version in which the bearer of a token may.
+    pub(crate) bearer_since: Version,
 }
 
 /// The table.
 pub(crate) const fn needs(operation: Operation) -> Needs {
     use Action::{
         MessagesAdd, MessagesDelete, MessagesProcess, MessagesRead, MessagesWrite, QueuesDelete,
-        QueuesRead, QueuesWrite,
+        QueuesGetAcl, QueuesRead, QueuesSetAcl, QueuesWrite, ServiceRead, ServiceWrite,
     };
     use ResourceType::{Container, Object, Service};
     type Alternatives = &'static [&'static [Action]];
@@ -193,6 +209,16 @@ pub(crate) const fn needs(operation: Operation) -> Needs {
             account_sas: Some((resource_type, letters)),
             service_sas,
             bearer: Bearer::Needs(bearer),
+            bearer_since: Version::V2017_11_09,
+        }
+    }
+    const fn policies(bearer: Alternatives) -> Needs {
+        Needs {
+            owner: true,
+            account_sas: None,
+            service_sas: None,
+            bearer: Bearer::Needs(bearer),
+            bearer_since: Version::V2025_07_05,
         }
     }
     match operation {
@@ -202,18 +228,16 @@ pub(crate) const fn needs(operation: Operation) -> Needs {
             account_sas: None,
             service_sas: None,
             bearer: Bearer::AnyRole,
+            bearer_since: Version::V2017_11_09,
         },
         Operation::GetServiceProperties | Operation::GetServiceStats => {
-            row(Service, "r", None, &[])
+            row(Service, "r", None, &[&[ServiceRead]])
         }
-        Operation::SetServiceProperties => row(Service, "w", None, &[]),
-        // A preflight is let in before anybody asks for its rights.
-        Operation::GetQueueAcl | Operation::SetQueueAcl | Operation::PreflightRequest => Needs {
-            owner: true,
-            account_sas: None,
-            service_sas: None,
-            bearer: Bearer::Needs(&[]),
-        },
+        Operation::SetServiceProperties => row(Service, "w", None, &[&[ServiceWrite]]),
+        Operation::GetQueueAcl => policies(&[&[QueuesGetAcl]]),
+        Operation::SetQueueAcl => policies(&[&[QueuesSetAcl]]),
+        // It is let in before anybody asks for its rights.
+        Operation::PreflightRequest => policies(&[]),
         Operation::CreateQueue => row(Container, "cw", None, &[&[QueuesWrite]]),
         Operation::DeleteQueue => row(Container, "d", None, &[&[QueuesDelete]]),
         Operation::GetQueueMetadata => row(Container, "r", Some('r'), &[&[QueuesRead]]),
@@ -249,7 +273,7 @@ mod tests {
             assert!(Roles::all_delegated().any(|listed| listed == delegated));
             assert_eq!(delegated.delegated(), delegated);
             // A sender's right to add is a contributor's right to write.
-            let add = Action::MessagesAdd as u8;
+            let add = Action::MessagesAdd as u16;
             assert_eq!(delegated.actions().0 | add, roles.actions().0 | add);
         }
     }

@@ -31,6 +31,47 @@ use crate::error::Error;
 use crate::query::{Plus, Query};
 use crate::version::Version;
 
+/// Every field, and how long it may be, in bytes: what is documented where something is, and beyond that
+/// room for what nobody has signed yet. Whoever sends them has proven nothing, and each is part of a text
+/// that is signed many times.
+const FIELDS: [(&str, usize); 20] = [
+    ("sv", 10),
+    ("ss", 16),
+    ("srt", 16),
+    ("sp", 64),
+    ("st", TIME_SIZE_BYTES_MAX),
+    ("se", TIME_SIZE_BYTES_MAX),
+    // 64 characters.
+    ("si", 256),
+    // Two IPv4 addresses with a hyphen between, or what is refused as none.
+    ("sip", 128),
+    ("spr", 16),
+    // The name of an encryption scope.
+    ("ses", 63),
+    ("sr", 16),
+    ("sig", 128),
+    ("skoid", USER_SIZE_BYTES_MAX),
+    ("sktid", USER_SIZE_BYTES_MAX),
+    ("skt", TIME_SIZE_BYTES_MAX),
+    ("ske", TIME_SIZE_BYTES_MAX),
+    ("sks", 16),
+    ("skv", 10),
+    ("skdutid", USER_SIZE_BYTES_MAX),
+    ("sduoid", USER_SIZE_BYTES_MAX),
+];
+
+/// How long a time may be, in bytes: one with seven digits of the second has 28.
+const TIME_SIZE_BYTES_MAX: usize = 64;
+
+/// How long users' and tenants' names may be, in bytes: those that an issuer may give.
+const USER_SIZE_BYTES_MAX: usize = 256;
+
+/// Whether a parameter of the query is a field of a signature.
+pub(crate) fn is_signature_field(name: &str) -> bool {
+    let mut fields = FIELDS.iter();
+    fields.any(|(field, _)| field.eq_ignore_ascii_case(name))
+}
+
 /// How much of a string to sign is shown to whom it failed, in bytes.
 const SHOWN_STRING_SIZE_BYTES_MAX: usize = 4 * 1024;
 
@@ -41,6 +82,7 @@ pub(super) fn authenticate(
     bearer_token: Option<&str>,
 ) -> Result<Authentic, Error> {
     let query = credentials.query;
+    check_sizes(query)?;
     let has = |name| query.value(name).is_some_and(|value| !value.is_empty());
     if has("ss") || has("srt") {
         account::authenticate(credentials)
@@ -49,6 +91,19 @@ pub(super) fn authenticate(
     } else {
         service::authenticate(credentials)
     }
+}
+
+/// Refuses fields that are longer than they can be, before anything is computed from them.
+fn check_sizes(query: &Query<'_>) -> Result<(), Error> {
+    for (name, size_bytes_max) in FIELDS {
+        let size_bytes = query.value(name).map_or(0, |value| value.len());
+        if size_bytes > size_bytes_max {
+            return Err(malformed(format!(
+                "{name} has {size_bytes} bytes, and may have {size_bytes_max}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The fields of a signature in one reading of the query.

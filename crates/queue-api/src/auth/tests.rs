@@ -6,4 +6,5 @@ mod issuer;
 mod keys;
 mod matrix;
 mod policies;
+mod sizes;
 mod vectors;

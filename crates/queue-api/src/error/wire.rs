@@ -202,7 +202,7 @@ impl Error {
             Self::OutOfRangeInput => (
                 StatusCode::BAD_REQUEST,
                 "OutOfRangeInput",
-                "One of the request inputs is out of range.",
+                "The specified resource name length is not within the permissible limits.",
             ),
             Self::OutOfRangeQueryParameterValue { .. } => (
                 StatusCode::BAD_REQUEST,

@@ -13,12 +13,14 @@ use crate::request::Request;
 ///
 /// Source: *Delete Message*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let command = Command::Delete {
-        receipt: parameter::pop_receipt(&request.query)?,
-        queue: request.queue()?,
-        message: request.message()?,
-    };
+    let receipt = parameter::pop_receipt(&request.query)?;
     body?;
+    let (message, receipt) = request.held_message(receipt).await?;
+    let command = Command::Delete {
+        queue: request.queue()?,
+        message,
+        receipt,
+    };
     match request.submit(command).await?.outcome {
         Outcome::Deleted => Ok(Reply::empty(StatusCode::NO_CONTENT)),
         other => Err(request.unexpected(&other)),

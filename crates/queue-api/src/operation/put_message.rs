@@ -25,8 +25,8 @@ const OLD_TEXT_SIZE_BYTES_MAX: usize = 8_192;
 /// Puts a message at the tail of a queue: 201, from 2016-05-31 on with the message's id, times and
 /// a pop receipt that is good at once.
 ///
-/// `messagettl` is at least 1 s, or -1 for ever; before 2017-07-29 at most 7 days, which is the
-/// default. `visibilitytimeout` is 0 s to 7 days and below the time to live; before 2011-08-18 it
+/// `messagettl` is at least 1 s, or -1 for ever; what is above 2,147,483,647 s counts as that. Before
+/// 2017-07-29 it is at most 7 days, which is the default. `visibilitytimeout` is 0 s to 7 days and below the time to live; before 2011-08-18 it
 /// means nothing. The text has at most 64 KiB of UTF-8, before 2011-08-18 8 KiB.
 ///
 /// In the 2008 dialect, with the verb `PUT`, the body is the message itself: any bytes, which every
@@ -97,6 +97,8 @@ fn time_to_live(query: &Query<'_>, version: Version) -> Result<Option<u32>, Erro
     match text.parse::<i32>() {
         Ok(-1) => Ok(None),
         Ok(seconds @ 1..) => Ok(Some(seconds.unsigned_abs())),
+        // A number that is larger still: clients send the largest that they have.
+        Err(_) if !text.starts_with('-') => Ok(Some(i32::MAX.unsigned_abs())),
         Ok(_) | Err(_) => Err(Error::invalid_query(NAME, text, REASON_TIME_TO_LIVE)),
     }
 }
@@ -162,8 +164,11 @@ mod tests {
         let newest = Version::NEWEST;
         check_time_to_live("1", newest, "Some(1)");
         check_time_to_live("2147483647", newest, "Some(2147483647)");
+        for text in ["2147483648", "9007199254740991", "99999999999999999999"] {
+            check_time_to_live(text, newest, "Some(2147483647)");
+        }
         check_time_to_live("-1", newest, "None");
-        for text in ["0", "-2", "2147483648", "x", ""] {
+        for text in ["0", "-2", "-2147483649", "x", "", "-"] {
             check_time_to_live(text, newest, "InvalidQueryParameterValue");
         }
         let old = Version::V2016_05_31;

@@ -37,9 +37,10 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         let text = message_text::message_text(&document, text_size_bytes_max(request.version))?;
         Some((BodyEncoding::Text, text))
     };
+    let (message, receipt) = request.held_message(receipt).await?;
     let command = Command::Update {
         queue: request.queue()?,
-        message: request.message()?,
+        message,
         receipt,
         visibility_timeout,
         body,

@@ -67,7 +67,7 @@ async fn item_64_five_policies_with_ids_of_64_characters() {
     wire.send(set(&policies(&many(5)))).await.check_status(204);
     for (body, code) in [
         (many(6), "InvalidXmlDocument"),
-        (policy(&"x".repeat(65), ""), "InvalidXmlNodeValue"),
+        (policy(&"x".repeat(65), ""), "InvalidXmlDocument"),
         (policy("", ""), "InvalidXmlNodeValue"),
         (many(1).repeat(2), "InvalidXmlDocument"),
         ("<SignedIdentifier/>".to_owned(), "MissingRequiredXmlNode"),

@@ -13,6 +13,7 @@ fn begun(size_bytes: usize) -> Vec<u8> {
 fn open() -> Door {
     Door::with_limits(Limits {
         in_flight_size_bytes_max: 100_000,
+        unproven_heads_size_bytes_max: 100_000,
         ..Limits::default()
     })
 }
@@ -32,9 +33,11 @@ async fn check_turned_away(wire: &mut Wire) {
 }
 
 #[tokio::test]
-async fn long_heads_share_the_budget_of_bodies() {
+async fn long_heads_of_strangers_take_no_room_from_the_others() {
     let door = open();
-    door.send(call("PUT", "/orders")).await.check_status(201);
+    // It is known from now on.
+    let known = &mut door.connect();
+    known.send(call("PUT", "/orders")).await.check_status(201);
     // One is of a request that is being answered: its body has not come.
     let slow = put("orders", "", "x").header("X-Long", &"x".repeat(40_000));
     let first = &mut door.connect();
@@ -50,8 +53,33 @@ async fn long_heads_share_the_budget_of_bodies() {
     // Short ones are not in the way of each other, nor of what they ask.
     let wire = &mut door.connect();
     wire.send(put("orders", "", "x")).await.check_status(201);
+    // Nor is whoever is known, with bodies and heads that take nearly all the room there is.
+    known
+        .send(put("orders", "", &"x".repeat(60_000)))
+        .await
+        .check_status(201);
+    let long = put("orders", "", "x").header("X-Long", &"x".repeat(60_000));
+    known.send(long).await.check_status(201);
     first.write(crate::client::message("x").as_bytes()).await;
     first.answer(false).await.check_status(201);
+}
+
+#[tokio::test]
+async fn long_heads_of_the_known_share_the_budget_of_bodies() {
+    let door = open();
+    let mut wires = [door.connect(), door.connect()];
+    for (wire, queue) in wires.iter_mut().zip(["/one", "/two"]) {
+        wire.send(call("PUT", queue)).await.check_status(201);
+    }
+    let [first, second] = &mut wires;
+    first.write(&begun(60_000)).await;
+    read_all().await;
+    second.write(&begun(60_000)).await;
+    check_turned_away(second).await;
+    // A stranger has room of its own.
+    let stranger = &mut door.connect();
+    let long = call("PUT", "/orders").header("X-Long", &"x".repeat(60_000));
+    stranger.send(long).await.check_status(201);
 }
 
 #[tokio::test]

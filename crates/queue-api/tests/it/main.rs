@@ -9,6 +9,7 @@ mod behind_nginx;
 mod checklist;
 mod client;
 mod cors;
+mod crowds;
 mod dialect_2008;
 mod documents;
 mod forms;

@@ -320,6 +320,7 @@ async fn parameters_are_checked() {
     for ok in [
         "?messagettl=-1&visibilitytimeout=604800",
         "?messagettl=2147483647",
+        "?messagettl=9007199254740991",
     ] {
         wire.send(put("orders", ok, "x")).await.check_status(201);
     }
@@ -362,12 +363,46 @@ async fn everything_needs_its_queue() {
         let answer = wire.send(call(method, target).body(message("x"))).await;
         answer.check_error(404, "QueueNotFound");
     }
+}
+
+#[tokio::test]
+async fn a_missing_queue_is_told_before_what_is_wrong_with_id_and_receipt() {
+    let own = "AAAAAAAAAAAAAAAAAAAAAA==";
+    // As the service makes them.
+    let foreign = "AgAAAAMAAAAAAAAAzpYJ2yQg1QE%3D";
+    let id = "00112233-4455-6677-8899-aabbccddeeff";
+    let of_queue = |id: &str, receipt: &str| {
+        let target = format!("/orders/messages/{id}?popreceipt={receipt}");
+        let update = format!("{target}&visibilitytimeout=0");
+        [
+            call("DELETE", &target),
+            call("PUT", &update).body(message("x")),
+            call("PUT", &update).body(""),
+        ]
+    };
+    let empty = &mut Door::open().connect();
     let wire = &mut orders().await;
-    for id in ["00112233-4455-6677-8899-aabbccddeeff", "nonsense"] {
-        let target = format!("/orders/messages/{id}?popreceipt=AAAAAAAAAAAAAAAAAAAAAA==");
-        let answer = wire.send(call("DELETE", &target)).await;
-        answer.check_error(404, "MessageNotFound");
+    for (id, receipt, status, code) in [
+        (id, own, 404, "MessageNotFound"),
+        ("nonsense", own, 404, "MessageNotFound"),
+        (id, foreign, 404, "MessageNotFound"),
+        ("nonsense", foreign, 404, "MessageNotFound"),
+        (id, "invalid", 400, "InvalidQueryParameterValue"),
+        ("nonsense", "invalid", 400, "InvalidQueryParameterValue"),
+    ] {
+        for call in of_queue(id, receipt) {
+            let missing = empty.send(call.clone()).await;
+            missing.check_error(404, "QueueNotFound");
+            wire.send(call).await.check_error(status, code);
+        }
     }
+    // A receipt of another server does not harm the message that is there.
+    let put = wire.send(put("orders", "", "x")).await;
+    let id = put.element("MessageId").unwrap();
+    for call in of_queue(id, foreign) {
+        wire.send(call).await.check_error(404, "MessageNotFound");
+    }
+    assert_eq!(count(wire).await, "1");
 }
 
 #[tokio::test]

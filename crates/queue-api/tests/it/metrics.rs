@@ -330,15 +330,27 @@ async fn connections_are_counted() {
     slow.write(b"GET /x HT").await;
     assert!(slow.is_closed_at_last().await);
     assert!(idle.is_closed_at_last().await);
-    let (_one, _two) = (door.connect(), door.connect());
-    let mut scraping = door.connect();
-    tokio::task::yield_now().await;
+    // One that has asked nothing gives way to those that do.
+    let mut silent = door.connect();
+    let mut known = [door.connect(), door.connect(), door.connect()];
+    for wire in &mut known {
+        // The broker is asked nothing, since it lives by another clock.
+        let list = call("GET", "/?comp=list&maxresults=0");
+        wire.send(list).await.check_status(400);
+    }
+    assert!(silent.is_closed().await);
     let mut refused = door.connect();
     refused.answer(false).await.check_status(503);
-    let answer = scraping.send(scrape_call("GET")).await;
+    let answer = known[0].send(scrape_call("GET")).await;
     let page = read(&answer.body).unwrap();
     check(&page, "kew_connections_open", &[], 3.0);
-    check(&page, "kew_connections_accepted_total", &[], 5.0);
+    check(&page, "kew_connections_accepted_total", &[], 6.0);
+    check(
+        &page,
+        "kew_connections_refused_total",
+        &[("reason", "gave_way")],
+        1.0,
+    );
     check(
         &page,
         "kew_connections_refused_total",

@@ -73,13 +73,13 @@ async fn carry_out(
         (&Method::GET | &Method::POST | &Method::DELETE, "message") => {
             let queue = entity_of(entity)?;
             let answered = messages::one(shared, call, &queue).await;
-            audit_one(call, &queue, &answered);
+            audit_one(shared, call, &queue, &answered);
             answered
         }
         (&Method::DELETE, "lock") => {
             let queue = entity_of(entity)?;
             let answered = messages::break_lock(shared, call, &queue).await;
-            record(call, "break lock", &queue, &answered);
+            record(shared, call, "break lock", &queue, &answered);
             answered
         }
         (&Method::POST, "purge" | "resubmit") => {
@@ -90,7 +90,7 @@ async fn carry_out(
             };
             // One that has begun is recorded when it ends.
             if let Err(error) = &begun {
-                Actor::of(call).was_refused(resource, entity, error);
+                Actor::of(shared, call).was_refused(resource, entity, error);
             }
             begun
         }
@@ -99,7 +99,7 @@ async fn carry_out(
         (&Method::DELETE, "jobs") => {
             let job = shared.jobs.find(entity)?;
             job.cancel();
-            Actor::of(call).did("cancel job", &job.entity, entity);
+            Actor::of(shared, call).did("cancel job", &job.entity, entity);
             json(StatusCode::OK, &job.view())
         }
         (
@@ -191,7 +191,7 @@ async fn start_purge(
     pages::check(&shared.broker, &queue).await?;
     let job = begin(shared, "purge", &queue, request.dry_run)?;
     let broker = shared.broker.clone();
-    run(call, job, |job| async move {
+    run(shared, call, job, |job| async move {
         purge::run(&broker, &queue, &request, &job).await
     })
 }
@@ -206,7 +206,7 @@ async fn start_resubmit(
     resubmit::check_destination(&shared.broker, &queue, &request).await?;
     let job = begin(shared, "resubmit", &queue, request.dry_run)?;
     let broker = shared.broker.clone();
-    run(call, job, |job| async move {
+    run(shared, call, job, |job| async move {
         resubmit::run(&broker, &queue, &request, &job).await
     })
 }
@@ -223,11 +223,16 @@ fn begin(
 }
 
 /// Runs a job in a task of its own, and answers with what is known of it.
-fn run<F>(call: &Call, job: Arc<Job>, work: impl FnOnce(Arc<Job>) -> F) -> Result<Answer, HttpError>
+fn run<F>(
+    shared: &Arc<Shared>,
+    call: &Call,
+    job: Arc<Job>,
+    work: impl FnOnce(Arc<Job>) -> F,
+) -> Result<Answer, HttpError>
 where
     F: Future<Output = Result<(), HttpError>> + Send + 'static,
 {
-    let actor = Actor::of(call);
+    let actor = Actor::of(shared, call);
     let answer = json(StatusCode::ACCEPTED, &job.view());
     let work = work(Arc::clone(&job));
     tokio::spawn(async move {
@@ -245,8 +250,14 @@ where
 }
 
 /// Records what became of an act.
-fn record(call: &Call, act: &str, queue: &EntityName, answered: &Result<Answer, HttpError>) {
-    let actor = Actor::of(call);
+fn record(
+    shared: &Arc<Shared>,
+    call: &Call,
+    act: &str,
+    queue: &EntityName,
+    answered: &Result<Answer, HttpError>,
+) {
+    let actor = Actor::of(shared, call);
     let detail = ["number", "session"].into_iter().find_map(|name| {
         let value = call.head.parameter(name)?;
         Some(format!("{name} {value}"))
@@ -257,11 +268,16 @@ fn record(call: &Call, act: &str, queue: &EntityName, answered: &Result<Answer, 
     }
 }
 
-fn audit_one(call: &Call, queue: &EntityName, answered: &Result<Answer, HttpError>) {
+fn audit_one(
+    shared: &Arc<Shared>,
+    call: &Call,
+    queue: &EntityName,
+    answered: &Result<Answer, HttpError>,
+) {
     let is_dry_run = flag(call, "dry_run", false).unwrap_or(false);
     match call.head.method {
-        Method::POST => record(call, "take message", queue, answered),
-        Method::DELETE if !is_dry_run => record(call, "delete message", queue, answered),
+        Method::POST => record(shared, call, "take message", queue, answered),
+        Method::DELETE if !is_dry_run => record(shared, call, "delete message", queue, answered),
         _ => {}
     }
 }

@@ -23,6 +23,7 @@ use hyper::header::{
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::{Method, StatusCode, Uri};
+use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
@@ -138,18 +139,24 @@ fn is_local_page(origin: &HeaderValue) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
 }
 
+/// Who speaks in a WebSocket, and the place of its connection.
+pub(super) struct Speaker {
+    pub(super) origin: Origin,
+    pub(super) place: Arc<Place>,
+}
+
 /// Serves AMQP over a connection that has become a WebSocket. `begun` was read of it already.
 pub(super) async fn serve<S>(
     shared: Arc<Shared>,
     stream: S,
     begun: Bytes,
-    origin: Origin,
+    speaker: Speaker,
     shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut stream = WebSocketStream::new(stream, begun);
-    let driver = Driver::new(shared, origin, &[]);
+    let driver = Driver::new(shared, speaker.origin, speaker.place, &[]);
     driver.run(&mut stream, shutdown).await;
     // Whether it is heard is the client's matter.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;

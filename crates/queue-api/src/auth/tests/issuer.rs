@@ -261,6 +261,31 @@ async fn tokens_need_a_connection_that_nobody_reads() {
 }
 
 #[tokio::test]
+async fn access_policies_take_tokens_from_2025_07_05_on() {
+    let signer = Signer::new("one");
+    let door = Door::open(Some(issuer(&signer))).await;
+    let token = format!("Bearer {}", signer.token(&claims(Role::Contributor.name())));
+    for (version, status) in [
+        ("2025-07-05", 204),
+        (NEWEST, 204),
+        ("2025-05-05", 403),
+        ("2017-11-09", 403),
+    ] {
+        let headers = [("x-ms-version", version), ("Authorization", &*token)];
+        let created = door.ask(SECURE, "PUT", "/orders", &headers, "").await;
+        assert!(created.status < 300, "{created:#?}");
+        let set = door.ask(SECURE, "PUT", "/orders?comp=acl", &headers, "");
+        assert_eq!(set.await.status, status, "{version}");
+        let get = door.ask(SECURE, "GET", "/orders?comp=acl", &headers, "");
+        assert_eq!(get.await.status == 200, status == 204, "{version}");
+        // Those of the service take them from the beginning.
+        let properties = "/?restype=service&comp=properties";
+        let get = door.ask(SECURE, "GET", properties, &headers, "").await;
+        assert_eq!(get.status, 200, "{version}: {get:#?}");
+    }
+}
+
+#[tokio::test]
 async fn a_bad_token_is_sent_to_the_issuer() {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;

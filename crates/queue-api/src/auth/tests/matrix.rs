@@ -42,9 +42,19 @@ use Role::{Contributor, Processor, Reader, Sender};
 
 const ROWS: [Row; 17] = [
     row("ListQueues", Some(('s', "l")), None, &[Reader, Contributor]),
-    row("GetServiceProperties", Some(('s', "r")), None, &[]),
-    row("SetServiceProperties", Some(('s', "w")), None, &[]),
-    row("GetServiceStats", Some(('s', "r")), None, &[]),
+    row(
+        "GetServiceProperties",
+        Some(('s', "r")),
+        None,
+        &[Contributor],
+    ),
+    row(
+        "SetServiceProperties",
+        Some(('s', "w")),
+        None,
+        &[Contributor],
+    ),
+    row("GetServiceStats", Some(('s', "r")), None, &[Contributor]),
     row("CreateQueue", Some(('c', "cw")), None, &[Contributor]),
     row("DeleteQueue", Some(('c', "d")), None, &[Contributor]),
     row(
@@ -54,8 +64,8 @@ const ROWS: [Row; 17] = [
         &[Reader, Contributor],
     ),
     row("SetQueueMetadata", Some(('c', "w")), None, &[Contributor]),
-    row("GetQueueAcl", None, None, &[]),
-    row("SetQueueAcl", None, None, &[]),
+    row("GetQueueAcl", None, None, &[Contributor]),
+    row("SetQueueAcl", None, None, &[Contributor]),
     row(
         "PutMessage",
         Some(('o', "a")),
