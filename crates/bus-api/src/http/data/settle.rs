@@ -93,6 +93,7 @@ async fn check_is_of(
 fn of_verdict(verdict: Verdict) -> HttpError {
     let (status, sub_code) = match verdict {
         Verdict::LockLost | Verdict::SessionLockLost => (StatusCode::GONE, 41_000),
+        Verdict::QuotaExceeded => (StatusCode::FORBIDDEN, 40_300),
         Verdict::Settled | Verdict::NotAllowed | Verdict::TooManyChanges => {
             (StatusCode::BAD_REQUEST, 40_000)
         }
