@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::{Broker, Rejection};
-use kew_issuer::Issuer;
+use kew_issuer::Issuers;
 use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) bodies: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
-    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) issuers: Issuers,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -88,8 +88,8 @@ fn ms_since_1970(at: SystemTime) -> u64 {
 pub struct BusApiOptions {
     /// What bounds clients.
     pub limits: Limits,
-    /// The issuer of the bearer tokens to take; none are taken without it.
-    pub issuer: Option<Arc<Issuer>>,
+    /// The issuers of the bearer tokens to take; none are taken without one.
+    pub issuers: Issuers,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
 }
@@ -98,7 +98,7 @@ impl Default for BusApiOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            issuer: None,
+            issuers: Issuers::default(),
             clock: SystemTime::now,
         }
     }
@@ -126,7 +126,7 @@ impl BusApi {
             http_answers: room_for_answers(options.limits.held_size_bytes_max / 2),
             limits: options.limits,
             jobs: http::Jobs::default(),
-            issuer: options.issuer,
+            issuers: options.issuers,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),

@@ -212,11 +212,14 @@ impl Shared {
         })
     }
 
-    /// What a token of the issuer allows, in the whole namespace.
+    /// What a token of an issuer allows, in the whole namespace.
     ///
     /// Source: Service Bus, *Authenticate and authorize an application with Microsoft Entra ID*.
     fn grant_of_bearer(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
-        let issuer = self.issuer.as_ref().ok_or(BadToken::Unknown)?;
+        if self.issuers.is_empty() {
+            return Err(BadToken::Unknown);
+        }
+        let issuer = self.issuers.select(token).map_err(BadToken::Bearer)?;
         if !issuer.is_private(origin.peer.ip(), origin.is_secure) {
             return Err(BadToken::NotPrivate);
         }

@@ -40,9 +40,9 @@ fn later(seconds: u64) {
     NOW_S.set(NOW_S.get() + seconds);
 }
 
-async fn server(issuer: Option<Issuer>, origin: Origin) -> Server {
+async fn server(issuers: impl IntoIterator<Item = Issuer>, origin: Origin) -> Server {
     let options = BusApiOptions {
-        issuer: issuer.map(Arc::new),
+        issuers: issuers.into_iter().map(Arc::new).collect(),
         clock: now,
         ..BusApiOptions::default()
     };
@@ -305,13 +305,17 @@ impl Signer {
     }
 
     fn issuer(&self) -> Issuer {
+        self.issuer_named("https://issuer.example")
+    }
+
+    fn issuer_named(&self, name: &str) -> Issuer {
         let point = self.0.public_key().as_ref();
         let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
         let key = json!({
             "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
             "x": part(1..33), "y": part(33..65),
         });
-        let issuer = Issuer::new(IssuerOptions::new("https://issuer.example"));
+        let issuer = Issuer::new(IssuerOptions::new(name));
         let keys = json!({ "keys": [key] }).to_string();
         issuer.replace_keys(keys.as_bytes()).unwrap();
         issuer
@@ -420,6 +424,32 @@ async fn tokens_of_an_issuer_that_do_not_hold_are_refused() {
     ] {
         let mut client = stranger(&other).await;
         assert_eq!(client.put_token(JOBS, &token).await, 401);
+    }
+}
+
+#[tokio::test]
+async fn each_of_several_issuers_signs_with_its_own_keys() {
+    let (one, two) = (Signer::new(), Signer::new());
+    let names = ["https://one.example", "https://two.example"];
+    let server = server(
+        [one.issuer_named(names[0]), two.issuer_named(names[1])],
+        SECURE,
+    )
+    .await;
+    let mut client = stranger(&server).await;
+    for (signer, name, status) in [
+        (&one, names[0], 202),
+        (&two, names[1], 202),
+        (&one, names[1], 401),
+        (&two, names[0], 401),
+        (&one, "https://issuer.example", 401),
+    ] {
+        let mut claims = claims("Azure Service Bus Data Owner");
+        claims["iss"] = json!(name);
+        // Not every issuer says from when on a token holds.
+        claims.as_object_mut().unwrap().remove("nbf");
+        let put = client.put_token(JOBS, &signer.token(&claims)).await;
+        assert_eq!(put, status, "{name}");
     }
 }
 
