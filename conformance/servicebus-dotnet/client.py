@@ -513,6 +513,9 @@ class Bus:
 
     def authorize(self, path):
         status = self.put_token(path)
+        # .NET makes of it what it makes of a link that is refused so.
+        if status == 404:
+            raise Refused("amqp:not-found")
         assert status in (200, 202), status
 
     def link_name(self, session):

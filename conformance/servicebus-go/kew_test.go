@@ -282,6 +282,16 @@ func refusedAs(t *testing.T, condition amqp.ErrCond, err error) {
 	equal(t, "condition", known.Condition, condition)
 }
 
+// The entity was found missing when its token was put.
+func refusedAsMissing(t *testing.T, err error) {
+	t.Helper()
+	var known *azservicebus.Error
+	if !errors.As(err, &known) {
+		t.Fatalf("expected %s, got %v", azservicebus.CodeNotFound, err)
+	}
+	equal(t, "code", known.Code, azservicebus.CodeNotFound)
+}
+
 // Asks again until it is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()

@@ -231,7 +231,7 @@ func TestWhatDoesNotFitSessionsIsRefused(t *testing.T) {
 		_, err = client.AcceptSessionForQueue(ctx, plain, "s", nil)
 		refusedAs(t, amqp.ErrCondNotAllowed, err)
 		_, err = client.AcceptSessionForQueue(ctx, "absent", "s", nil)
-		refusedAs(t, amqp.ErrCondNotFound, err)
+		refusedAsMissing(t, err)
 	})
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::{Broker, Rejection};
-use kew_issuer::Issuer;
+use kew_issuer::Issuers;
 use kew_listen::{Place, Share};
 use kew_metrics::{Family, FewASecond, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) bodies: http::Room,
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
-    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) issuers: Issuers,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -93,8 +93,8 @@ fn ms_since_1970(at: SystemTime) -> u64 {
 pub struct BusApiOptions {
     /// What bounds clients.
     pub limits: Limits,
-    /// The issuer of the bearer tokens to take; none are taken without it.
-    pub issuer: Option<Arc<Issuer>>,
+    /// The issuers of the bearer tokens to take; none are taken without one.
+    pub issuers: Issuers,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
     /// Where connections have their places, if others have places there too: then `connections_max` is
@@ -106,7 +106,7 @@ impl Default for BusApiOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            issuer: None,
+            issuers: Issuers::default(),
             clock: SystemTime::now,
             places: None,
         }
@@ -128,7 +128,7 @@ impl BusApi {
             http_answers: room_for_answers(options.limits.held_size_bytes_max / 2),
             limits: options.limits,
             jobs: http::Jobs::default(),
-            issuer: options.issuer,
+            issuers: options.issuers,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             instruments: Instruments::new(),

@@ -62,8 +62,7 @@ impl Grant {
     /// Whether it allows something with a node, such as `queue`, `queue/$deadletterqueue` or
     /// `queue/$management`; `path` is in lower case, without slashes around it.
     pub(crate) fn allows(&self, right: Right, path: &str) -> bool {
-        let queue = path.split_once("/$").map_or(path, |(queue, _)| queue);
-        self.allows_request(right, queue, path)
+        self.allows_request(right, queue_of(path), path)
     }
 
     /// Whether it allows something with a queue by a request to a path within it, such as
@@ -81,6 +80,11 @@ impl Grant {
             None => false,
         }
     }
+}
+
+/// The queue of a node's path: what comes before the first name that begins with `$`.
+pub(crate) fn queue_of(path: &str) -> &str {
+    path.split_once("/$").map_or(path, |(queue, _)| queue)
 }
 
 /// What is wrong with a token. It says nothing about the key.
@@ -105,10 +109,18 @@ pub(crate) enum BadToken {
     Bearer(&'static str),
     #[error("bearer tokens are taken over TLS only")]
     NotPrivate,
+    #[error(
+        "Unauthorized: the token grants nothing here: none of its roles is one of Service Bus, such as \
+         'Azure Service Bus Data Sender'"
+    )]
+    NoRights,
     #[error("InvalidAudience: the token is for '{granted}', and not for '{asked}'")]
     Elsewhere { granted: String, asked: String },
     #[error("the server is busy and cannot check the token: please try again")]
     Unavailable,
+    /// The token is right, but what it was put for is not there.
+    #[error("The messaging entity '{0}' could not be found.")]
+    NotFound(String),
 }
 
 impl BadToken {
@@ -116,7 +128,17 @@ impl BadToken {
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Unavailable => 503,
-            _ => 401,
+            Self::NotFound(_) => 404,
+            Self::Unknown
+            | Self::TooLong
+            | Self::Field(_)
+            | Self::Expiry
+            | Self::Expired(_)
+            | Self::Signature
+            | Self::Bearer(_)
+            | Self::NotPrivate
+            | Self::NoRights
+            | Self::Elsewhere { .. } => 401,
         }
     }
 }
@@ -151,6 +173,9 @@ impl Shared {
         } else {
             self.grant_of_bearer(token, origin)?
         };
+        if grant.rights.is_empty() {
+            return Err(BadToken::NoRights);
+        }
         let asked = path_of(audience);
         if !grant.covers(&asked) {
             let granted = grant.path;
@@ -187,11 +212,14 @@ impl Shared {
         })
     }
 
-    /// What a token of the issuer allows, in the whole namespace.
+    /// What a token of an issuer allows, in the whole namespace.
     ///
     /// Source: Service Bus, *Authenticate and authorize an application with Microsoft Entra ID*.
     fn grant_of_bearer(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
-        let issuer = self.issuer.as_ref().ok_or(BadToken::Unknown)?;
+        if self.issuers.is_empty() {
+            return Err(BadToken::Unknown);
+        }
+        let issuer = self.issuers.select(token).map_err(BadToken::Bearer)?;
         if !issuer.is_private(origin.peer.ip(), origin.is_secure) {
             return Err(BadToken::NotPrivate);
         }

@@ -1,16 +1,16 @@
-//! Tokens: what a connection may do, and until when.
+//! Tokens that clients put to the node `$cbs`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_amqp::codec::{Map, Raw, Text};
-use kew_engine::EntityName;
+use percent_encoding::percent_decode_str;
 
-use crate::address::path_of;
+use crate::address::{Node, node_at, path_of};
+use crate::api::Shared;
 use crate::authorize::{BadToken, Grant};
 use crate::request::{Asked, Request, encode_answer, text_of};
-use crate::rights::{Right, Rights};
 use crate::sas;
 
 /// What a client has shown.
@@ -45,75 +45,6 @@ pub(crate) struct Shown {
     pub(crate) audience: Option<String>,
     pub(crate) credential: Credential,
     pub(crate) grant: Grant,
-}
-
-/// What the credentials of a connection allow.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    all: Vec<Shown>,
-}
-
-impl Grants {
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shown> {
-        self.all.iter()
-    }
-
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    /// Takes one in the place of that for the same audience, unless there are too many.
-    pub(crate) fn add(&mut self, shown: Shown, tokens_max: usize) -> Result<(), Refused> {
-        self.all.retain(|own| own.audience != shown.audience);
-        if self.all.len() >= tokens_max {
-            let text = format!("a connection has at most {tokens_max} tokens");
-            return Err((403, text));
-        }
-        self.all.push(shown);
-        Ok(())
-    }
-
-    /// A credential was judged again, by other rules than before. It may have been replaced since.
-    pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) {
-        let is_same = |own: &Shown| own.credential == *credential;
-        match grant {
-            Some(grant) => {
-                for own in self.all.iter_mut().filter(|own| is_same(own)) {
-                    own.grant = grant.clone();
-                }
-            }
-            None => self.all.retain(|own| !is_same(own)),
-        }
-    }
-
-    /// Whether something is allowed with an entity.
-    pub(crate) fn allow(&self, entity: &EntityName, right: Right) -> bool {
-        self.all
-            .iter()
-            .any(|own| own.grant.allows(right, &entity.name))
-    }
-
-    /// What requests about an entity may do: some SDKs put a token for these alone.
-    pub(crate) fn rights_of_requests(&self, entity: &EntityName) -> Rights {
-        let path = format!("{}/$management", entity.name);
-        let has = |right: &Right| self.all.iter().any(|own| own.grant.allows(*right, &path));
-        Right::ALL.into_iter().filter(has).collect()
-    }
-
-    /// When the next one expires, in seconds since 1970.
-    pub(crate) fn next_expiry_s(&self) -> Option<u64> {
-        let expiries = self.all.iter().map(|own| own.grant.expires_at_s);
-        expiries.min().filter(|&at| at < u64::MAX)
-    }
-
-    /// Forgets those that have expired, and says whether there were any.
-    pub(crate) fn expire(&mut self, now_s: u64) -> bool {
-        let before = self.all.len();
-        self.all.retain(|own| own.grant.expires_at_s > now_s);
-        self.all.len() < before
-    }
 }
 
 /// A status, and why.
@@ -156,6 +87,21 @@ impl PutToken {
         })
     }
 
+    /// Refuses an audience that names an entity which is not there. One that names none, such as the
+    /// namespace, is taken, and so is any while the broker is too busy to say: a link will tell.
+    ///
+    /// Source: observed at the service, which looks at the token first.
+    pub(crate) async fn check_entity(&self, shared: &Shared) -> Result<(), BadToken> {
+        let entity = match node_at(&self.audience) {
+            Some(Node::Entity(entity) | Node::Management(entity)) => entity,
+            Some(Node::Tokens) | None => return Ok(()),
+        };
+        match shared.is_there(entity).await {
+            Ok(true) | Err(_) => Ok(()),
+            Ok(false) => Err(BadToken::NotFound(shown_address(&self.audience))),
+        }
+    }
+
     /// What the client has shown, if the token holds.
     pub(crate) fn shown(self, judged: Result<Grant, BadToken>) -> Result<Shown, Refused> {
         let grant = judged.map_err(|error| (i32::from(error.status()), error.to_string()))?;
@@ -167,6 +113,24 @@ impl PutToken {
             },
             grant,
         })
+    }
+}
+
+/// An audience as the service shows it: `sb://HOST/NAME`, without a port.
+fn shown_address(audience: &str) -> String {
+    let (host, path) = match audience.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').unwrap_or((rest, "")),
+        None => ("", audience),
+    };
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => host,
+    };
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    match (host, path.trim_matches('/')) {
+        ("", path) => path.to_owned(),
+        (host, path) => format!("sb://{host}/{path}"),
     }
 }
 

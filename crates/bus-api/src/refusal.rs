@@ -139,6 +139,11 @@ pub(crate) fn error_of_verdict(verdict: Verdict) -> Option<Error> {
             condition::NOT_ALLOWED,
             "A message of a dead-letter queue cannot be dead-lettered.",
         ),
+        Verdict::QuotaExceeded => (
+            condition::RESOURCE_LIMIT_EXCEEDED,
+            "The messaging entity is full, and takes no changes to the properties of its messages: settle \
+             the message without changes.",
+        ),
         Verdict::TooManyChanges => (
             condition::NOT_ALLOWED,
             "The properties of this message were changed too often, or by more than 64 KiB in all: \

@@ -52,7 +52,7 @@ pub struct BusQueueOverview {
     pub dead_letters: u64,
     /// Messages that could not be forwarded, in any state.
     pub failed_transfers: u64,
-    /// Bytes of all of these, and of the states of sessions.
+    /// Bytes of all of these, of the states of sessions, and of ids that are remembered.
     pub size_bytes: u64,
     /// Sessions that a receiver has locked.
     pub sessions_locked: u64,
@@ -88,7 +88,7 @@ impl State {
         while let Some((incarnation, is_bus)) = self.next_queue(from) {
             let is_read = steps > 0
                 && if is_bus {
-                    self.read_bus_queue(incarnation, &mut steps, &mut overview)
+                    self.read_bus_queue(incarnation, now, &mut steps, &mut overview)
                 } else {
                     self.read_queue(incarnation, now, &mut steps, &mut overview)
                 };
@@ -138,6 +138,7 @@ impl State {
     fn read_bus_queue(
         &mut self,
         incarnation: Incarnation,
+        now: Timestamp,
         steps: &mut u32,
         overview: &mut Overview,
     ) -> bool {
@@ -152,7 +153,7 @@ impl State {
             return true;
         };
         let count = |sub: Option<&BusQueue>| sub.map_or(0, |sub| sub.backlog.count());
-        let size = |sub: Option<&BusQueue>| sub.map_or(0, |sub| sub.backlog.size_bytes());
+        let size = |sub: Option<&BusQueue>| sub.map_or(0, |sub| sub.size_bytes(now));
         let backlog = &queue.backlog;
         overview.bus_queues.push(BusQueueOverview {
             name: queue.name.clone(),
@@ -162,7 +163,7 @@ impl State {
             scheduled: backlog.scheduled_count(),
             dead_letters: count(dead),
             failed_transfers: count(failed),
-            size_bytes: backlog.size_bytes() + size(dead) + size(failed),
+            size_bytes: queue.size_bytes(now) + size(dead) + size(failed),
             sessions_locked: backlog.sessions.locked_count(),
             oldest_at: backlog.oldest_at(),
         });

@@ -1,4 +1,4 @@
-//! The issuer of bearer tokens that a server trusts, and its public keys.
+//! The issuers of bearer tokens that a server trusts, and their public keys.
 //!
 //! An [`Issuer`] checks tokens and fetches nothing: whoever runs it brings the keys with
 //! [`Issuer::replace_keys`], at the start, from time to time, and when [`Issuer::keys_wanted`] says that
@@ -7,6 +7,7 @@
 //! Sources: OpenID Connect Discovery 1.0; RFC 7517 (keys), RFC 7519 (tokens), RFC 8725 (what goes wrong
 //! with them).
 
+mod issuers;
 mod role;
 
 use std::collections::BTreeMap;
@@ -17,11 +18,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::Notify;
 
+pub use issuers::Issuers;
 pub use role::Role;
 
 /// What may sign a token: asymmetric, or whoever knows a public key could.
@@ -49,6 +51,9 @@ const NAME_SIZE_BYTES_MAX: usize = 256;
 /// How long a token's first part may be. It is read before the signature shows who wrote it, and JSON
 /// can take many times its size; issuers send some hundred bytes, with certificates a few KiB.
 const TOKEN_HEADER_SIZE_BYTES_MAX: usize = 16 << 10;
+
+const UNREADABLE: &str = "The token cannot be read.";
+const OTHER_ISSUER: &str = "Issuer validation failed. Issuer did not match.";
 
 /// The tenant of a token that names none.
 const NO_TENANT: &str = "00000000-0000-0000-0000-000000000000";
@@ -130,16 +135,22 @@ pub struct Bearer {
     pub expires_at_s: u64,
 }
 
-/// The claims that every token must have, of their types and no other: a date that is a text or has a
-/// point is refused, not skipped.
+/// The claims that matter, of their types and no other: a date that is a text or has a point is refused,
+/// not skipped. All but `nbf` must be there; RFC 7519 demands none of them.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
     aud: Audience,
     exp: u64,
-    nbf: u64,
+    #[serde(default, deserialize_with = "present")]
+    nbf: Option<u64>,
     #[serde(flatten)]
     others: Map<String, Value>,
+}
+
+/// A claim that may be left out, and is of its type if it is there.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    u64::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -230,7 +241,6 @@ impl Issuer {
         is_audience: impl Fn(&str) -> bool,
         now: SystemTime,
     ) -> Result<Bearer, &'static str> {
-        const UNREADABLE: &str = "The token cannot be read.";
         const SIGNATURE: &str = "Signature validation failed.";
         let header_size_bytes = token.find('.').unwrap_or(token.len());
         if header_size_bytes > TOKEN_HEADER_SIZE_BYTES_MAX {
@@ -265,7 +275,7 @@ impl Issuer {
         let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
         let claims = decoded.map_err(|_| SIGNATURE)?.claims;
         let claims: Claims = serde_json::from_value(Value::Object(claims)).map_err(|_| {
-            "The token must have the claims iss, aud, exp and nbf, the last two as whole numbers."
+            "The token must have the claims iss, aud and exp; exp, and nbf if it is there, as whole numbers."
         })?;
         self.check(&claims, is_audience, now)?;
         self.bearer(&claims)
@@ -278,7 +288,7 @@ impl Issuer {
         now: SystemTime,
     ) -> Result<(), &'static str> {
         if *claims.iss != *self.options.issuer {
-            return Err("Issuer validation failed. Issuer did not match.");
+            return Err(OTHER_ISSUER);
         }
         let configured = &self.options.audiences;
         let is_right = |audience: &str| match configured.is_empty() {
@@ -292,7 +302,8 @@ impl Issuer {
         if claims.exp.saturating_add(CLOCK_SKEW_SECONDS) <= now {
             return Err("Lifetime validation failed. The token is expired.");
         }
-        if claims.nbf > now.saturating_add(CLOCK_SKEW_SECONDS) {
+        let not_before = claims.nbf.unwrap_or(0);
+        if not_before > now.saturating_add(CLOCK_SKEW_SECONDS) {
             return Err("Lifetime validation failed. The token is not yet valid.");
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The settings of the issuer of bearer tokens.
+//! The settings of one issuer of bearer tokens.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,23 +7,21 @@ use hyper::Uri;
 use kew_issuer::{IssuerOptions, Role};
 use serde::Deserialize;
 
-use crate::serve_args::ServeArgs;
 use crate::settings::SettingsError;
-use crate::settings::layer::Variable;
 
 /// The longest URL of an issuer: it goes into a header.
 const URL_SIZE_BYTES_MAX: usize = 1024;
 
-/// What one place says of the issuer. In the file it is the table `issuer`.
-#[derive(Debug, Default, Deserialize)]
+/// What one place says of an issuer. In the file it is a table `issuer`.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IssuerLayer {
-    url: Option<String>,
-    keys: Option<String>,
-    audience: Option<Vec<String>>,
-    role_claim: Option<String>,
-    roles: Option<BTreeMap<String, String>>,
-    allow_http: Option<bool>,
+    pub(crate) url: Option<String>,
+    pub(crate) keys: Option<String>,
+    pub(crate) audience: Option<Vec<String>>,
+    pub(crate) role_claim: Option<String>,
+    pub(crate) roles: Option<BTreeMap<String, String>>,
+    pub(crate) allow_http: Option<bool>,
 }
 
 /// The issuer to trust, complete and checked.
@@ -43,47 +41,6 @@ pub(crate) enum KeySource {
 }
 
 impl IssuerLayer {
-    pub(crate) fn of_flags(args: &ServeArgs) -> Self {
-        let roles = args.role.iter().map(|pair| split_role(pair)).collect();
-        Self {
-            url: args.issuer.clone(),
-            keys: args.issuer_keys.clone(),
-            audience: (!args.audience.is_empty()).then(|| args.audience.clone()),
-            role_claim: args.role_claim.clone(),
-            roles: (!args.role.is_empty()).then_some(roles),
-            allow_http: args.issuer_allow_http.then_some(true),
-        }
-    }
-
-    pub(crate) fn of_environment(
-        variable: Variable<'_>,
-        switch: &dyn Fn(&str) -> Result<Option<bool>, SettingsError>,
-    ) -> Result<Self, SettingsError> {
-        let text = |name: &str| {
-            let Some(value) = variable(name) else {
-                return Ok(None);
-            };
-            value.into_string().map(Some).map_err(|value| {
-                SettingsError::new(format!("{name} is {value:?}, which is not text"))
-            })
-        };
-        let list = |name: &str| {
-            Ok::<_, SettingsError>(text(name)?.map(|list| {
-                let items = list.split(',').map(|item| item.trim().to_owned());
-                items.collect::<Vec<_>>()
-            }))
-        };
-        let roles = list("KEW_ROLES")?;
-        Ok(Self {
-            url: text("KEW_ISSUER")?,
-            keys: text("KEW_ISSUER_KEYS")?,
-            audience: list("KEW_AUDIENCE")?,
-            role_claim: text("KEW_ROLE_CLAIM")?,
-            roles: roles.map(|pairs| pairs.iter().map(|pair| split_role(pair)).collect()),
-            allow_http: switch("KEW_ISSUER_ALLOW_HTTP")?,
-        })
-    }
-
     /// What this place says, and the next where this one says nothing.
     pub(crate) fn or(self, next: Self) -> Self {
         Self {
@@ -149,7 +106,7 @@ fn non_empty(name: &str, texts: Option<Vec<String>>) -> Result<Vec<Box<str>>, Se
 }
 
 /// `VALUE=ROLE`. The value itself may have such signs.
-fn split_role(pair: &str) -> (String, String) {
+pub(crate) fn split_role(pair: &str) -> (String, String) {
     let (value, role) = pair.rsplit_once('=').unwrap_or((pair, ""));
     (value.into(), role.into())
 }

@@ -77,11 +77,14 @@ impl KeyKeeper {
         loop {
             let is_current = match self.read().await {
                 Ok(count) => {
-                    tracing::debug!(count, "the issuer's keys were read");
+                    let issuer = &*self.issuer.options().issuer;
+                    tracing::debug!(issuer, count, "the issuer's keys were read");
                     true
                 }
                 Err(error) => {
+                    let issuer = &*self.issuer.options().issuer;
                     tracing::warn!(
+                        issuer,
                         "the issuer's keys cannot be read, and stay as they were: {}",
                         with_causes(&error)
                     );

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
-use kew_issuer::Issuer;
+use kew_issuer::Issuers;
 use kew_listen::{CertificateFacts, CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::Accounts;
@@ -58,7 +58,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
 }
 
 async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) -> Result<()> {
-    let keeper = settings.issuer.clone().map(KeyKeeper::start).transpose()?;
+    let keepers = settings.issuers.iter().cloned().map(KeyKeeper::start);
+    let keepers = keepers.collect::<Result<Vec<_>>>()?;
     // The ports are taken now, so that one in use is told at once, and opened when a put would
     // succeed.
     let imported = settings.import.as_deref().map(bus::read).transpose()?;
@@ -83,13 +84,14 @@ async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) ->
     if let Some(queues) = imported {
         bus::import(&broker, queues).await?;
     }
-    let issuer = keeper.as_ref().map(|keeper| Arc::clone(&keeper.issuer));
-    if let Some(keeper) = keeper {
+    let issuers = keepers.iter().map(|keeper| Arc::clone(&keeper.issuer));
+    let issuers: Issuers = issuers.collect();
+    for keeper in keepers {
         tokio::spawn(keeper.run());
     }
     let served = serve_until_stopped(
         &settings,
-        issuer,
+        issuers,
         open_files_max,
         sockets,
         tls,
@@ -228,7 +230,7 @@ pub(crate) const BACKLOG: u32 = 1024;
 
 async fn serve_until_stopped(
     settings: &Settings,
-    issuer: Option<Arc<Issuer>>,
+    issuers: Issuers,
     open_files_max: u64,
     sockets: Sockets,
     tls: Option<Arc<Tls>>,
@@ -236,7 +238,7 @@ async fn serve_until_stopped(
     signals: &mut Signals,
 ) -> Result<()> {
     let has_bus = !sockets.bus.is_empty();
-    let fronts = Fronts::open(settings, issuer, open_files_max, has_bus, broker).await?;
+    let fronts = Fronts::open(settings, issuers, open_files_max, has_bus, broker).await?;
     let admin = settings
         .admin_socket
         .as_deref()

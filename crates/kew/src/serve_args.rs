@@ -97,26 +97,29 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     pub(crate) slow_request: Option<u64>,
 
-    /// The issuer of the bearer tokens to take, such as https://login.example/tenant/v2.0: what
-    /// their claim iss says [env: KEW_ISSUER] [default: none, and tokens are refused]
+    /// An issuer of the bearer tokens to take, such as https://login.example/tenant/v2.0: what
+    /// their claim iss says; repeatable, and in the environment separated by commas
+    /// [env: KEW_ISSUER] [default: none, and tokens are refused]
     #[arg(long, value_name = "URL")]
-    pub(crate) issuer: Option<String>,
+    pub(crate) issuer: Vec<String>,
 
-    /// Where its public keys are: a JSON Web Key Set [env: KEW_ISSUER_KEYS]
-    /// [default: where ISSUER/.well-known/openid-configuration says]
+    /// Where its public keys are: a JSON Web Key Set. With several issuers, one for each in their
+    /// order, where an empty one means the default; in the environment separated by commas
+    /// [env: KEW_ISSUER_KEYS] [default: where ISSUER/.well-known/openid-configuration says]
     #[arg(long, value_name = "FILE|URL")]
-    pub(crate) issuer_keys: Option<String>,
+    pub(crate) issuer_keys: Vec<String>,
 
-    /// What the tokens may be for; repeatable, and in the environment separated by commas
+    /// What the tokens may be for, of every issuer; repeatable, and in the environment separated by commas
     /// [env: KEW_AUDIENCE] [default: https://storage.azure.com,
     /// https://ACCOUNT.queue.core.windows.net, and the id of the Azure Storage application; for
     /// Service Bus https://servicebus.azure.net]
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) audience: Vec<String>,
 
-    /// The claim that names the roles of a user [env: KEW_ROLE_CLAIM] [default: roles]
+    /// The claim that names the roles of a user. With several issuers one for all, or one for each in
+    /// their order; in the environment separated by commas [env: KEW_ROLE_CLAIM] [default: roles]
     #[arg(long, value_name = "CLAIM")]
-    pub(crate) role_claim: Option<String>,
+    pub(crate) role_claim: Vec<String>,
 
     /// What a value of that claim means: reader, processor, sender, contributor or delegator, and for
     /// Service Bus bus-owner, bus-sender or bus-receiver; repeatable, and in the environment separated by commas [env: KEW_ROLES]
@@ -138,7 +141,7 @@ pub(crate) struct ServeArgs {
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
     /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
-    /// keys, audience, role_claim, roles and allow_http
+    /// keys, audience, role_claim, roles and allow_http, or one [[issuer]] for each
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::serve_args::ServeArgs;
 use bus_listen::BusListen;
-use issuer::{IssuerLayer, IssuerSettings};
+use issuer::IssuerSettings;
+use issuers::IssuersLayer;
 use observing::Observing;
 
 // Named, because a fuzz test compiles this file from elsewhere.
@@ -14,6 +15,8 @@ use observing::Observing;
 pub(crate) mod bus_listen;
 #[path = "issuer.rs"]
 pub(crate) mod issuer;
+#[path = "settings/issuers.rs"]
+mod issuers;
 #[path = "settings/layer.rs"]
 mod layer;
 #[path = "observing.rs"]
@@ -65,7 +68,8 @@ pub(crate) struct Settings {
     pub(crate) import: Option<PathBuf>,
     pub(crate) tls: TlsSettings,
     pub(crate) observing: Observing,
-    pub(crate) issuer: Option<IssuerSettings>,
+    /// Whose bearer tokens are taken.
+    pub(crate) issuers: Vec<IssuerSettings>,
     /// How long the name of a deleted queue cannot be taken.
     pub(crate) queue_deletion_delay: Duration,
     pub(crate) public_key: PublicKey,
@@ -125,10 +129,11 @@ impl Settings {
         let tls = tls::complete(&layers, &place)?;
         let mut layers = [flags, environment, file];
         let observing = Observing::of_layers(&layers)?;
-        let issuer = layers
+        let issuers = layers
             .iter_mut()
-            .map(|layer| std::mem::take(&mut layer.issuer))
-            .reduce(IssuerLayer::or)
+            .map(|layer| std::mem::take(&mut layer.issuer));
+        let issuers = issuers
+            .reduce(IssuersLayer::or)
             .unwrap_or_default()
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
@@ -163,7 +168,7 @@ impl Settings {
             import,
             tls,
             observing,
-            issuer,
+            issuers,
             queue_deletion_delay,
             public_key,
             admin_socket,

@@ -15,7 +15,7 @@ use kew_listen::Share;
 use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
-use crate::auth::Issuer;
+use crate::auth::Issuers;
 use crate::body::Connection;
 use crate::budget::Budget;
 use crate::deletions::Deletions;
@@ -52,7 +52,7 @@ pub struct QueueApiOptions {
     /// What operators are shown.
     pub operator: OperatorOptions,
     /// Whose bearer tokens to take. Default nobody's.
-    pub issuer: Option<Arc<Issuer>>,
+    pub issuers: Issuers,
     /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
     /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
     pub queue_deletion_delay: Duration,
@@ -69,7 +69,7 @@ impl Default for QueueApiOptions {
             limits: Limits::default(),
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
-            issuer: None,
+            issuers: Issuers::default(),
             queue_deletion_delay: Duration::ZERO,
             places: None,
         }
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
-    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) issuers: Issuers,
     /// What a missing or bad token is answered with, if not the usual.
     challenge: Option<HeaderValue>,
     request_ids: RequestIds,
@@ -161,7 +161,7 @@ impl QueueApi {
             limits,
             clock,
             operator,
-            issuer,
+            issuers,
             queue_deletion_delay,
             places,
         } = options;
@@ -176,11 +176,11 @@ impl QueueApi {
             properties: PropertyStore::default(),
             deletions: Deletions::new(queue_deletion_delay),
             clock,
-            challenge: issuer.as_deref().and_then(|issuer| {
+            challenge: issuers.first().and_then(|issuer| {
                 let challenge = issuer.challenge(crate::auth::RESOURCE);
                 HeaderValue::try_from(challenge).ok()
             }),
-            issuer,
+            issuers,
             request_ids: RequestIds::new(),
             places,
             operator,

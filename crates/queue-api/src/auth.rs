@@ -30,7 +30,7 @@ use sas::AccountSas;
 use shared_key::Scheme;
 
 pub(crate) use issuer::{Caller, RESOURCE};
-pub use kew_issuer::{InvalidKeys, Issuer, IssuerOptions, Role};
+pub use kew_issuer::{InvalidKeys, Issuer, IssuerOptions, Issuers, Role};
 pub(crate) use rights::Roles;
 pub(crate) use sas::is_signature_field;
 pub(crate) use sas::time::Ticks;
@@ -54,7 +54,7 @@ pub(crate) struct Credentials<'a> {
     pub(crate) clock_skew_max: Duration,
     pub(crate) origin: &'a Origin,
     /// Whose bearer tokens are taken, if any.
-    pub(crate) issuer: Option<&'a Issuer>,
+    pub(crate) issuers: &'a Issuers,
 }
 
 impl Credentials<'_> {

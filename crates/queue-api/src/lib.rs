@@ -5,7 +5,7 @@
 //! no file, no socket but the one it is given, and no way to accept one.
 //!
 //! Requests are authorized with Shared Key, with the shared access signatures of an account, of a queue
-//! and of a user, and with the bearer tokens of one [`Issuer`].
+//! and of a user, and with the bearer tokens of [`Issuers`].
 //!
 //! Where the service and its documentation disagree, the service is followed. `docs/queue-storage.md`
 //! lists every such decision, and which test shows which behaviour.
@@ -50,7 +50,7 @@ mod version;
 pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
-pub use auth::{InvalidKeys, Issuer, IssuerOptions, Role};
+pub use auth::{InvalidKeys, Issuer, IssuerOptions, Issuers, Role};
 pub use limits::Limits;
 pub use operator::{OperatorOptions, OtherMetrics};
 pub use origin::Origin;

@@ -131,7 +131,7 @@ impl<'a> Request<'a> {
             now: shared.now(),
             clock_skew_max: shared.limits.clock_skew_max,
             origin,
-            issuer: shared.issuer.as_deref(),
+            issuers: &shared.issuers,
         };
         let Authentic { who, plus } = auth::authenticate(&credentials)?;
         let principal = match who {

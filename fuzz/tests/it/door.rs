@@ -96,7 +96,7 @@ impl Served {
         let options = QueueApiOptions {
             accounts: Accounts::well_known(),
             clock: Arc::new(now),
-            issuer,
+            issuers: issuer.into_iter().collect(),
             ..QueueApiOptions::default()
         };
         let api = QueueApi::new(broker, options);

@@ -32,7 +32,6 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::api::Shared;
-use crate::cbs::Grants;
 use crate::client::attach::Opened;
 use crate::client::links::Links;
 use crate::client::node::{Replies, Requests};
@@ -42,6 +41,7 @@ use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
 use crate::client::transaction::{Transactions, gone};
 use crate::client::under_way::AllUnderWay;
+use crate::grants::Grants;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
@@ -625,7 +625,8 @@ impl Client {
             .map(|(id, _)| *id)
             .collect();
         for link in refused {
-            let text = "The token has expired or its rule was changed, and no other was put.";
+            let text = "No token of this connection allows this any more: it expired, its rule was \
+                        changed, or another one took its place.";
             self.detach(link, Error::new(condition::UNAUTHORIZED_ACCESS, text));
         }
     }

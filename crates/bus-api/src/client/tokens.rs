@@ -85,7 +85,11 @@ impl Client {
         let (shared, origin) = (Arc::clone(&self.shared), self.origin);
         let changes = *self.rule_changes.borrow();
         Box::pin(async move {
-            let result = shared.grant_for(&put.token, &put.audience, origin).await;
+            let judged = shared.grant_for(&put.token, &put.audience, origin).await;
+            let result = match judged {
+                Ok(grant) => put.check_entity(&shared).await.map(|()| grant),
+                refused => refused,
+            };
             Judged {
                 put,
                 result,
@@ -108,7 +112,11 @@ impl Client {
     }
 
     fn take(&mut self, shown: Shown) -> Result<(), Refused> {
-        self.grants.add(shown, self.shared.limits.tokens_max)?;
+        let tokens_max = self.shared.limits.tokens_max;
+        if self.grants.add(shown, tokens_max)? {
+            // It may be worth less than the one whose place it has taken.
+            self.detach_what_is_not_allowed();
+        }
         self.trust();
         Ok(())
     }
@@ -197,8 +205,9 @@ impl Client {
         // Rules were changed since: another judgement is under way.
         if judged.changes == self.judged_changes {
             let grant = judged.grant.clone();
-            self.grants.judged_again(&judged.credential, grant);
-            self.detach_what_is_not_allowed();
+            if self.grants.judged_again(&judged.credential, grant) {
+                self.detach_what_is_not_allowed();
+            }
         }
     }
 }

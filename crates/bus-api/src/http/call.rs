@@ -8,9 +8,10 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 
 use super::answer::HttpError;
-use crate::authorize::Grant;
+use crate::api::Shared;
+use crate::authorize::{Grant, queue_of};
+use crate::operation::HttpOperation;
 use crate::origin::Origin;
-use crate::rights::Right;
 
 /// The longest path, in bytes as it came: an entity's name of 260 characters, each percent-encoded as
 /// UTF-8, with what follows it.
@@ -105,26 +106,41 @@ impl Head {
 
 impl Call {
     /// Refuses what the token does not allow. `path` is an entity's, or empty for the namespace.
-    pub(crate) fn require(&self, right: Right, path: &str) -> Result<(), HttpError> {
-        match self.grant.allows(right, &path.to_lowercase()) {
+    pub(crate) fn require(&self, operation: HttpOperation, path: &str) -> Result<(), HttpError> {
+        match self.grant.allows(operation.right(), &path.to_lowercase()) {
             true => Ok(()),
-            false => Err(unauthorized(right, path)),
+            false => Err(unauthorized(operation, path)),
         }
     }
 
-    /// Refuses what the token does not allow with an entity, whose path in lower case is the beginning of
-    /// the request's: the token may be for any part of that.
-    pub(crate) fn require_of(&self, right: Right, entity: &str) -> Result<(), HttpError> {
-        let queue = entity.split_once("/$").map_or(entity, |(queue, _)| queue);
+    /// Refuses what the token does not allow with the messages of an entity, whose path in lower case is
+    /// the beginning of the request's.
+    ///
+    /// A token may also be for the whole path of the request, such as `queue/messages`, which some clients
+    /// sign. A queue can have such a name, too: while there is one, a token that a rule of the namespace has
+    /// signed is for that queue and for no other.
+    pub(crate) async fn require_of(
+        &self,
+        shared: &Shared,
+        operation: HttpOperation,
+        entity: &str,
+    ) -> Result<(), HttpError> {
+        let (grant, right) = (&self.grant, operation.right());
+        if grant.allows(right, entity) {
+            return Ok(());
+        }
         let path = self.head.path.to_lowercase();
-        match self.grant.allows_request(right, queue, &path) {
+        let is_allowed = grant.allows_request(right, queue_of(entity), &path)
+            && (grant.queue.is_some() || !shared.is_queue(&grant.path).await?);
+        match is_allowed {
             true => Ok(()),
-            false => Err(unauthorized(right, entity)),
+            false => Err(unauthorized(operation, entity)),
         }
     }
 }
 
-fn unauthorized(right: Right, path: &str) -> HttpError {
+fn unauthorized(operation: HttpOperation, path: &str) -> HttpError {
+    let right = operation.right();
     HttpError::unauthorized(format!(
         "Unauthorized: '{right}' claim(s) are required to perform this operation. Resource: '{path}'."
     ))

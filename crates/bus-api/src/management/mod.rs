@@ -20,10 +20,11 @@ use tokio::time::Instant;
 
 use crate::api::Shared;
 use crate::metrics;
+use crate::operation::ManagementOperation;
 use crate::origin::Origin;
 use crate::refusal::{bus_condition, busy, error_of, unauthorized};
 use crate::request::{Request, encode_answer};
-use crate::rights::{Right, Rights};
+use crate::rights::Rights;
 use crate::submit::Submitted;
 
 /// What a request is answered with.
@@ -157,46 +158,39 @@ pub(crate) fn status_of(error_condition: &str) -> i32 {
     }
 }
 
-/// What whoever asks for an operation must be allowed.
-///
-/// Source: Service Bus, *AMQP request-response based operations*.
-fn right_for(operation: &str) -> Right {
-    match operation {
-        "schedule-message" | "cancel-scheduled-message" => Right::Send,
-        _ => Right::Listen,
-    }
-}
-
-/// The body of a request that its client may make.
-fn allowed_body<'a>(context: &Context, request: &'a Request) -> Result<&'a Map, Error> {
-    let right = right_for(operation_of(request));
-    if !context.rights.has(right) {
-        return Err(unauthorized(&context.entity, right));
+/// What is asked for, which the client may, and the body of the request.
+fn allowed<'a>(
+    context: &Context,
+    request: &'a Request,
+) -> Result<(ManagementOperation, &'a Map), Error> {
+    let operation = ManagementOperation::named(operation_of(request)).ok_or_else(|| {
+        let text = format!("The operation '{}' is not supported.", request.operation);
+        Error::new(condition::NOT_IMPLEMENTED, text)
+    })?;
+    if !context.rights.has(operation.right()) {
+        return Err(unauthorized(&context.entity, operation.right()));
     }
     let Value::Map(body) = &request.body else {
         let text = "the body of the request is not a map";
         return Err(Error::new(bus_condition::ARGUMENT_ERROR, text));
     };
-    Ok(body)
+    Ok((operation, body))
 }
 
 async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
-    let body = allowed_body(context, request)?;
-    match operation_of(request) {
-        "renew-lock" => messages::renew_locks(context, body).await,
-        "peek-message" => messages::peek(context, body).await,
-        "schedule-message" => messages::schedule(context, body).await,
-        "cancel-scheduled-message" => messages::cancel(context, body).await,
-        "receive-by-sequence-number" => messages::receive_deferred(context, body).await,
-        "update-disposition" => messages::update(context, body).await,
-        "batch-delete-messages" => messages::delete(context, body).await,
-        "renew-session-lock" => sessions::renew(context).await,
-        "get-session-state" => sessions::read_state(context).await,
-        "set-session-state" => sessions::set_state(context, body).await,
-        "get-message-sessions" => sessions::list(context, body).await,
-        _ => {
-            let text = format!("The operation '{}' is not supported.", request.operation);
-            Err(Error::new(condition::NOT_IMPLEMENTED, text))
-        }
+    use ManagementOperation as Asked;
+    let (operation, body) = allowed(context, request)?;
+    match operation {
+        Asked::RenewLock => messages::renew_locks(context, body).await,
+        Asked::PeekMessage => messages::peek(context, body).await,
+        Asked::ScheduleMessage => messages::schedule(context, body).await,
+        Asked::CancelScheduledMessage => messages::cancel(context, body).await,
+        Asked::ReceiveBySequenceNumber => messages::receive_deferred(context, body).await,
+        Asked::UpdateDisposition => messages::update(context, body).await,
+        Asked::BatchDeleteMessages => messages::delete(context, body).await,
+        Asked::RenewSessionLock => sessions::renew(context).await,
+        Asked::GetSessionState => sessions::read_state(context).await,
+        Asked::SetSessionState => sessions::set_state(context, body).await,
+        Asked::GetMessageSessions => sessions::list(context, body).await,
     }
 }

@@ -6,8 +6,9 @@ use kew_engine::bus::Disposition;
 use kew_engine::{SequenceNumber, Token};
 use tokio::time::Instant;
 
-use super::{Answered, Context, allowed_body, encode, messages, operation_of};
+use super::{Answered, Context, allowed, encode, messages};
 use crate::metrics::Settled;
+use crate::operation::ManagementOperation as Asked;
 use crate::request::Request;
 
 /// What a request in a transaction comes to.
@@ -24,16 +25,21 @@ pub(crate) enum InTransaction {
 ///
 /// Source: Service Bus, *Operations within a transaction scope*.
 pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InTransaction, Error> {
-    let body = allowed_body(context, request)?;
-    match operation_of(request) {
-        "update-disposition" => messages::settlements_of(body).map(InTransaction::Settle),
-        "cancel-scheduled-message" => messages::numbers_to_cancel(body).map(InTransaction::Cancel),
-        "renew-lock"
-        | "renew-session-lock"
-        | "peek-message"
-        | "get-session-state"
-        | "get-message-sessions" => Ok(InTransaction::Now),
-        _ => {
+    let (operation, body) = allowed(context, request)?;
+    match operation {
+        Asked::UpdateDisposition => messages::settlements_of(body).map(InTransaction::Settle),
+        Asked::CancelScheduledMessage => {
+            messages::numbers_to_cancel(body).map(InTransaction::Cancel)
+        }
+        Asked::RenewLock
+        | Asked::RenewSessionLock
+        | Asked::PeekMessage
+        | Asked::GetSessionState
+        | Asked::GetMessageSessions => Ok(InTransaction::Now),
+        Asked::ScheduleMessage
+        | Asked::ReceiveBySequenceNumber
+        | Asked::BatchDeleteMessages
+        | Asked::SetSessionState => {
             let text = format!(
                 "The operation '{}' is not supported in a transaction.",
                 request.operation

@@ -462,20 +462,31 @@ impl Client {
         Message::scan(answer.payload).unwrap()
     }
 
+    /// Sends one message, and gives the link up.
+    pub(crate) async fn send_one(&mut self, address: &str, body: &str) {
+        let link = self.sender(address).await.unwrap();
+        let verdict = self.send(link, 0, message(body)).await;
+        assert_eq!(verdict, DeliveryState::ACCEPTED);
+        self.connection.detach(link, true, None);
+    }
+
     /// Puts a token, and returns the status.
     pub(crate) async fn put_token(&mut self, audience: &str, token: &str) -> i64 {
+        self.put_token_for(audience, token).await.0
+    }
+
+    /// Puts a token, and returns the status and what is said of it.
+    pub(crate) async fn put_token_for(&mut self, audience: &str, token: &str) -> (i64, String) {
         let properties = Map::build(|map| {
             map.entry("operation", "put-token");
             map.entry("type", "jwt");
             map.entry("name", audience);
         });
         let answer = self.ask("$cbs", &properties, &Text::from(token)).await;
-        answer
-            .get("status-code")
-            .unwrap()
-            .value()
-            .as_integer()
-            .unwrap()
+        let status = answer.get("status-code").unwrap();
+        let text = answer.get("status-description").unwrap();
+        let text = text.value().as_str().unwrap().to_owned();
+        (status.value().as_integer().unwrap(), text)
     }
 }
 

@@ -1,11 +1,16 @@
-//! The permission matrix: every kind of address and every operation of management, by every kind of
-//! rule with every set of rights. What is expected is said once more here, and from other words.
+//! The permission matrix: every kind of address, every operation of management and every one over HTTP,
+//! by every kind of rule with every set of rights.
+//!
+//! The operations come from the tables that the server decides by. What is expected of each is said once
+//! more here: one without a line here does not compile.
 
 use kew_amqp::codec::Map;
 use kew_amqp::performative::Role;
-use kew_bus_api::{AuthorizationRule, Right, Rights};
+use kew_bus_api::{AuthorizationRule, HttpOperation, ManagementOperation, Right, Rights};
+use kew_engine::bus::{BusCommand, BusQueueOptions};
 
-use crate::client::{Client, Server, token_by};
+use crate::client::{Client, Server, queue_named, token_by};
+use crate::rest::ask_as;
 
 const FAR_FUTURE_S: u64 = 9_000_000_000;
 const UNAUTHORIZED: &str = "amqp:unauthorized-access";
@@ -30,20 +35,44 @@ const PLACES: [(Option<&str>, &str); 5] = [
 const QUEUES: [&str; 2] = ["jobs", "absent"];
 const NODES: [&str; 3] = ["", "/$DeadLetterQueue", "/$Transfer/$DeadLetterQueue"];
 
-const OPERATIONS: [(&str, Right); 12] = [
-    ("renew-lock", Right::Listen),
-    ("peek-message", Right::Listen),
-    ("schedule-message", Right::Send),
-    ("cancel-scheduled-message", Right::Send),
-    ("receive-by-sequence-number", Right::Listen),
-    ("update-disposition", Right::Listen),
-    ("batch-delete-messages", Right::Listen),
-    ("renew-session-lock", Right::Listen),
-    ("get-session-state", Right::Listen),
-    ("set-session-state", Right::Listen),
-    ("get-message-sessions", Right::Listen),
-    ("not-an-operation", Right::Listen),
-];
+fn right_of_request(operation: ManagementOperation) -> Right {
+    use ManagementOperation as Asked;
+    match operation {
+        Asked::ScheduleMessage | Asked::CancelScheduledMessage => Right::Send,
+        Asked::RenewLock
+        | Asked::PeekMessage
+        | Asked::ReceiveBySequenceNumber
+        | Asked::UpdateDisposition
+        | Asked::BatchDeleteMessages
+        | Asked::RenewSessionLock
+        | Asked::GetSessionState
+        | Asked::SetSessionState
+        | Asked::GetMessageSessions => Right::Listen,
+    }
+}
+
+/// The right that an operation over HTTP needs, the queue for which it needs it (the namespace, if that is
+/// empty), and a request for it.
+fn http_request(operation: HttpOperation) -> (Right, &'static str, &'static str, &'static str) {
+    use HttpOperation as Asked;
+    const HEAD: &str = "jobs/messages/head?timeout=0";
+    const LOCK: &str = "jobs/messages/1/6e9a8a3e-0d4c-4f43-9a53-2b1e0a5f2d11";
+    match operation {
+        Asked::SendMessage => (Right::Send, "jobs", "POST", "jobs/messages"),
+        Asked::ReceiveAndDelete => (Right::Listen, "jobs", "DELETE", HEAD),
+        Asked::PeekLock => (Right::Listen, "jobs", "POST", HEAD),
+        Asked::DeleteMessage => (Right::Listen, "jobs", "DELETE", LOCK),
+        Asked::UnlockMessage => (Right::Listen, "jobs", "PUT", LOCK),
+        Asked::RenewLock => (Right::Listen, "jobs", "POST", LOCK),
+        Asked::ReadQueue => (Right::Manage, "jobs", "GET", "jobs"),
+        Asked::PutQueue => (Right::Manage, "jobs", "PUT", "jobs"),
+        // There is none to be deleted.
+        Asked::DeleteQueue => (Right::Manage, "jobs", "DELETE", "jobs/$DeadLetterQueue"),
+        Asked::ListEntities => (Right::Manage, "", "GET", "$Resources/queues"),
+        Asked::ReadNamespace => (Right::Manage, "", "GET", "$namespaceinfo"),
+        Asked::Operate => (Right::Manage, "", "GET", "$kew/v1/queues"),
+    }
+}
 
 /// What a connection has.
 struct Holder {
@@ -176,7 +205,8 @@ async fn operations() {
             .any(|right| holder.may(right, "jobs"));
         for node in NODES {
             let node = format!("jobs{node}/$management");
-            for (operation, right) in OPERATIONS {
+            for &operation in ManagementOperation::ALL {
+                let right = right_of_request(operation);
                 count += 1;
                 if !any {
                     // There is no link over which to ask.
@@ -184,7 +214,7 @@ async fn operations() {
                     assert_eq!(refused.condition, UNAUTHORIZED, "{}", holder.name);
                     continue;
                 }
-                let operation = format!("com.microsoft:{operation}");
+                let operation = format!("com.microsoft:{}", operation.name());
                 let properties = Map::build(|map| map.entry("operation", operation.as_str()));
                 let answer = client.ask(&node, &properties, &Map::default()).await;
                 let status = answer.get("statusCode").unwrap().value().as_integer();
@@ -203,9 +233,109 @@ async fn operations() {
     }
     assert_eq!(
         count,
-        (1 + SETS.len() * PLACES.len()) * 3 * OPERATIONS.len()
+        (1 + SETS.len() * PLACES.len()) * 3 * ManagementOperation::ALL.len()
     );
-    assert!(count > 300, "{count}");
+    assert!(count > 600, "{count}");
+}
+
+#[tokio::test]
+async fn operations_over_http() {
+    let server = Server::start().await;
+    let mut count = 0;
+    for holder in holders(&server).await {
+        for &operation in HttpOperation::ALL {
+            count += 1;
+            let (right, queue, method, path) = http_request(operation);
+            let headers = holder.token.as_deref().map(|it| ("Authorization", it));
+            let answer = ask_as(&server, method, path, headers.as_slice(), "").await;
+            let expected = !holder.may(right, queue);
+            let name = &holder.name;
+            assert_eq!(
+                answer.status == 401,
+                expected,
+                "{name}: {method} {path}: {answer:?}"
+            );
+        }
+    }
+    assert_eq!(
+        count,
+        (1 + SETS.len() * PLACES.len()) * HttpOperation::ALL.len()
+    );
+    assert!(count > 200, "{count}");
+}
+
+#[tokio::test]
+async fn what_is_no_operation_is_not_carried_out() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    for name in ["com.microsoft:not-an-operation", "renew-lock", ""] {
+        let properties = Map::build(|map| map.entry("operation", name));
+        let answer = client
+            .ask("jobs/$management", &properties, &Map::default())
+            .await;
+        let status = answer.get("statusCode").unwrap().value().as_integer();
+        assert_eq!(status, Some(501), "{name}");
+    }
+}
+
+/// A queue can be called like a request about another one.
+#[tokio::test]
+async fn a_token_for_a_queue_is_for_no_other_whose_requests_have_its_name() {
+    let server = Server::start().await;
+    let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let own = AuthorizationRule::generate("own", Rights::ALL, 1).unwrap();
+    server
+        .api
+        .add_rule(Some("jobs"), own.clone())
+        .await
+        .unwrap();
+    let by = |rule: &AuthorizationRule, path: &str| {
+        let resource = format!("sb://localhost/{path}");
+        token_by(&rule.name, &resource, &rule.primary_key, FAR_FUTURE_S)
+    };
+    let requests = [
+        ("POST", "jobs/messages"),
+        ("POST", "jobs/messages/head?timeout=0"),
+        ("DELETE", "jobs/messages/head?timeout=0"),
+    ];
+    let names = ["jobs/messages", "jobs/messages/head"];
+    let check = async |rule, is_allowed: bool| {
+        for path in names {
+            let token = by(rule, path);
+            for (method, target) in requests {
+                let authorization = [("Authorization", token.as_str())];
+                let answer = ask_as(&server, method, target, &authorization, "x").await;
+                let covers = target.strip_prefix(path);
+                let covers = covers.is_some_and(|rest| !rest.starts_with(char::is_alphabetic));
+                let expected = !(is_allowed && covers);
+                assert_eq!(
+                    answer.status == 401,
+                    expected,
+                    "{path}: {method} {target} {answer:?}"
+                );
+            }
+        }
+    };
+    // Some clients sign the whole address of their request.
+    check(&rule, true).await;
+    check(&own, true).await;
+    for name in names {
+        let queue = queue_named(name);
+        let options = BusQueueOptions::default();
+        server
+            .order(BusCommand::CreateQueue { queue, options })
+            .await;
+    }
+    check(&rule, false).await;
+    // The rule of a queue is for that one at any rate.
+    check(&own, true).await;
+    let token = by(&rule, "jobs/messages");
+    let authorization = [("Authorization", token.as_str())];
+    for path in ["jobs/messages/messages", "JOBS/Messages/MESSAGES"] {
+        let answer = ask_as(&server, "POST", path, &authorization, "x").await;
+        assert_eq!(answer.status, 201, "{path} {answer:?}");
+    }
 }
 
 #[tokio::test]

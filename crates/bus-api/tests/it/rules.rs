@@ -8,7 +8,11 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use kew_amqp::{Event, LinkId};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Map, Text};
+use kew_amqp::message::{write_application_properties, write_value};
+use kew_amqp::performative::Tag;
+use kew_amqp::{Event, LinkId, Outgoing};
 use kew_bus_api::{
     AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleError, WhichKey,
 };
@@ -36,9 +40,9 @@ fn later(seconds: u64) {
     NOW_S.set(NOW_S.get() + seconds);
 }
 
-async fn server(issuer: Option<Issuer>, origin: Origin) -> Server {
+async fn server(issuers: impl IntoIterator<Item = Issuer>, origin: Origin) -> Server {
     let options = BusApiOptions {
-        issuer: issuer.map(Arc::new),
+        issuers: issuers.into_iter().map(Arc::new).collect(),
         clock: now,
         ..BusApiOptions::default()
     };
@@ -96,6 +100,56 @@ async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
     assert_eq!(detached(&mut client, receiver).await, UNAUTHORIZED);
     let put = client.put_token(JOBS, &token_of(&rule, "jobs", 300)).await;
     assert_eq!(put, 401);
+}
+
+#[tokio::test]
+async fn a_token_in_the_place_of_another_takes_its_rights_away() {
+    let server = server(None, LOCAL).await;
+    let sending = rule("sending", &[Right::Send]);
+    let listening = rule("listening", &[Right::Listen]);
+    for rule in [&sending, &listening] {
+        server.api.add_rule(None, rule.clone()).await.unwrap();
+    }
+    let mut client = stranger(&server).await;
+    let token = token_of(&sending, "jobs", 100);
+    assert_eq!(client.put_token(JOBS, &token).await, 202);
+    let sender = client.sender("jobs").await.unwrap();
+    // For another audience it takes nothing away, and in the other form of the same one it does.
+    let steps = "sb://localhost/steps";
+    let token = token_of(&listening, "", 100);
+    assert_eq!(client.put_token(steps, &token).await, 202);
+    let sent = client.send(sender, 0, message("x")).await;
+    assert_eq!(sent, kew_amqp::performative::DeliveryState::ACCEPTED);
+    let receiver = client.receiver("jobs").await.unwrap();
+    let same = "amqps://localhost:5671/JOBS/";
+    // Whoever waits for the answer hears of the link first.
+    let audience = Map::build(|map| {
+        map.entry("operation", "put-token");
+        map.entry("name", same);
+    });
+    let token = Text::from(token_of(&listening, "jobs", 100).as_str());
+    let requests = client.sender("$cbs").await.unwrap();
+    let mut payload = BytesMut::new();
+    write_application_properties(&mut payload, &audience);
+    write_value(&mut payload, &token);
+    client.can_send(requests).await;
+    let parts = [payload.freeze(), Bytes::new()];
+    let outgoing = Outgoing {
+        tag: Tag::from([8; 16]),
+        message_format: 0,
+        is_settled: true,
+        state: None,
+    };
+    client.connection.send(requests, outgoing, parts).unwrap();
+    assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+    let refused = client.sender("jobs").await.unwrap_err();
+    assert_eq!(refused.condition, UNAUTHORIZED);
+    // What is still allowed goes on.
+    server.trusted().await.send_one("jobs", "y").await;
+    client.connection.grant(receiver, 2);
+    for _ in 0..2 {
+        client.delivery().await;
+    }
 }
 
 #[tokio::test]
@@ -251,13 +305,17 @@ impl Signer {
     }
 
     fn issuer(&self) -> Issuer {
+        self.issuer_named("https://issuer.example")
+    }
+
+    fn issuer_named(&self, name: &str) -> Issuer {
         let point = self.0.public_key().as_ref();
         let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
         let key = json!({
             "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
             "x": part(1..33), "y": part(33..65),
         });
-        let issuer = Issuer::new(IssuerOptions::new("https://issuer.example"));
+        let issuer = Issuer::new(IssuerOptions::new(name));
         let keys = json!({ "keys": [key] }).to_string();
         issuer.replace_keys(keys.as_bytes()).unwrap();
         issuer
@@ -327,7 +385,8 @@ async fn tokens_of_the_issuer_allow_what_their_role_may() {
     ] {
         let mut client = stranger(&server).await;
         let token = signer.token(&claims(role));
-        assert_eq!(client.put_token(JOBS, &token).await, 202, "{role}");
+        let expected = if may_send || may_listen { 202 } else { 401 };
+        assert_eq!(client.put_token(JOBS, &token).await, expected, "{role}");
         assert_eq!(client.sender("steps").await.is_ok(), may_send, "{role}");
         assert_eq!(client.receiver("jobs").await.is_ok(), may_listen, "{role}");
         let requests = client.sender("jobs/$management").await;
@@ -365,6 +424,32 @@ async fn tokens_of_an_issuer_that_do_not_hold_are_refused() {
     ] {
         let mut client = stranger(&other).await;
         assert_eq!(client.put_token(JOBS, &token).await, 401);
+    }
+}
+
+#[tokio::test]
+async fn each_of_several_issuers_signs_with_its_own_keys() {
+    let (one, two) = (Signer::new(), Signer::new());
+    let names = ["https://one.example", "https://two.example"];
+    let server = server(
+        [one.issuer_named(names[0]), two.issuer_named(names[1])],
+        SECURE,
+    )
+    .await;
+    let mut client = stranger(&server).await;
+    for (signer, name, status) in [
+        (&one, names[0], 202),
+        (&two, names[1], 202),
+        (&one, names[1], 401),
+        (&two, names[0], 401),
+        (&one, "https://issuer.example", 401),
+    ] {
+        let mut claims = claims("Azure Service Bus Data Owner");
+        claims["iss"] = json!(name);
+        // Not every issuer says from when on a token holds.
+        claims.as_object_mut().unwrap().remove("nbf");
+        let put = client.put_token(JOBS, &signer.token(&claims)).await;
+        assert_eq!(put, status, "{name}");
     }
 }
 

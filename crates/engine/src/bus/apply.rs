@@ -111,6 +111,11 @@ impl State {
     fn update_bus_queue(&mut self, queue: Incarnation, options: &BusQueueOptions, at: Timestamp) {
         for incarnation in queue.with_sub_queues() {
             if let Some(entity) = self.bus.get_mut(&incarnation) {
+                if let Some(window_ms) = entity.options.duplicate_window_ms
+                    && options.duplicate_window_ms > Some(window_ms)
+                {
+                    entity.duplicates.window_grows(window_ms, at);
+                }
                 entity.options = options.clone();
                 entity.updated_at = at;
                 entity.used_at = at;

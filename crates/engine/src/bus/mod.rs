@@ -11,6 +11,7 @@ mod apply;
 mod backlog;
 mod command;
 pub(crate) mod decide;
+mod duplicates;
 pub(crate) mod event;
 mod message;
 mod options;

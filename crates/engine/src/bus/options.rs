@@ -57,7 +57,8 @@ pub struct BusQueueOptions {
     pub forward_dead_letters_to: Option<Box<str>>,
     /// Whether it takes and hands out messages.
     pub status: EntityStatus,
-    /// The most that its messages take, in bytes.
+    /// The most that its messages take, with the states of sessions and what is remembered of ids, in
+    /// bytes. Changes to properties that come with a settlement may take a tenth more.
     pub size_bytes_max: u64,
     /// The largest message, in bytes.
     pub message_size_bytes_max: u64,
@@ -183,6 +184,12 @@ impl BusQueueOptions {
             0..=DESCRIPTION_SIZE_BYTES_MAX as u64,
             "at most 64 KiB",
         )
+    }
+
+    /// What a change to properties may take the queue to. Who is done with a message of a full queue can
+    /// still say why, and nobody can fill a disk with that.
+    pub(crate) fn changed_size_bytes_max(&self) -> u64 {
+        self.size_bytes_max.saturating_add(self.size_bytes_max / 10)
     }
 
     /// The first setting that differs and never may.

@@ -256,6 +256,8 @@ pub enum Verdict {
     NotAllowed,
     /// Too many changes to the message's properties, or too large ones.
     TooManyChanges,
+    /// The queue is too full for a change to the message's properties.
+    QuotaExceeded,
 }
 
 /// Why a part of a transaction cannot be done.
@@ -302,9 +304,9 @@ pub enum BusRefusal {
     /// The queue has no room for so much.
     #[error("the messaging entity is full: {size_bytes} of {limit_bytes} bytes are used")]
     QuotaExceeded {
-        /// What its messages take.
+        /// What it would take.
         size_bytes: u64,
-        /// What they may take.
+        /// What it may take.
         limit_bytes: u64,
     },
     /// A message is larger than the queue takes.

@@ -1,11 +1,8 @@
 //! A bus queue, or one of its sub-queues.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use kew_planted::{Bug, is_planted};
-
 use super::BusQueueOptions;
 use super::backlog::Backlog;
+use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, State, Timestamp};
 
@@ -105,6 +102,21 @@ impl BusQueue {
             && self.used_at.plus_ms(idle_ms / USE_PART).has_passed(now)
     }
 
+    /// What it takes: messages, states of sessions, and ids that it remembers.
+    pub(crate) fn size_bytes(&self, now: Timestamp) -> u64 {
+        let window_ms = self.options.duplicate_window_ms;
+        let ids = window_ms.map_or(0, |window_ms| self.duplicates.count(window_ms, now));
+        self.backlog.size_bytes() + ids * REMEMBERED_ID_SIZE_BYTES
+    }
+
+    /// What a message with this id, or none, counts for besides itself.
+    pub(crate) fn remembered_size_bytes(&self, id: Option<&str>) -> u64 {
+        match (id, self.options.duplicate_window_ms) {
+            (Some(_), Some(_)) => REMEMBERED_ID_SIZE_BYTES,
+            (None, _) | (_, None) => 0,
+        }
+    }
+
     /// Where its messages go on to.
     pub(crate) fn destination(&self) -> Option<&str> {
         match self.role {
@@ -133,47 +145,6 @@ pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
         name: format!("{}/{suffix}", queue.name).into(),
         ..queue.clone()
     })
-}
-
-/// Message ids that were seen within the window, as keyed hashes of 128 bits.
-///
-/// What is older than the window is dropped as new ones come, so that it is a function of events.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Duplicates {
-    seen_at: BTreeMap<u128, Timestamp>,
-    by_time: BTreeSet<(Timestamp, u128)>,
-}
-
-impl Duplicates {
-    /// Whether an id was seen within the window before `now`.
-    pub(crate) fn has(&self, id: u128, window_ms: u64, now: Timestamp) -> bool {
-        self.seen_at.get(&id).is_some_and(|at| {
-            !at.plus_ms(window_ms).has_passed(now) || is_planted(Bug::BusWindowNeverEnds)
-        })
-    }
-
-    /// Remembers an id and drops what is older than the window.
-    pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
-        while let Some(&(oldest, other)) = self.by_time.first()
-            && oldest.plus_ms(window_ms).has_passed(at)
-        {
-            self.by_time.pop_first();
-            self.seen_at.remove(&other);
-        }
-        self.restore(id, at);
-    }
-
-    /// Puts back an id of a snapshot.
-    pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
-        if let Some(before) = self.seen_at.insert(id, at) {
-            self.by_time.remove(&(before, id));
-        }
-        self.by_time.insert((at, id));
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
-        self.by_time.iter().map(|(at, id)| (*id, *at))
-    }
 }
 
 impl State {

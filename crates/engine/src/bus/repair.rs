@@ -155,9 +155,7 @@ impl State {
         let mut refused = Vec::new();
         for (incarnation, entity) in other {
             if let Some(own) = self.bus.get_mut(&incarnation) {
-                for (hash, at) in entity.duplicates.iter() {
-                    own.duplicates.note(hash, u64::MAX, at);
-                }
+                own.duplicates.absorb(&entity.duplicates);
                 own.backlog.absorb(entity.backlog);
                 self.note_bus_deadline(incarnation);
             } else if self.catalogue.contains_key(&entity.name) {

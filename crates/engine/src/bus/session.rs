@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::message::OVERHEAD_SIZE_BYTES;
 use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// A session: its lock, its state, and its messages.
@@ -27,8 +28,12 @@ impl Session {
         !self.locked_until.has_passed(now)
     }
 
-    fn state_size_bytes(&self) -> u64 {
-        self.state.map_or(0, |state| u64::from(state.length))
+    /// What its state counts for in its queue's size: as much as a message of that length, with the id,
+    /// because a session is remembered for a state alone.
+    pub(crate) fn state_size_bytes(&self) -> u64 {
+        self.state.map_or(0, |state| {
+            state_size_bytes(&self.id, u64::from(state.length))
+        })
     }
 
     /// Whether there is nothing to remember it for. A generation that begins again makes no old token
@@ -36,6 +41,11 @@ impl Session {
     fn is_forgettable(&self) -> bool {
         self.message_count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
     }
+}
+
+/// What a state of so many bytes counts for in its queue's size.
+pub(crate) fn state_size_bytes(session: &str, length: u64) -> u64 {
+    OVERHEAD_SIZE_BYTES + session.len() as u64 + length
 }
 
 /// The sessions of a queue, by a number that is never used again.
@@ -47,7 +57,7 @@ pub(crate) struct Sessions {
     available: BTreeSet<(SequenceNumber, u32)>,
     locks: BTreeSet<(Timestamp, u32)>,
     last_number: u32,
-    /// Bytes of all states.
+    /// What all states count for.
     states_size_bytes: u64,
 }
 

@@ -5,6 +5,7 @@ mod messages;
 mod operate;
 mod overview;
 mod queues;
+mod quota;
 mod random;
 mod rules;
 mod transact;

@@ -1,12 +1,11 @@
 //! The front ends of a server, what listens for them, and the tasks that accept for each listener.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{BusApi, BusApiOptions};
-use kew_issuer::Issuer;
+use kew_issuer::Issuers;
 use kew_listen::Door;
 use kew_queue_api::{AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions};
 use tokio::net::TcpListener;
@@ -36,19 +35,19 @@ pub(super) struct Fronts {
 impl Fronts {
     pub(super) async fn open(
         settings: &Settings,
-        issuer: Option<Arc<Issuer>>,
+        issuers: Issuers,
         open_files_max: u64,
         has_bus_listeners: bool,
         broker: &Broker,
     ) -> Result<Self> {
         let mut options = QueueApiOptions {
             operator: operator_options(settings),
-            issuer: issuer.clone(),
+            issuers: issuers.clone(),
             queue_deletion_delay: settings.queue_deletion_delay,
             ..QueueApiOptions::default()
         };
         let mut bus_options = BusApiOptions {
-            issuer,
+            issuers,
             ..BusApiOptions::default()
         };
         let places = open_files::share(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::SettingsError;
-use super::issuer::IssuerLayer;
+use super::issuers::IssuersLayer;
 use crate::serve_args::ServeArgs;
 
 /// Reads an environment variable.
@@ -31,7 +31,7 @@ pub(super) struct Layer {
     pub(super) log_format: Option<String>,
     pub(super) slow_request: Option<u64>,
     #[serde(default)]
-    pub(super) issuer: IssuerLayer,
+    pub(super) issuer: IssuersLayer,
     /// In seconds.
     pub(super) queue_deletion_delay: Option<u64>,
     pub(super) no_public_key: Option<bool>,
@@ -41,7 +41,7 @@ pub(super) struct Layer {
 impl Layer {
     pub(super) fn of_flags(args: ServeArgs) -> Self {
         Self {
-            issuer: IssuerLayer::of_flags(&args),
+            issuer: IssuersLayer::of_flags(&args),
             data_dir: args.data_dir,
             ephemeral: args.ephemeral.then_some(true),
             queue_listen: (!args.queue_listen.is_empty()).then_some(args.queue_listen),
@@ -101,7 +101,7 @@ impl Layer {
             metrics_queues: number("KEW_METRICS_QUEUES")?,
             log_format: text("KEW_LOG_FORMAT", variable)?,
             slow_request: number("KEW_SLOW_REQUEST")?,
-            issuer: IssuerLayer::of_environment(variable, &switch)?,
+            issuer: IssuersLayer::of_environment(variable, &switch)?,
             queue_deletion_delay: number("KEW_QUEUE_DELETION_DELAY")?,
             no_public_key: switch("KEW_NO_PUBLIC_KEY")?,
             admin_socket: variable("KEW_ADMIN_SOCKET").map(PathBuf::from),

@@ -1,4 +1,4 @@
-//! Bearer tokens of the configured issuer.
+//! Bearer tokens of the configured issuers.
 
 use super::issuer::{self, Caller};
 use super::{Authentic, Credentials, Principal};
@@ -18,16 +18,18 @@ pub(super) fn authenticate(credentials: &Credentials<'_>, token: &str) -> Result
 /// may read or in a version from before them, and with `InvalidAuthenticationInfo`, 401, a token that
 /// does not hold.
 pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Caller, Error> {
-    let Some(trusted) = credentials.issuer else {
+    if credentials.issuers.is_empty() {
         return Err(Error::InvalidBearerToken {
             detail: "Bearer tokens are not enabled on this server.",
         });
-    };
+    }
     if credentials.version < Version::V2017_11_09 {
         return Err(Error::authentication_failed(
             "Authentication scheme Bearer is not supported in this version.",
         ));
     }
+    let refused = |detail| Error::InvalidBearerToken { detail };
+    let trusted = credentials.issuers.select(token.trim()).map_err(refused)?;
     let origin = credentials.origin;
     if !trusted.is_private(origin.peer.ip(), origin.is_secure) {
         return Err(Error::authentication_failed(
@@ -35,6 +37,5 @@ pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Calle
         ));
     }
     let account = credentials.account.name();
-    issuer::verify(trusted, token.trim(), account, credentials.now)
-        .map_err(|detail| Error::InvalidBearerToken { detail })
+    issuer::verify(trusted, token.trim(), account, credentials.now).map_err(refused)
 }

@@ -292,6 +292,7 @@ mod tests {
     use super::*;
     use crate::accounts::Accounts;
     use crate::address::Address;
+    use crate::auth::Issuers;
     use crate::origin::Origin;
     use crate::query::Query;
     use std::time::{Duration, UNIX_EPOCH};
@@ -333,7 +334,7 @@ mod tests {
                 is_secure: false,
                 may_use_public_key: true,
             },
-            issuer: None,
+            issuers: &Issuers::default(),
         };
         let mut out = Vec::new();
         let headers = SignedHeaders::new(&headers);

@@ -11,7 +11,7 @@ use super::document::{Entry, Feed};
 use crate::api::{NAMESPACE, Shared};
 use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
-use crate::rights::Right;
+use crate::operation::HttpOperation;
 use crate::submit::Submitted;
 
 /// How many a page shows if nothing is said, and at most.
@@ -19,7 +19,7 @@ const TOP_MAX: u32 = 100;
 
 /// Source: Service Bus, *List Queues*; a page is what `$skip` and `$top` say.
 pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, &call.head.path)?;
+    call.require(HttpOperation::ListEntities, &call.head.path)?;
     let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
     let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
     match kind {

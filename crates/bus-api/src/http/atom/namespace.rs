@@ -9,7 +9,7 @@ use crate::api::{NAMESPACE, Shared};
 use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
 use crate::http::times::rfc3339;
-use crate::rights::Right;
+use crate::operation::HttpOperation;
 
 /// The tier whose limits are closest: messages of 1 MiB, and no quota of operations.
 const SKU: &str = "Premium";
@@ -18,7 +18,7 @@ const MESSAGING_UNITS: &str = "1";
 
 /// Source: Service Bus, *Get namespace information*.
 pub(super) fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, &call.head.path)?;
+    call.require(HttpOperation::ReadNamespace, &call.head.path)?;
     // A namespace has no beginning of its own: it is as old as the server that serves it.
     let started_at = Timestamp::from_ms(shared.started_at_ms);
     let entry = Entry {

@@ -16,12 +16,12 @@ use crate::address::{entity_named, is_queue_name};
 use crate::api::Shared;
 use crate::http::answer::{Answer, HttpError, answer_of};
 use crate::http::call::Call;
-use crate::rights::Right;
+use crate::operation::HttpOperation;
 use crate::submit::Submitted;
 
 /// Source: Service Bus, *Get Queue*.
 pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, &call.head.path)?;
+    call.require(HttpOperation::ReadQueue, &call.head.path)?;
     // What no queue can be called is not there.
     let name = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
     let view = view_of(shared, name).await?;
@@ -32,7 +32,7 @@ pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Ht
 ///
 /// Source: Service Bus, *Create Queue* and *Update Queue*.
 pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, &call.head.path)?;
+    call.require(HttpOperation::PutQueue, &call.head.path)?;
     let name = name_of(call).ok_or_else(|| {
         HttpError::bad_request(format!(
             "The entity name or path '{}' is not valid: it has up to 260 letters, digits and . - _ /, \
@@ -83,7 +83,7 @@ async fn update(
 
 /// Source: Service Bus, *Delete Queue*.
 pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, &call.head.path)?;
+    call.require(HttpOperation::DeleteQueue, &call.head.path)?;
     let queue = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
     alone(shared, BusCommand::DeleteQueue { queue }).await?;
     Ok(answer_of(StatusCode::OK))

@@ -22,7 +22,8 @@ use super::answer::{Answer, HttpError};
 use super::call::Call;
 use crate::address::entity_named;
 use crate::api::Shared;
-use crate::rights::Right;
+use crate::operation::HttpOperation;
+use settle::Act;
 
 /// The header with the properties that are the service's own.
 const PROPERTIES_HEADER: &str = "brokerproperties";
@@ -90,7 +91,7 @@ pub(super) async fn answer(shared: &Shared, mut call: Call) -> Result<Answer, Ht
     let path = call.head.path.clone();
     let (before, last) = path.rsplit_once('/').unwrap_or(("", &path));
     if last.eq_ignore_ascii_case("messages") {
-        let queue = entity(&call, before, Right::Send)?;
+        let queue = entity(shared, &call, before, HttpOperation::SendMessage).await?;
         return send::send(shared, &call, queue).await;
     }
     // Nothing else is said in a body, and a receive may wait for long.
@@ -98,21 +99,36 @@ pub(super) async fn answer(shared: &Shared, mut call: Call) -> Result<Answer, Ht
     let call = &call;
     let (before, message) = before.rsplit_once('/').unwrap_or(("", before));
     if message.eq_ignore_ascii_case("messages") {
-        let queue = entity(call, before, Right::Listen)?;
-        let mode = match call.head.method {
-            Method::DELETE => ReceiveMode::ReceiveAndDelete,
-            _ => ReceiveMode::PeekLock,
+        let (operation, mode) = match call.head.method {
+            Method::DELETE => (
+                HttpOperation::ReceiveAndDelete,
+                ReceiveMode::ReceiveAndDelete,
+            ),
+            Method::POST => (HttpOperation::PeekLock, ReceiveMode::PeekLock),
+            _ => return Err(HttpError::not_found(&path)),
         };
+        let queue = entity(shared, call, before, operation).await?;
         return receive::receive(shared, call, queue, mode).await;
     }
     let (before, _) = before.rsplit_once('/').unwrap_or(("", before));
-    let queue = entity(call, before, Right::Listen)?;
-    settle::settle(shared, call, queue, message, last).await
+    let (operation, act) = match call.head.method {
+        Method::DELETE => (HttpOperation::DeleteMessage, Act::Complete),
+        Method::PUT => (HttpOperation::UnlockMessage, Act::Abandon),
+        Method::POST => (HttpOperation::RenewLock, Act::Renew),
+        _ => return Err(HttpError::not_found(&path)),
+    };
+    let queue = entity(shared, call, before, operation).await?;
+    settle::settle(shared, queue, act, message, last).await
 }
 
 /// The entity of a path, if the caller may do this with it.
-fn entity(call: &Call, path: &str, right: Right) -> Result<EntityName, HttpError> {
+async fn entity(
+    shared: &Shared,
+    call: &Call,
+    path: &str,
+    operation: HttpOperation,
+) -> Result<EntityName, HttpError> {
     let lower = path.to_lowercase();
-    call.require_of(right, &lower)?;
+    call.require_of(shared, operation, &lower).await?;
     entity_named(&lower).ok_or_else(|| HttpError::not_found(path))
 }

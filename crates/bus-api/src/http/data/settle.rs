@@ -1,11 +1,10 @@
 //! What the holder of a lock may do with its message.
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use kew_engine::bus::{BusCommand, BusOutcome, Disposition, Verdict};
 use kew_engine::{EntityName, Outcome, Token};
 
 use super::super::answer::{Answer, HttpError, answer_of};
-use super::super::call::Call;
 use super::super::shown::Shown;
 use super::broker_properties::id_text;
 use super::values::parse_uuid;
@@ -14,11 +13,19 @@ use crate::outbound::Facts;
 use crate::refusal::{claimed, error_of_verdict, text_of};
 use crate::submit::Submitted;
 
+/// What is to become of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Complete,
+    Abandon,
+    Renew,
+}
+
 /// Source: Service Bus, REST, *Delete Message*, *Unlock Message*, *Renew-Lock for a Message*.
 pub(super) async fn settle(
     shared: &Shared,
-    call: &Call,
     queue: EntityName,
+    act: Act,
     message: &str,
     lock: &str,
 ) -> Result<Answer, HttpError> {
@@ -26,10 +33,10 @@ pub(super) async fn settle(
         HttpError::bad_request(format!("'{lock}' is not a lock token, which is a UUID"))
     })?;
     check_is_of(shared, &queue, lock, message).await?;
-    let disposition = match call.head.method {
-        Method::DELETE => Disposition::Complete,
-        Method::PUT => Disposition::Abandon { overlay: None },
-        _ => return renew(shared, queue, lock).await,
+    let disposition = match act {
+        Act::Complete => Disposition::Complete,
+        Act::Abandon => Disposition::Abandon { overlay: None },
+        Act::Renew => return renew(shared, queue, lock).await,
     };
     if shared.claims.has(lock) {
         return Err(HttpError::new(StatusCode::CONFLICT, text_of(&claimed())).with_sub_code(40_901));
@@ -93,6 +100,7 @@ async fn check_is_of(
 fn of_verdict(verdict: Verdict) -> HttpError {
     let (status, sub_code) = match verdict {
         Verdict::LockLost | Verdict::SessionLockLost => (StatusCode::GONE, 41_000),
+        Verdict::QuotaExceeded => (StatusCode::FORBIDDEN, 40_300),
         Verdict::Settled | Verdict::NotAllowed | Verdict::TooManyChanges => {
             (StatusCode::BAD_REQUEST, 40_000)
         }

@@ -27,7 +27,7 @@ use super::call::Call;
 use super::room::AnswerRoom;
 use crate::address::entity_named;
 use crate::api::{NAMESPACE, Shared};
-use crate::rights::Right;
+use crate::operation::HttpOperation;
 use crate::submit::Submitted;
 
 use jobs::Job;
@@ -46,7 +46,7 @@ const SMALL_SIZE_BYTES: usize = 64 << 10;
 
 /// Answers a request for which the route is this.
 pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
-    call.require(Right::Manage, "")?;
+    call.require(HttpOperation::Operate, "")?;
     let (resource, entity) = resource_of(&call.head.path);
     // Before anything is read or done.
     let room = match resource.as_str() {

@@ -91,7 +91,8 @@ impl Turn<'_> {
             if entity.requires_session() && message.session.is_none() {
                 return Err(BusRefusal::SessionRequired);
             }
-            size_bytes = size_bytes.saturating_add(own_bytes + OVERHEAD_SIZE_BYTES);
+            let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
+            size_bytes = size_bytes.saturating_add(own_bytes + OVERHEAD_SIZE_BYTES + id_bytes);
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {

@@ -310,7 +310,8 @@ impl Turn<'_> {
             true => known.size_bytes(),
             false => 0,
         };
-        let taken_bytes = self.size_bytes(to) + size_bytes + OVERHEAD_SIZE_BYTES;
+        let id_bytes = destination.remembered_size_bytes(message.message_id.as_deref());
+        let taken_bytes = self.size_bytes(to) + size_bytes + OVERHEAD_SIZE_BYTES + id_bytes;
         let is_full = taken_bytes
             > destination
                 .options

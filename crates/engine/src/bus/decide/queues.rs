@@ -106,7 +106,7 @@ impl Turn<'_> {
         let mut counts = BusQueueCounts {
             active: backlog.count() - backlog.scheduled_count(),
             scheduled: backlog.scheduled_count(),
-            size_bytes: backlog.size_bytes(),
+            size_bytes: entity.size_bytes(self.now()),
             ..BusQueueCounts::default()
         };
         if entity.role == Role::Queue {
@@ -114,7 +114,7 @@ impl Turn<'_> {
                 [queue.next(), queue.next().next()].map(|sub| self.bus_backlog(sub));
             counts.dead_letters = dead.count();
             counts.failed_transfers = failed.count();
-            counts.size_bytes += dead.size_bytes() + failed.size_bytes();
+            counts.size_bytes = self.size_bytes(queue);
         }
         BusQueueView {
             incarnation: queue,
@@ -131,7 +131,7 @@ impl Turn<'_> {
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
         queue
             .with_sub_queues()
-            .map(|entity| self.bus_backlog(entity).size_bytes())
+            .map(|entity| self.bus(entity).size_bytes(self.now()))
             .iter()
             .sum()
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
+use super::super::session::state_size_bytes;
 use super::super::{BusFact, BusOutcome, BusRefusal, SessionChoice, SessionLock};
 use super::Answer;
 use crate::decide::Turn;
@@ -131,6 +132,7 @@ impl Turn<'_> {
                 limit_bytes,
             });
         }
+        self.check_room_for_state(queue, session, state.as_ref())?;
         let session = self.session_id(queue, session);
         let state = state.map(|state| self.store_body(&state));
         self.emit_bus(BusFact::SessionStateSet {
@@ -139,6 +141,30 @@ impl Turn<'_> {
             state,
         });
         Ok(BusOutcome::SessionStateSet)
+    }
+
+    /// A state that takes no more than the one before can be set however full the queue is.
+    fn check_room_for_state(
+        &self,
+        queue: Incarnation,
+        session: u32,
+        state: Option<&Bytes>,
+    ) -> Result<(), BusRefusal> {
+        let Some(session) = self.bus_backlog(queue).sessions.get(session) else {
+            return Ok(());
+        };
+        let before_bytes = session.state_size_bytes();
+        let after_bytes = state.map_or(0, |it| state_size_bytes(&session.id, it.len() as u64));
+        let held_bytes = self.size_bytes(self.first_of(queue));
+        let size_bytes = held_bytes.saturating_sub(before_bytes) + after_bytes;
+        let limit_bytes = self.bus(queue).options.size_bytes_max;
+        if after_bytes > before_bytes && size_bytes > limit_bytes {
+            return Err(BusRefusal::QuotaExceeded {
+                size_bytes,
+                limit_bytes,
+            });
+        }
+        Ok(())
     }
 
     /// Source: Service Bus, AMQP request/response, *Enumerate sessions*.

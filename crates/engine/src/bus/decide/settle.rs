@@ -37,9 +37,20 @@ impl Turn<'_> {
         sequence_number: SequenceNumber,
         disposition: Disposition,
     ) -> Verdict {
-        if let Some(verdict) = self.refuse_settlement(queue, sequence_number, &disposition) {
+        if let Some(verdict) = self.refuse_settlement(queue, sequence_number, &disposition, None) {
             return verdict;
         }
+        self.settle_checked(queue, sequence_number, disposition);
+        Verdict::Settled
+    }
+
+    /// Settles what [`Turn::refuse_settlement`] has let through.
+    pub(super) fn settle_checked(
+        &mut self,
+        queue: Incarnation,
+        sequence_number: SequenceNumber,
+        disposition: Disposition,
+    ) {
         match disposition {
             Disposition::Complete => self.emit_bus(BusFact::Removed {
                 queue,
@@ -69,14 +80,17 @@ impl Turn<'_> {
                 overlay: None,
             }),
         }
-        Verdict::Settled
     }
 
+    /// Why a message cannot be settled in this way, if it cannot. Without a change to its properties it
+    /// can, however full its queue is. `held_bytes` is what the queue will hold by then, if that is not
+    /// what it holds now.
     pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
         disposition: &Disposition,
+        held_bytes: Option<u64>,
     ) -> Option<Verdict> {
         let entity = self.bus(queue);
         let overlay = match disposition {
@@ -88,10 +102,15 @@ impl Turn<'_> {
             | Disposition::DeadLetter { overlay } => overlay.as_ref(),
             Disposition::Complete | Disposition::Release => None,
         };
+        let overlay = overlay?;
         let message = entity.backlog.get(sequence_number);
-        let takes = overlay
-            .is_none_or(|overlay| message.is_some_and(|message| message.takes_overlay(overlay)));
-        (!takes).then_some(Verdict::TooManyChanges)
+        if !message.is_some_and(|message| message.takes_overlay(overlay)) {
+            return Some(Verdict::TooManyChanges);
+        }
+        let held_bytes = held_bytes.unwrap_or_else(|| self.size_bytes(self.first_of(queue)));
+        let size_bytes = held_bytes.saturating_add(overlay.len() as u64);
+        let is_full = !overlay.is_empty() && size_bytes > entity.options.changed_size_bytes_max();
+        is_full.then_some(Verdict::QuotaExceeded)
     }
 
     fn store_overlay(&mut self, overlay: Option<Bytes>) -> Option<BodyLocation> {

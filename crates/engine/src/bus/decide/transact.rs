@@ -114,7 +114,8 @@ impl Turn<'_> {
                 if !plan.ended.insert((queue, number)) {
                     return Err(PartRefusal::Unsettled(Verdict::LockLost));
                 }
-                if let Some(verdict) = self.refuse_settlement(queue, number, disposition) {
+                let refused = self.refuse_settlement(queue, number, disposition, Some(size_bytes));
+                if let Some(verdict) = refused {
                     return Err(PartRefusal::Unsettled(verdict));
                 }
                 if matches!(disposition, Disposition::Complete) {
@@ -169,12 +170,14 @@ impl Turn<'_> {
                 if is_planted(Bug::BusTransactionLockKept) => {}
             TransactionWork::Settle(lock, disposition) => {
                 let number = self.held_message(queue, lock);
-                let verdict = number.map(|it| self.settle_one(queue, it, disposition));
-                assert_eq!(
-                    verdict,
-                    Ok(Verdict::Settled),
+                assert!(
+                    number.is_ok(),
                     "the lock held when it was checked, and no part of the transaction before has ended it"
                 );
+                if let Ok(number) = number {
+                    // What it changes was checked with what the parts before it have changed.
+                    self.settle_checked(queue, number, disposition);
+                }
             }
             TransactionWork::CancelScheduled(numbers) => {
                 for sequence_number in numbers {

@@ -18,7 +18,7 @@ fn read(state: &mut State, now: Timestamp, steps: u32) -> (Vec<BusQueueOverview>
 }
 
 /// The same by a walk over all messages and sessions.
-fn recount(state: &State) -> Vec<BusQueueOverview> {
+fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
     let queues = state.bus.iter();
     let queues = queues.filter(|(_, queue)| queue.role == Role::Queue);
     let recounted = queues.map(|(incarnation, queue)| {
@@ -32,9 +32,15 @@ fn recount(state: &State) -> Vec<BusQueueOverview> {
         let sizes = incarnation.with_sub_queues().map(|entity| {
             let messages = all(entity).map(|(_, message)| message.size_bytes());
             let sessions = state.bus[&entity].backlog.sessions.iter();
-            let states = sessions.filter_map(|(_, session)| session.state);
-            messages.sum::<u64>() + states.map(|state| u64::from(state.length)).sum::<u64>()
+            let states = sessions.filter_map(|(_, session)| {
+                let length = u64::from(session.state?.length);
+                Some(128 + session.id.len() as u64 + length)
+            });
+            messages.sum::<u64>() + states.sum::<u64>()
         });
+        let ids = queue.duplicates.iter();
+        let window_ms = queue.options.duplicate_window_ms.unwrap_or(0);
+        let ids = ids.filter(|(_, at)| !at.plus_ms(window_ms).has_passed(now));
         let sessions = queue.backlog.sessions.iter();
         let locked = sessions.filter(|(_, session)| session.locked_until > Timestamp::ZERO);
         let mut messages = queue.backlog.messages();
@@ -47,7 +53,7 @@ fn recount(state: &State) -> Vec<BusQueueOverview> {
             scheduled: in_state(|state| state == BusMessageState::Scheduled),
             dead_letters: all(dead).count() as u64,
             failed_transfers: all(failed).count() as u64,
-            size_bytes: sizes.iter().sum(),
+            size_bytes: sizes.iter().sum::<u64>() + 128 * ids.count() as u64,
             sessions_locked: locked.count() as u64,
             oldest_at: oldest.map(|(_, message)| message.enqueued_at),
         }
@@ -57,7 +63,7 @@ fn recount(state: &State) -> Vec<BusQueueOverview> {
 
 /// Asserts that both agree, in whole and in small slices.
 pub(super) fn check(state: &mut State, now: Timestamp) {
-    let expected = recount(state);
+    let expected = recount(state, now);
     for steps in [2, 1000] {
         assert_eq!(read(state, now, steps).0, expected);
     }

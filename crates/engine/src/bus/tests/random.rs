@@ -21,6 +21,7 @@ pub(super) enum Step {
         how: u8,
     },
     Accept(u8),
+    SetState(Option<u8>),
     Leave,
     Defer(usize),
     ReadDeferred(usize),
@@ -39,6 +40,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => any::<bool>().prop_map(|delete| Step::Receive { delete }),
         4 => (any::<usize>(), 0u8..4).prop_map(|(which, how)| Step::Settle { which, how }),
         1 => (0u8..4).prop_map(Step::Accept),
+        1 => proptest::option::of(any::<u8>()).prop_map(Step::SetState),
         1 => Just(Step::Leave),
         1 => any::<usize>().prop_map(Step::Defer),
         1 => any::<usize>().prop_map(Step::ReadDeferred),
@@ -71,7 +73,10 @@ impl Client {
                     message_id: Some(format!("{id}").into()),
                     ..text("x")
                 };
-                p.send(message).unwrap();
+                match p.send(message) {
+                    Ok(_) | Err(BusRefusal::QuotaExceeded { .. }) => {}
+                    Err(refusal) => panic!("{refusal}"),
+                }
             }
             Step::Receive { delete } => {
                 let mode = if delete {
@@ -114,6 +119,17 @@ impl Client {
                 };
                 self.session = p.accept(choice).ok().map(|lock| lock.lock).or(self.session);
             }
+            Step::SetState(size_bytes) => {
+                if let Some(session) = self.session {
+                    let state = size_bytes.map(|it| vec![0; it.into()].into());
+                    // It may be lost, and the queue may be full.
+                    let _ = p.ask(BusCommand::SetSessionState {
+                        queue: jobs(),
+                        session,
+                        state,
+                    });
+                }
+            }
             Step::Leave => {
                 if let Some(session) = self.session.take() {
                     let _ = p.ask(BusCommand::ReleaseSession {
@@ -155,12 +171,14 @@ proptest! {
         sessions: bool,
         duplicates: bool,
         dead_letters_expired: bool,
+        is_small: bool,
     ) {
         let mut p = Partition::with(BusQueueOptions {
             requires_session: sessions,
             duplicate_window_ms: duplicates.then_some(20_000),
             max_delivery_count: 3,
             dead_letters_expired,
+            size_bytes_max: if is_small { 1_500 } else { 1 << 30 },
             ..BusQueueOptions::default()
         });
         let mut client = Client::default();
@@ -173,5 +191,7 @@ proptest! {
         }
         prop_assert_eq!(&p.replayed(), &p.state);
         prop_assert_eq!(&p.restored(), &p.state);
+        prop_assert_eq!(p.size_bytes_when_empty(), 0);
+        prop_assert_eq!(&p.replayed(), &p.state);
     }
 }

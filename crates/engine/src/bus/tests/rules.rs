@@ -220,7 +220,7 @@ fn messages_of_sessions_can_be_deleted_in_batches_and_states_count() {
         state: Some(Bytes::from_static(b"state")),
     })
     .unwrap();
-    assert_eq!(p.counts().size_bytes, before + 5);
+    assert_eq!(p.counts().size_bytes, before + 128 + 2 + 5);
     p.pass_ms(1);
     let mut delete = |session: Option<&str>| {
         p.ask(BusCommand::DeleteBatch {

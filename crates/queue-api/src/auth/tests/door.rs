@@ -69,8 +69,8 @@ impl Answer {
 }
 
 impl Door {
-    pub(super) async fn open(issuer: Option<Issuer>) -> Self {
-        Self::with_api(api(Broker::start_in_memory().unwrap(), issuer)).await
+    pub(super) async fn open(issuers: impl IntoIterator<Item = Issuer>) -> Self {
+        Self::with_api(api(Broker::start_in_memory().unwrap(), issuers)).await
     }
 
     pub(super) async fn with_api(api: QueueApi) -> Self {
@@ -119,14 +119,14 @@ impl Door {
 }
 
 /// An account with two keys, and a clock that stands still.
-pub(super) fn api(broker: Broker, issuer: Option<Issuer>) -> QueueApi {
+pub(super) fn api(broker: Broker, issuers: impl IntoIterator<Item = Issuer>) -> QueueApi {
     let (first, second) = (key(Accounts::WELL_KNOWN_KEY), key(SECOND_KEY));
     let account = Account::new(ACCOUNT, first, second).unwrap();
     let at = UNIX_EPOCH + Duration::from_secs(NOW_SECONDS);
     let options = QueueApiOptions {
         accounts: [account].into_iter().collect(),
         clock: Arc::new(move || at),
-        issuer: issuer.map(Arc::new),
+        issuers: issuers.into_iter().map(Arc::new).collect(),
         ..QueueApiOptions::default()
     };
     QueueApi::new(broker, options)

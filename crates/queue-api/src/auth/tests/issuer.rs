@@ -54,6 +54,15 @@ fn claims_that_hold() {
 }
 
 #[test]
+fn a_token_need_not_say_from_when_on_it_holds() {
+    let signer = Signer::new("one");
+    let issuer = issuer(&signer);
+    let mut claims = claims(CONTRIBUTOR);
+    claims.as_object_mut().unwrap().remove("nbf");
+    assert!(verify(&issuer, &signer.token(&claims)).is_ok());
+}
+
+#[test]
 fn claims_that_do_not() {
     let signer = Signer::new("one");
     let issuer = issuer(&signer);
@@ -85,7 +94,7 @@ fn claims_that_do_not() {
         let token = signer.token(&with(good.clone(), claim, value.clone()));
         assert!(verify(&issuer, &token).is_err(), "{claim} {value}");
     }
-    for claim in ["exp", "nbf", "iss", "aud"] {
+    for claim in ["exp", "iss", "aud"] {
         let mut claims = good.clone();
         claims.as_object_mut().unwrap().remove(claim);
         assert!(
@@ -231,6 +240,43 @@ async fn list(door: &Door, origin: Origin, version: &str, token: &str) -> Answer
     let token = format!("Bearer {token}");
     let headers = [("x-ms-version", version), ("Authorization", &token)];
     door.ask(origin, "GET", "/?comp=list", &headers, "").await
+}
+
+#[tokio::test]
+async fn each_of_several_issuers_signs_with_its_own_keys() {
+    let (one, two) = (Signer::new("one"), Signer::new("two"));
+    let other = "https://other.example";
+    let second = Issuer::new(IssuerOptions {
+        audiences: vec!["api://other".into()],
+        ..IssuerOptions::new(other)
+    });
+    second.replace_keys(&document(&[two.jwk()])).unwrap();
+    let door = Door::open([issuer(&one), second]).await;
+    let named = |name: &str, audience: &str| {
+        let named = with(claims(CONTRIBUTOR), "iss", json!(name));
+        with(named, "aud", json!(audience))
+    };
+    let storage = "https://storage.azure.com";
+    for (signer, name, audience, status) in [
+        (&one, ISSUER, storage, 200),
+        (&two, other, "api://other", 200),
+        // Neither speaks for the other, nor for what the other is trusted with.
+        (&one, other, "api://other", 401),
+        (&two, ISSUER, storage, 401),
+        (&two, other, storage, 401),
+        (&one, "https://third.example", storage, 401),
+    ] {
+        let token = signer.token(&named(name, audience));
+        let answer = list(&door, SECURE, NEWEST, &token).await;
+        assert_eq!(answer.status, status, "{name} {audience}: {answer:?}");
+    }
+    // Whoever has no good token is sent to the first.
+    let answer = list(&door, SECURE, NEWEST, "x").await;
+    let challenge = answer.header("www-authenticate").unwrap();
+    assert!(
+        challenge.contains("https://issuer.example/tenant/"),
+        "{challenge}"
+    );
 }
 
 #[tokio::test]

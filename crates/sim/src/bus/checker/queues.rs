@@ -1,7 +1,9 @@
 //! Queues themselves: made, changed, deleted, read and listed.
 
 use bytes::Bytes;
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView};
+use kew_engine::bus::{
+    BusCommand, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, Disposition,
+};
 use kew_engine::{EntityName, Incarnation};
 
 use super::life::{Entity, Fate, Life, Part, Stage};
@@ -11,6 +13,8 @@ use crate::checker::{Violation, violated};
 
 /// What a message takes beside its bytes, as its queue's size counts it.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
+/// What an id takes that is remembered.
+const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
 /// The least and the most that something can be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -187,7 +191,7 @@ impl Checker {
         sum
     }
 
-    /// What a queue, its sub-queues and the states of its sessions take.
+    /// What a queue, its sub-queues, the states of its sessions and the ids that it remembers take.
     fn size_bytes(&self, queue: usize) -> Bounds {
         let mut sum = self.bounds(|life| {
             if life.entity.queue == queue {
@@ -197,12 +201,17 @@ impl Checker {
             }
         });
         let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
-        for session in sessions.into_iter().flat_map(|all| all.values()) {
+        for (id, session) in sessions.into_iter().flatten() {
             let sizes = session.states.iter();
-            let sizes = sizes.map(|state| state.as_ref().map_or(0, |state| state.len() as u64));
+            let sizes = sizes.map(|state| state.as_ref().map_or(0, |it| state_size_bytes(id, it)));
             sum.least += sizes.clone().min().unwrap_or(0);
             sum.most += sizes.max().unwrap_or(0);
         }
+        // Those whose window has passed count no more, which is not followed here.
+        let ids = self.queues.0.get(queue).map(|queue| queue.ids.values());
+        let remembered = ids.into_iter().flatten();
+        let remembered = remembered.filter(|times| times.iter().any(Option::is_some));
+        sum.most += remembered.count() as u64 * REMEMBERED_ID_SIZE_BYTES;
         sum
     }
 
@@ -226,16 +235,50 @@ impl Checker {
 
     /// A queue was too full.
     pub(super) fn is_full(&mut self, queue: usize, taken_bytes: u64) -> Result<(), Violation> {
+        let entity = Entity {
+            queue,
+            part: Part::Queue,
+        };
+        let options = || self.queues.of(entity);
+        let detects = options().any(|it| it.duplicate_window_ms.is_some());
+        let limit_bytes = options().map(|it| it.size_bytes_max).min().unwrap_or(0);
+        // Each message may bring an id, and none takes less than this.
+        let ids = match detects {
+            true => taken_bytes / OVERHEAD_SIZE_BYTES,
+            false => 0,
+        };
+        let ids_bytes = ids * REMEMBERED_ID_SIZE_BYTES;
+        let most = self.size_bytes(queue).most + taken_bytes + ids_bytes;
+        if most <= limit_bytes {
+            return violated!(QUEUES, "{most} bytes were refused, of {limit_bytes}");
+        }
+        self.note("a message was refused by a full queue");
+        Ok(())
+    }
+
+    /// A queue was too full for a change to a message's properties, after so many bytes that came with
+    /// it before.
+    pub(super) fn is_full_for_change(
+        &mut self,
+        queue: usize,
+        disposition: &Disposition,
+        taken_bytes: u64,
+    ) -> Result<(), Violation> {
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,
         });
         let limit_bytes = limit_bytes.map(|it| it.size_bytes_max).min().unwrap_or(0);
-        let most = self.size_bytes(queue).most + taken_bytes;
-        if most <= limit_bytes {
-            return violated!(QUEUES, "{most} bytes were refused, of {limit_bytes}");
+        let limit_bytes = limit_bytes.saturating_add(limit_bytes / 10);
+        let change_bytes = disposition.overlay_size_bytes();
+        let most = self.size_bytes(queue).most + taken_bytes + change_bytes;
+        if change_bytes == 0 || most <= limit_bytes {
+            return violated!(
+                QUEUES,
+                "{disposition:?} was refused: {most} of {limit_bytes} bytes"
+            );
         }
-        self.note("a message was refused by a full queue");
+        self.note("a change was refused by a full queue");
         Ok(())
     }
 
@@ -278,6 +321,11 @@ pub(super) fn size_of_all<'a>(bodies: impl IntoIterator<Item = &'a Bytes>) -> u6
     sizes
         .map(|body| OVERHEAD_SIZE_BYTES + body.len() as u64)
         .sum()
+}
+
+/// What a state takes of its queue's size.
+pub(super) fn state_size_bytes(session: &str, state: &Bytes) -> u64 {
+    OVERHEAD_SIZE_BYTES + (session.len() + state.len()) as u64
 }
 
 impl Life {

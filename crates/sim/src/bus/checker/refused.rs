@@ -4,7 +4,7 @@ use kew_engine::Timestamp;
 use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, SessionChoice};
 
 use super::life::{Entity, Fate, Life, Part, Stage, destination};
-use super::queues::size_of_all;
+use super::queues::{size_of_all, state_size_bytes};
 use super::{ANSWERS_FIT, Checker, LOCKS, NO_LOSS, QUEUES, entity, is_operation, queue_of};
 use crate::bus::queue_index;
 use crate::checker::{Operation, Violation, violated};
@@ -138,6 +138,19 @@ impl Checker {
                 },
                 BusRefusal::SessionLockLost,
             ) => self.session_is_lost(entity(queue), *session, at),
+            (
+                BusCommand::SetSessionState {
+                    queue,
+                    session,
+                    state: Some(state),
+                },
+                BusRefusal::QuotaExceeded { .. },
+            ) => {
+                let entity = entity(queue);
+                let id = self.hold_session(entity, *session, at)?;
+                self.note("a session's state was refused by a full queue");
+                self.is_full(entity.queue, state_size_bytes(&id, state))
+            }
             (BusCommand::ReceiveDeferred { read }, BusRefusal::SessionLockLost) => {
                 match read.session {
                     Some(session) => self.session_is_lost(entity(&read.queue), session, at),

@@ -65,6 +65,7 @@ impl Checker {
                 Verdict::LockLost => self.lock_is_lost(entity, *token, answered.at, false)?,
                 Verdict::SessionLockLost => self.lock_is_lost(entity, *token, answered.at, true)?,
                 Verdict::NotAllowed if entity.part != Part::Queue => {}
+                Verdict::QuotaExceeded => self.is_full_for_change(entity.queue, disposition, 0)?,
                 other => return violated!(ANSWERS_FIT, "{disposition:?}: {other:?}"),
             }
         }

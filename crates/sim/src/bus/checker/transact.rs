@@ -238,15 +238,21 @@ impl Checker {
                 self.note("a transaction was to end a lock twice");
                 Ok(())
             }
-            (TransactionWork::Settle(token, _), PartRefusal::Unsettled(verdict)) => match verdict {
-                Verdict::LockLost | Verdict::SessionLockLost => {
-                    self.note("a transaction was refused for a lock");
-                    let is_for_session = *verdict == Verdict::SessionLockLost;
-                    self.lock_is_lost(entity, *token, at, is_for_session)
+            (TransactionWork::Settle(token, disposition), PartRefusal::Unsettled(verdict)) => {
+                match verdict {
+                    Verdict::LockLost | Verdict::SessionLockLost => {
+                        self.note("a transaction was refused for a lock");
+                        let is_for_session = *verdict == Verdict::SessionLockLost;
+                        self.lock_is_lost(entity, *token, at, is_for_session)
+                    }
+                    Verdict::NotAllowed if entity.part != Part::Queue => Ok(()),
+                    Verdict::QuotaExceeded => {
+                        let earlier = self.growth(entity.queue, before);
+                        self.is_full_for_change(entity.queue, disposition, earlier)
+                    }
+                    _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
                 }
-                Verdict::NotAllowed if entity.part != Part::Queue => Ok(()),
-                _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
-            },
+            }
             (
                 TransactionWork::CancelScheduled(numbers),
                 PartRefusal::Refused(BusRefusal::MessageNotFound { sequence_number }),
