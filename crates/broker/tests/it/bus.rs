@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_broker::{Answered, Broker, BrokerOptions, Rejection, Wake};
 use kew_engine::bus::{
-    BODIES_SIZE_BYTES_MAX, BusCommand, BusMessage, BusOutcome, BusQueueOptions, BusRefusal,
-    DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
+    Awaited, BODIES_SIZE_BYTES_MAX, BusCommand, BusMessage, BusOutcome, BusQueueOptions,
+    BusRefusal, DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
 };
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, SequenceNumber, Service};
 use kew_log::FaultyStorage;
@@ -240,7 +240,7 @@ fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
     assert_eq!(
         wakes
             .iter()
-            .filter(|wake| **wake == Wake::One(queue))
+            .filter(|wake| **wake == Wake::One(queue, Awaited::Message))
             .count(),
         2
     );
@@ -248,7 +248,7 @@ fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
     driver.ask(receive(1)).unwrap();
     assert_eq!(
         driver.partition.take_wakes().collect::<Vec<_>>(),
-        [Wake::One(queue)]
+        [Wake::One(queue, Awaited::Message)]
     );
     driver.ask(receive(1)).unwrap();
     assert_eq!(driver.partition.take_wakes().count(), 0);
@@ -273,7 +273,7 @@ async fn a_parked_receiver_is_woken_by_a_message_a_dead_letter_and_the_end_of_it
     let [_, dead_letters, _] = queue.with_sub_queues();
     let limit = Duration::from_secs(30);
 
-    let watch = broker.watch(queue);
+    let mut watch = broker.watch(queue, Awaited::Message);
     let parked = tokio::spawn({
         let broker = broker.clone();
         async move {
@@ -292,7 +292,7 @@ async fn a_parked_receiver_is_woken_by_a_message_a_dead_letter_and_the_end_of_it
     broker.submit(send("a")).await.unwrap();
     let messages = tokio::time::timeout(limit, parked).await.unwrap().unwrap();
 
-    let watch = broker.watch(dead_letters);
+    let mut watch = broker.watch(dead_letters, Awaited::Message);
     let bury = Disposition::DeadLetter { overlay: None };
     broker.submit(settle(&messages, &bury)).await.unwrap();
     tokio::time::timeout(limit, watch.woken()).await.unwrap();

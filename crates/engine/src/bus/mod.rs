@@ -8,6 +8,7 @@
 //! entities with incarnations of their own, the next two after the queue's, and live and die with it.
 
 mod apply;
+mod awaited;
 mod backlog;
 mod command;
 pub(crate) mod decide;
@@ -22,6 +23,7 @@ mod session;
 pub(crate) mod snapshot;
 mod totals;
 
+pub use awaited::{Arrival, Awaited};
 pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,

@@ -123,6 +123,9 @@ pub struct BusQueueView {
 pub struct BusQueueCounts {
     /// Messages to receive, locked and deferred ones included.
     pub active: u64,
+    /// Those of them that can be received now, by the receiver of their session if they have one. Some may
+    /// have expired.
+    pub ready: u64,
     /// Messages that become ready later.
     pub scheduled: u64,
     /// Dead letters.

@@ -7,7 +7,7 @@ use kew_planted::{Bug, is_planted};
 use super::BusQueueOptions;
 use super::backlog::Backlog;
 use super::message::Message;
-use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, State, Timestamp};
+use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 
 /// What a bus entity is to its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,18 +173,5 @@ impl Duplicates {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         self.by_time.iter().map(|(at, id)| (*id, *at))
-    }
-}
-
-impl State {
-    /// Whether who receives from an entity must have a session, or the entity is gone.
-    pub fn is_received_by_session(&self, entity: Incarnation) -> bool {
-        self.bus.get(&entity).is_none_or(BusQueue::requires_session)
-    }
-
-    /// The bus queue of that name, if it has messages to receive without a session.
-    pub fn has_ready(&self, name: &EntityName) -> Option<Incarnation> {
-        let queue = *self.catalogue.get(name)?;
-        self.bus.get(&queue)?.backlog.has_ready().then_some(queue)
     }
 }
