@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_broker::{Answered, Broker, BrokerOptions, Rejection, Wake};
 use kew_engine::bus::{
-    Awaited, BODIES_SIZE_BYTES_MAX, BusCommand, BusMessage, BusOutcome, BusQueueOptions,
-    BusRefusal, DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
+    Awaited, BODIES_SIZE_BYTES_MAX, BatchDeleted, BusCommand, BusMessage, BusOutcome,
+    BusQueueOptions, BusRefusal, DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
 };
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, SequenceNumber, Service};
 use kew_log::FaultyStorage;
@@ -163,15 +163,20 @@ fn a_batch_is_bounded_in_bytes_and_in_messages() {
     driver.ask(settle(&messages, &overlay)).unwrap();
     let delete = Command::Bus(BusCommand::DeleteBatch {
         queue: orders(),
+        from: SequenceNumber::default(),
         before: driver.now.plus_seconds(1),
         count: u32::MAX,
         session: None,
     });
-    let deleted = driver.ask(delete.clone()).unwrap().outcome;
-    let all = u32::try_from(ITEMS_MAX).unwrap();
-    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(all)));
-    let deleted = driver.ask(delete).unwrap().outcome;
-    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(2)));
+    let mut delete = || match driver.ask(delete.clone()).unwrap().outcome {
+        Outcome::Bus(BusOutcome::BatchDeleted(deleted)) => deleted,
+        other => panic!("{other:?}"),
+    };
+    let first = delete();
+    assert_eq!(first.count, u32::try_from(ITEMS_MAX).unwrap());
+    assert!(first.next.is_some());
+    let (count, next) = (2, None);
+    assert_eq!(delete(), BatchDeleted { count, next });
 }
 
 #[test]

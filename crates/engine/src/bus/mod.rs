@@ -32,8 +32,9 @@ pub use event::{BusFact, Release};
 pub use message::{BusMessageState, DeadLetterCause};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
-    BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates, DeliveredMessage,
-    PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict, SessionLock, Verdict,
+    BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
+    DeliveredMessage, ListedSessions, PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict,
+    SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;

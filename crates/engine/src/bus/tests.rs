@@ -8,6 +8,7 @@ mod queues;
 mod random;
 mod rules;
 mod transact;
+mod walks;
 
 use bytes::Bytes;
 
