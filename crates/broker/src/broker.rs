@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use kew_engine::bus::BusOutcome;
+use kew_engine::bus::{Awaited, BusOutcome};
 use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
@@ -180,15 +180,20 @@ impl Broker {
         });
     }
 
-    /// Watches a bus queue or sub-queue, by the incarnation that a read of it shows.
-    pub fn watch(&self, entity: Incarnation) -> Watch {
-        self.shared.watchers.watch(entity)
+    /// Watches for something of a bus queue or sub-queue, by the incarnation that a read of it shows.
+    pub fn watch(&self, entity: Incarnation, awaited: Awaited) -> Watch {
+        self.shared.watchers.watch(entity, awaited)
     }
 
     /// Has `notify` told whenever the settings of a bus queue or sub-queue are changed, or it is
     /// deleted. What was told of is found with [`ChangeWatch::take`].
     pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
         self.shared.watchers.watch_changes(entity, notify)
+    }
+
+    /// How many receivers were woken since the start.
+    pub fn woken_count(&self) -> u64 {
+        self.shared.watchers.woken.value()
     }
 
     /// How many watches there are.

@@ -122,6 +122,14 @@ impl Broker {
             state,
             read.is_some(),
         ));
+        families.push(
+            Family::counter(
+                "kew_partition_wakeups",
+                Unit::None,
+                "Receivers of Service Bus queues that waited and were woken",
+            )
+            .count(none(), self.woken_count()),
+        );
         families.extend(status_families(
             instruments,
             read.as_ref().map(|read| &read.status),

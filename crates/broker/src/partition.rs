@@ -11,14 +11,15 @@
 
 mod batch;
 mod space;
+mod stirred;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
-use kew_engine::bus::{BusCommand, DUE_SIZE_BYTES_MAX};
+use kew_engine::bus::{Awaited, DUE_SIZE_BYTES_MAX};
 use kew_engine::{
-    BodyLocation, Command, Decision, EntityName, Event, Incarnation, Outcome, Overview, Refusal,
-    Scope, State, Timestamp, Turn,
+    BodyLocation, Command, Decision, Event, Incarnation, Outcome, Overview, Refusal, Scope, State,
+    Timestamp, Turn,
 };
 use kew_log::{
     AppendError, Body, BoxError, Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition,
@@ -29,6 +30,7 @@ use thiserror::Error;
 
 use self::batch::Batch;
 use self::space::{SETTLEMENT_TICK_BUDGET, Space, writes_nothing};
+use self::stirred::{Stirred, Taking};
 use crate::Wake;
 use crate::waiters::Waiters;
 
@@ -107,8 +109,10 @@ pub struct Partition<T> {
     state: State,
     log: Log,
     waiters: Waiters<(T, Reply)>,
-    /// Who may have something to receive since this was last taken.
-    wakes: Vec<Wake>,
+    /// What there may be to receive since this was last taken.
+    stirred: Vec<Stirred>,
+    /// What receivers wait for that may be hidden behind messages that have expired.
+    passed_over: BTreeSet<(Incarnation, Awaited)>,
     /// The record with the last event of each entity, and of the catalogue, while not yet durable.
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
@@ -153,7 +157,8 @@ impl<T> Partition<T> {
             state: replayed.0,
             log,
             waiters: Waiters::new(),
-            wakes: Vec::new(),
+            stirred: Vec::new(),
+            passed_over: BTreeSet::new(),
             last_record_of: HashMap::new(),
             catalogue_record: None,
             last_record: None,
@@ -263,15 +268,18 @@ impl<T> Partition<T> {
                 replies.push((ticket, Err(Rejection::Busy)));
                 continue;
             }
-            let received_from = received_from(&command);
+            let taking = Taking::of(&command);
             let turn = Turn::new(&mut self.state, now, &mut batch);
             let decision = turn.with_due_budget(space.due_budget()).decide(command);
-            // Whoever took messages and left some passes the wake-up on.
-            let left = received_from.and_then(|queue| self.state.has_ready(&queue));
-            batch.wakes.extend(left.map(Wake::One));
+            if let Some(taking) = taking {
+                let (left, passed_over) = taking.look_back(&decision.result, &self.state);
+                batch.stirred.extend(left);
+                self.passed_over.extend(passed_over);
+            }
             decided.push((ticket, decision));
         }
-        self.note(&reservation, &batch);
+        self.note(&reservation, &mut batch);
+        self.uncover(now);
         self.append(&reservation, batch);
         for (ticket, decision) in decided {
             self.answer(ticket, decision, replies);
@@ -361,11 +369,11 @@ impl<T> Partition<T> {
     }
 
     /// Remembers what the batch's events touched, for the answers that rest on it.
-    fn note(&mut self, reservation: &Reservation, batch: &Batch) {
+    fn note(&mut self, reservation: &Reservation, batch: &mut Batch) {
         for entity in &batch.entities {
             self.last_record_of.insert(*entity, reservation.position);
         }
-        self.wakes.extend(&batch.wakes);
+        self.stirred.append(&mut batch.stirred);
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }
@@ -374,14 +382,22 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Who is to be woken because of what was decided since this was last asked.
+    /// What expired messages have hidden may be seen when all of them are gone.
+    fn uncover(&mut self, now: Timestamp) {
+        let state = &self.state;
+        let uncovered = self
+            .passed_over
+            .extract_if(.., |(entity, _)| !state.has_expired(*entity, now));
+        let left = uncovered.map(|(entity, awaited)| Stirred::Left(entity, awaited));
+        self.stirred.extend(left);
+    }
+
+    /// Who is to be woken because of what was decided since this was last asked. To drop this forgets
+    /// them.
     pub fn take_wakes(&mut self) -> impl Iterator<Item = Wake> + '_ {
         let state = &self.state;
-        self.wakes.drain(..).map(|wake| match wake {
-            // Which of those who wait has the session, or will, only they know.
-            Wake::One(entity) if state.is_received_by_session(entity) => Wake::All(entity),
-            wake => wake,
-        })
+        let stirred = self.stirred.drain(..);
+        stirred.flat_map(move |stirred| stirred.wakes(state))
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
@@ -596,14 +612,6 @@ pub enum TurnEnd {
 }
 
 struct WaitForJob;
-
-/// The bus queue that a command takes messages from.
-fn received_from(command: &Command) -> Option<EntityName> {
-    match command {
-        Command::Bus(BusCommand::Receive { queue, .. }) => Some(queue.clone()),
-        _ => None,
-    }
-}
 
 pub(crate) fn to_log(body: BodyLocation) -> kew_log::BodyLocation {
     kew_log::BodyLocation {

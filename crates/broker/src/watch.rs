@@ -4,60 +4,68 @@
 //! follows is decided behind it, and its answer waits for both. It may come without need, and never
 //! stays away.
 //!
-//! A message wakes one of those who wait, in turn, and not all of them. Nobody is stranded by that:
-//! a receive that leaves messages behind wakes the next one, a wait that ends passes its wake-up on,
-//! and who does not wait at the time is told as soon as it does. What one receiver cannot tell for
-//! another wakes all: a change of the queue, its end, and whatever concerns sessions.
+//! What has arrived wakes one of those who wait for it, in turn, and nobody who waits for something else:
+//! receivers of messages, of each session, and of any session wait apart. Nobody is stranded by that: a
+//! look that takes something and leaves something wakes the next one, whoever goes away without having
+//! looked passes the wake-up on, and if nobody waits at the time, the next one who would looks first.
+//! Only a change of the queue, or its end, wakes all.
+//!
+//! A wake-up that was looked after is not passed on: what was not there for one is not there for the
+//! next.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+mod wait_list;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kew_engine::Incarnation;
-use tokio::sync::Notify;
+use kew_engine::bus::Awaited;
+use kew_metrics::Counter;
+use tokio::sync::{Notify, oneshot};
 
+use self::wait_list::WaitList;
 use crate::broker::lock;
 use crate::changes::{ChangeWatch, ChangeWatchers};
 
 /// Who is to be woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// One of those who wait for the entity.
-    One(Incarnation),
-    /// All who wait for it.
-    All(Incarnation),
-    /// All who wait for it, and all who use it: it has changed, or is gone.
+    /// One of those who wait for this of the entity.
+    One(Incarnation, Awaited),
+    /// All who wait for anything of it, and all who use it: it has changed, or is gone.
     Changed(Incarnation),
 }
 
-#[derive(Debug, Default)]
-struct Watcher {
-    woken: Notify,
-    /// Whether it waits, and was not woken yet.
-    waits: AtomicBool,
-}
+/// Those who wait for one thing. They are told how often all of them were woken.
+type List = WaitList<oneshot::Sender<u64>>;
 
-/// Who waits for which entity.
+/// Who waits for what of which entity.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     /// How many there are, for the runner to look at without the lock.
     count: AtomicUsize,
-    by_entity: Mutex<HashMap<Incarnation, VecDeque<Arc<Watcher>>>>,
+    by_entity: Mutex<HashMap<Incarnation, HashMap<Awaited, List>>>,
     changes: Arc<ChangeWatchers>,
+    /// How many were woken.
+    pub(crate) woken: Counter,
 }
 
 impl Watchers {
-    pub(crate) fn watch(self: &Arc<Self>, entity: Incarnation) -> Watch {
-        let watcher = Arc::<Watcher>::default();
-        lock(&self.by_entity)
+    pub(crate) fn watch(self: &Arc<Self>, entity: Incarnation, awaited: Awaited) -> Watch {
+        let rounds = lock(&self.by_entity)
             .entry(entity)
             .or_default()
-            .push_back(Arc::clone(&watcher));
+            .entry(awaited.clone())
+            .or_default()
+            .join();
         self.count.fetch_add(1, Ordering::Relaxed);
         Watch {
-            watcher,
             entity,
+            awaited,
             watchers: Arc::clone(self),
+            rounds,
+            told: Told::No,
         }
     }
 
@@ -69,6 +77,7 @@ impl Watchers {
         self.changes.watch(entity, notify)
     }
 
+    /// What is not looked at here because nobody waits is not found out.
     pub(crate) fn wake(&self, wakes: impl Iterator<Item = Wake>) {
         if self.count.load(Ordering::Relaxed) == 0 && self.changes.is_empty() {
             return;
@@ -76,87 +85,136 @@ impl Watchers {
         let mut by_entity = lock(&self.by_entity);
         for wake in wakes {
             match wake {
-                Wake::One(entity) => wake_one(by_entity.get_mut(&entity)),
-                Wake::All(entity) => wake_all(by_entity.get_mut(&entity)),
+                Wake::One(entity, awaited) => {
+                    let lists = by_entity.get_mut(&entity);
+                    if let Some(list) = lists.and_then(|lists| lists.get_mut(&awaited)) {
+                        self.wake_one(list);
+                    }
+                }
                 Wake::Changed(entity) => {
-                    wake_all(by_entity.get_mut(&entity));
+                    let lists = by_entity.get_mut(&entity).into_iter();
+                    for list in lists.flat_map(HashMap::values_mut) {
+                        let woken = list.wake_all();
+                        let rounds = list.rounds();
+                        woken.for_each(|waker| self.tell(waker, rounds));
+                    }
                     self.changes.tell(entity);
                 }
             }
         }
     }
-}
 
-/// Wakes the one that waits and was not woken for the longest time. If none waits, all will find that
-/// they were woken: any of them may be about to wait.
-fn wake_one(watchers: Option<&mut VecDeque<Arc<Watcher>>>) {
-    let Some(watchers) = watchers else {
-        return;
-    };
-    let waiting = watchers
-        .iter()
-        .position(|watcher| watcher.waits.swap(false, Ordering::AcqRel));
-    match waiting.and_then(|index| watchers.remove(index)) {
-        Some(watcher) => {
-            watcher.woken.notify_one();
-            watchers.push_back(watcher);
+    fn wake_one(&self, list: &mut List) {
+        if let Some(waker) = list.wake_one() {
+            self.tell(waker, list.rounds());
         }
-        None => wake_all(Some(watchers)),
+    }
+
+    fn tell(&self, waker: oneshot::Sender<u64>, rounds: u64) {
+        self.woken.increment();
+        // It is in no list any more, and finds that out if it goes away now.
+        let _ = waker.send(rounds);
+    }
+
+    /// Does something with the list of a watch, which is there as long as the watch is.
+    fn with_list<R>(&self, watch: &Watch, work: impl FnOnce(&mut List) -> R) -> R {
+        let mut by_entity = lock(&self.by_entity);
+        let lists = by_entity.get_mut(&watch.entity);
+        let list = lists.and_then(|lists| lists.get_mut(&watch.awaited));
+        work(list.expect("a list lives as long as those who have joined it"))
     }
 }
 
-fn wake_all(watchers: Option<&mut VecDeque<Arc<Watcher>>>) {
-    for watcher in watchers.into_iter().flatten() {
-        watcher.waits.store(false, Ordering::Release);
-        watcher.woken.notify_one();
-    }
+/// Whether a watch was woken since its holder looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    No,
+    /// It was, and its holder has not heard of it: it did something else at the time.
+    Unheard,
+    Heard,
 }
 
-/// A wait for one entity. To drop it ends it.
+/// A wait for something of one entity. To drop it ends it.
 ///
-/// Whoever has one receives first, then waits, and receives again whenever it was woken, as much as it
-/// can take. It must not wait while it can take nothing: the wake-up would be another's.
+/// Whoever has one looks first, then waits, and looks again whenever it was woken. It may take its time
+/// between, to find room for what there is: then it keeps the watch, and the wake-up with it.
 #[derive(Debug)]
 pub struct Watch {
-    watcher: Arc<Watcher>,
     entity: Incarnation,
+    awaited: Awaited,
     watchers: Arc<Watchers>,
+    rounds: u64,
+    told: Told,
 }
 
 impl Watch {
-    /// Waits until the entity may have something to receive, or has changed or is gone.
-    pub async fn woken(&self) {
-        let _waits = Waits::begin(&self.watcher.waits);
-        self.watcher.woken.notified().await;
+    /// Waits until there may be something, or the entity has changed or is gone. Whoever waits again has
+    /// looked since it was woken. To drop the future loses no wake-up.
+    pub async fn woken(&mut self) {
+        if self.told != Told::Unheard {
+            self.told = Told::No;
+            if let Some((ticket, woken)) = self.begin() {
+                let waiting = Waiting {
+                    watch: self,
+                    ticket,
+                };
+                // The other half goes only when it is used: it is in the list.
+                if let Ok(rounds) = woken.await {
+                    waiting.watch.rounds = rounds;
+                }
+                waiting.watch.told = Told::Unheard;
+            }
+        }
+        self.told = Told::Heard;
+    }
+
+    fn begin(&mut self) -> Option<(u64, oneshot::Receiver<u64>)> {
+        let (waker, woken) = oneshot::channel();
+        let mut rounds = self.rounds;
+        let watchers = &self.watchers;
+        let ticket = watchers.with_list(self, |list| list.wait(&mut rounds, waker));
+        self.rounds = rounds;
+        Some((ticket?, woken))
+    }
+
+    /// Its holder has looked since it was woken: the wake-up is nobody's any more.
+    pub fn looked(&mut self) {
+        self.told = Told::No;
     }
 }
 
-/// Says that a watcher waits as long as it does, whatever becomes of the future.
-struct Waits<'a>(&'a AtomicBool);
-
-impl<'a> Waits<'a> {
-    fn begin(waits: &'a AtomicBool) -> Self {
-        waits.store(true, Ordering::Release);
-        Self(waits)
-    }
+/// A watch that waits, whatever becomes of the future.
+struct Waiting<'a> {
+    watch: &'a mut Watch,
+    ticket: u64,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        if self.watch.told == Told::Unheard {
+            return;
+        }
+        let watchers = &self.watch.watchers;
+        let waited = watchers.with_list(self.watch, |list| list.stop_waiting(self.ticket));
+        if !waited {
+            self.watch.told = Told::Unheard;
+        }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut by_entity = lock(&self.watchers.by_entity);
-        if let Some(watchers) = by_entity.get_mut(&self.entity) {
-            watchers.retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));
-            if watchers.is_empty() {
-                by_entity.remove(&self.entity);
-            } else {
-                // It may have been woken for a message that it did not take.
-                wake_one(Some(watchers));
+        if let Some(lists) = by_entity.get_mut(&self.entity)
+            && let Some(list) = lists.get_mut(&self.awaited)
+        {
+            if !list.leave() {
+                lists.remove(&self.awaited);
+                if lists.is_empty() {
+                    by_entity.remove(&self.entity);
+                }
+            } else if self.told != Told::No {
+                self.watchers.wake_one(list);
             }
         }
         self.watchers.count.fetch_sub(1, Ordering::Relaxed);
@@ -175,6 +233,14 @@ mod tests {
         Incarnation::default()
     }
 
+    fn watches<const N: usize>(watchers: &Arc<Watchers>) -> [Watch; N] {
+        [(); N].map(|()| watchers.watch(entity(), Awaited::Message))
+    }
+
+    fn message() -> Wake {
+        Wake::One(entity(), Awaited::Message)
+    }
+
     fn is_woken(wait: &mut Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         matches!(wait.as_mut().poll(&mut context), Poll::Ready(()))
@@ -183,38 +249,90 @@ mod tests {
     #[test]
     fn a_message_wakes_one_and_messages_wake_in_turn() {
         let watchers = Arc::<Watchers>::default();
-        let watches = [(); 3].map(|()| watchers.watch(entity()));
-        let [a, b, c] = &watches;
+        let [mut a, mut b, mut c] = watches(&watchers);
         let (mut a, mut b, mut c) = (pin!(a.woken()), pin!(b.woken()), pin!(c.woken()));
         assert!(!is_woken(&mut a) && !is_woken(&mut b) && !is_woken(&mut c));
-        watchers.wake([Wake::One(entity())].into_iter());
+        watchers.wake([message()].into_iter());
         assert!(is_woken(&mut a) && !is_woken(&mut b) && !is_woken(&mut c));
-        watchers.wake([Wake::One(entity()), Wake::One(entity())].into_iter());
+        watchers.wake([message(), message()].into_iter());
         assert!(is_woken(&mut b) && is_woken(&mut c));
+        assert_eq!(watchers.woken.value(), 3);
     }
 
     #[test]
-    fn who_was_about_to_wait_is_woken_at_once() {
+    fn who_was_about_to_wait_looks_again_first_and_once() {
         let watchers = Arc::<Watchers>::default();
-        let watch = watchers.watch(entity());
-        watchers.wake([Wake::One(entity())].into_iter());
+        let [mut first, mut second] = watches(&watchers);
+        watchers.wake([message()].into_iter());
+        assert!(is_woken(&mut pin!(first.woken())));
+        assert!(!is_woken(&mut pin!(first.woken())));
+        assert!(!is_woken(&mut pin!(second.woken())));
+    }
+
+    #[test]
+    fn who_goes_away_passes_its_wake_up_on_unless_it_has_looked() {
+        for (hears, looks, is_passed_on) in [
+            (false, false, true),
+            (true, false, true),
+            (true, true, false),
+        ] {
+            let watchers = Arc::<Watchers>::default();
+            let [mut first, mut second] = watches(&watchers);
+            let mut wait = pin!(second.woken());
+            {
+                let mut gone = pin!(first.woken());
+                assert!(!is_woken(&mut gone) && !is_woken(&mut wait));
+                watchers.wake([message()].into_iter());
+                assert!(!hears || is_woken(&mut gone));
+            }
+            if looks {
+                first.looked();
+            }
+            assert!(!is_woken(&mut wait));
+            drop(first);
+            assert_eq!(is_woken(&mut wait), is_passed_on);
+        }
+    }
+
+    #[test]
+    fn who_was_not_woken_passes_nothing_on() {
+        let watchers = Arc::<Watchers>::default();
+        let [mut first, mut second] = watches(&watchers);
+        let mut wait = pin!(second.woken());
+        assert!(!is_woken(&mut wait));
+        assert!(!is_woken(&mut pin!(first.woken())));
+        drop(first);
+        assert!(!is_woken(&mut wait));
+        assert_eq!(watchers.woken.value(), 0);
+    }
+
+    #[test]
+    fn a_wake_up_that_was_not_heard_is_heard_later() {
+        let watchers = Arc::<Watchers>::default();
+        let [mut watch] = watches(&watchers);
+        {
+            let mut wait = pin!(watch.woken());
+            assert!(!is_woken(&mut wait));
+            watchers.wake([message()].into_iter());
+        }
         assert!(is_woken(&mut pin!(watch.woken())));
         assert!(!is_woken(&mut pin!(watch.woken())));
     }
 
     #[test]
-    fn who_goes_away_passes_its_wake_up_on() {
+    fn each_is_woken_by_what_it_waits_for_alone() {
         let watchers = Arc::<Watchers>::default();
-        let (first, second) = (watchers.watch(entity()), watchers.watch(entity()));
-        let mut wait = pin!(second.woken());
-        {
-            let mut gone = pin!(first.woken());
-            assert!(!is_woken(&mut gone) && !is_woken(&mut wait));
-            watchers.wake([Wake::One(entity())].into_iter());
-        }
-        assert!(!is_woken(&mut wait));
-        drop(first);
-        assert!(is_woken(&mut wait));
+        let of = |id: &str| Awaited::OfSession(id.into());
+        let all = [Awaited::Message, Awaited::Session, of("a"), of("b")];
+        let mut watches = all.clone().map(|it| watchers.watch(entity(), it));
+        let mut waits: Vec<_> = watches.iter_mut().map(|it| Box::pin(it.woken())).collect();
+        let mut woken = || -> Vec<bool> {
+            let polled = waits.iter_mut().map(|wait| is_woken(&mut wait.as_mut()));
+            polled.collect()
+        };
+        assert_eq!(woken(), [false; 4]);
+        watchers.wake([Wake::One(entity(), of("a"))].into_iter());
+        assert_eq!(woken(), [false, false, true, false]);
     }
 
     #[test]
@@ -222,7 +340,7 @@ mod tests {
         let watchers = Arc::<Watchers>::default();
         let notify = Arc::<Notify>::default();
         let holds_on = watchers.watch_changes(entity(), &notify);
-        watchers.wake([Wake::All(entity())].into_iter());
+        watchers.wake([message()].into_iter());
         assert!(!holds_on.take());
         watchers.wake([Wake::Changed(entity())].into_iter());
         assert!(holds_on.take());
@@ -230,12 +348,23 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_all() {
+    fn a_change_wakes_all_also_those_who_were_about_to_wait() {
         let watchers = Arc::<Watchers>::default();
-        let (first, second) = (watchers.watch(entity()), watchers.watch(entity()));
-        let (mut first, mut second) = (pin!(first.woken()), pin!(second.woken()));
-        assert!(!is_woken(&mut first) && !is_woken(&mut second));
-        watchers.wake([Wake::All(entity())].into_iter());
-        assert!(is_woken(&mut first) && is_woken(&mut second));
+        let [mut first, mut second] = watches(&watchers);
+        let mut session = watchers.watch(entity(), Awaited::Session);
+        let (mut first, mut session) = (pin!(first.woken()), pin!(session.woken()));
+        assert!(!is_woken(&mut first) && !is_woken(&mut session));
+        watchers.wake([Wake::Changed(entity())].into_iter());
+        assert!(is_woken(&mut first) && is_woken(&mut session));
+        assert!(is_woken(&mut pin!(second.woken())));
+        assert!(!is_woken(&mut pin!(second.woken())));
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_who_are_gone() {
+        let watchers = Arc::<Watchers>::default();
+        drop(watches::<3>(&watchers));
+        assert_eq!(watchers.count(), 0);
+        assert!(lock(&watchers.by_entity).is_empty());
     }
 }

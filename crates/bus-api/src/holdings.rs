@@ -76,7 +76,28 @@ pub(crate) fn units_of(size_bytes: usize) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
+/// Gives back what is too much. What is missing may not be there: then the answer is larger than it
+/// seemed, and is there all the same.
+pub(crate) fn resize(taken: &mut OwnedSemaphorePermit, units: usize) {
+    let has = taken.num_permits();
+    if let Some(surplus) = has.checked_sub(units) {
+        drop(taken.split(surplus));
+    } else if let Ok(missing) = u32::try_from(units.saturating_sub(has))
+        && let Ok(more) = Arc::clone(taken.semaphore()).try_acquire_many_owned(missing)
+    {
+        taken.merge(more);
+    }
+}
+
 impl Shared {
+    /// Room for an answer of at most this size, and for what is written of it. None is left only when the
+    /// server ends.
+    pub(crate) async fn room_for_both(&self, size_bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let answers = Arc::clone(&self.answers);
+        let room = answers.acquire_many_owned(2 * units_of(size_bytes));
+        room.await.ok()
+    }
+
     /// Room for an answer of about this size, if there is some now and nobody waits for it.
     pub(crate) fn try_room_for(&self, size_bytes: usize) -> Option<OwnedSemaphorePermit> {
         let answers = Arc::clone(&self.answers);

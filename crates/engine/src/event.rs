@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::account::{account, put_account};
-use crate::bus::BusFact;
+use crate::bus::{Arrival, BusFact};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 use crate::policy::{policies, put_policies};
 use crate::{
@@ -190,10 +190,10 @@ impl Event {
         }
     }
 
-    /// The bus queue that may have something to receive because of it, or is gone.
-    pub fn makes_receivable(&self) -> Option<Incarnation> {
+    /// What it brings for receivers of a bus queue.
+    pub fn arrival(&self) -> Option<Arrival> {
         match &self.fact {
-            Fact::Bus(fact) => fact.makes_receivable(),
+            Fact::Bus(fact) => Arrival::of(fact),
             _ => None,
         }
     }

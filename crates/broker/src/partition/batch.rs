@@ -4,14 +4,14 @@ use kew_engine::bus::BusFact;
 use kew_engine::{BodyLocation, Event, Fact, Incarnation, Journal};
 use kew_log::{BatchBuilder, LogPosition};
 
-use crate::Wake;
+use super::stirred::Stirred;
 
 /// What a turn writes, and what it touches.
 pub(super) struct Batch {
     pub(super) builder: BatchBuilder,
     pub(super) entities: Vec<Incarnation>,
-    /// Who may have something to receive now.
-    pub(super) wakes: Vec<Wake>,
+    /// What there may be to receive now.
+    pub(super) stirred: Vec<Stirred>,
     pub(super) touches_catalogue: bool,
 }
 
@@ -20,7 +20,7 @@ impl Batch {
         Self {
             builder: BatchBuilder::at(position),
             entities: Vec::new(),
-            wakes: Vec::new(),
+            stirred: Vec::new(),
             touches_catalogue: false,
         }
     }
@@ -47,10 +47,10 @@ impl Journal for Batch {
         self.entities.extend(event.other_entity());
         match &event.fact {
             Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.wakes
-                    .extend(queue.with_sub_queues().map(Wake::Changed));
+                self.stirred
+                    .extend(queue.with_sub_queues().map(Stirred::Changed));
             }
-            _ => self.wakes.extend(event.makes_receivable().map(Wake::One)),
+            _ => self.stirred.extend(event.arrival().map(Stirred::Arrived)),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kew_broker::{Answered, Broker, BrokerOptions, Rejection, Wake};
 use kew_engine::bus::{
-    BODIES_SIZE_BYTES_MAX, BusCommand, BusMessage, BusOutcome, BusQueueOptions, BusRefusal,
-    DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
+    Awaited, BODIES_SIZE_BYTES_MAX, BatchDeleted, BusCommand, BusMessage, BusOutcome,
+    BusQueueOptions, BusRefusal, DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
 };
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, SequenceNumber, Service};
 use kew_log::FaultyStorage;
@@ -163,15 +163,20 @@ fn a_batch_is_bounded_in_bytes_and_in_messages() {
     driver.ask(settle(&messages, &overlay)).unwrap();
     let delete = Command::Bus(BusCommand::DeleteBatch {
         queue: orders(),
+        from: SequenceNumber::default(),
         before: driver.now.plus_seconds(1),
         count: u32::MAX,
         session: None,
     });
-    let deleted = driver.ask(delete.clone()).unwrap().outcome;
-    let all = u32::try_from(ITEMS_MAX).unwrap();
-    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(all)));
-    let deleted = driver.ask(delete).unwrap().outcome;
-    assert_eq!(deleted, Outcome::Bus(BusOutcome::BatchDeleted(2)));
+    let mut delete = || match driver.ask(delete.clone()).unwrap().outcome {
+        Outcome::Bus(BusOutcome::BatchDeleted(deleted)) => deleted,
+        other => panic!("{other:?}"),
+    };
+    let first = delete();
+    assert_eq!(first.count, u32::try_from(ITEMS_MAX).unwrap());
+    assert!(first.next.is_some());
+    let (count, next) = (2, None);
+    assert_eq!(delete(), BatchDeleted { count, next });
 }
 
 #[test]
@@ -240,7 +245,7 @@ fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
     assert_eq!(
         wakes
             .iter()
-            .filter(|wake| **wake == Wake::One(queue))
+            .filter(|wake| **wake == Wake::One(queue, Awaited::Message))
             .count(),
         2
     );
@@ -248,7 +253,7 @@ fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
     driver.ask(receive(1)).unwrap();
     assert_eq!(
         driver.partition.take_wakes().collect::<Vec<_>>(),
-        [Wake::One(queue)]
+        [Wake::One(queue, Awaited::Message)]
     );
     driver.ask(receive(1)).unwrap();
     assert_eq!(driver.partition.take_wakes().count(), 0);
@@ -273,7 +278,7 @@ async fn a_parked_receiver_is_woken_by_a_message_a_dead_letter_and_the_end_of_it
     let [_, dead_letters, _] = queue.with_sub_queues();
     let limit = Duration::from_secs(30);
 
-    let watch = broker.watch(queue);
+    let mut watch = broker.watch(queue, Awaited::Message);
     let parked = tokio::spawn({
         let broker = broker.clone();
         async move {
@@ -292,7 +297,7 @@ async fn a_parked_receiver_is_woken_by_a_message_a_dead_letter_and_the_end_of_it
     broker.submit(send("a")).await.unwrap();
     let messages = tokio::time::timeout(limit, parked).await.unwrap().unwrap();
 
-    let watch = broker.watch(dead_letters);
+    let mut watch = broker.watch(dead_letters, Awaited::Message);
     let bury = Disposition::DeadLetter { overlay: None };
     broker.submit(settle(&messages, &bury)).await.unwrap();
     tokio::time::timeout(limit, watch.woken()).await.unwrap();

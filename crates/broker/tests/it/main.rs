@@ -11,3 +11,4 @@ mod partition;
 mod repair;
 mod support;
 mod transactions;
+mod wakes;

@@ -9,7 +9,8 @@ use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
 use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{
-    BusCommand, BusOutcome, BusQueueView, BusRefusal, ReceiveMode, SessionChoice, SessionLock,
+    Awaited, BusCommand, BusOutcome, BusQueueView, BusRefusal, ReceiveMode, SessionChoice,
+    SessionLock,
 };
 use kew_engine::{EntityName, Outcome, Refusal};
 
@@ -396,14 +397,24 @@ async fn find(
             session: None,
         });
     };
-    let watch = broker.watch(view.incarnation);
+    // Whoever names a session is answered at once.
+    let mut watch = match session {
+        SessionChoice::Next => Some(broker.watch(view.incarnation, Awaited::Session)),
+        SessionChoice::Named(_) => None,
+    };
     let deadline = tokio::time::Instant::now() + wait;
     loop {
         let accept = BusCommand::AcceptSession {
             queue: entity.clone(),
             session: session.clone(),
         };
-        match Submitted::new(&broker, accept).answer().await {
+        let accepted = Submitted::new(&broker, accept).answer().await;
+        if let Some(watch) = &mut watch
+            && !matches!(accepted, Err(Rejection::Busy | Rejection::Stopped))
+        {
+            watch.looked();
+        }
+        match accepted {
             Ok(answer) => {
                 if let Outcome::Bus(BusOutcome::SessionAccepted(lock)) = answer.outcome {
                     let session = Some(lock);
@@ -416,6 +427,9 @@ async fn find(
         let timeout = || {
             let text = "No session was available within the time that was given.";
             Error::new(bus_condition::TIMEOUT, text)
+        };
+        let Some(watch) = &mut watch else {
+            return Err(timeout());
         };
         tokio::select! {
             () = watch.woken() => {}

@@ -47,7 +47,7 @@ use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
 use crate::refusal::bus_condition;
 use crate::rights::Right;
-pub(crate) use receiver::{Batch, batch_of};
+pub(crate) use receiver::{Batch, batch_of, has_some};
 pub(crate) use settle::overlay_of;
 
 use crate::submit::Submitted;

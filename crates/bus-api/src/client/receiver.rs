@@ -13,11 +13,11 @@ use kew_amqp::codec::Text;
 use kew_amqp::error::Error;
 use kew_amqp::performative::Tag;
 use kew_amqp::{DeliveryId, LinkId, Outgoing, SendRefusal};
-use kew_broker::{Answer, Answered, Rejection, Watch};
+use kew_broker::{Answer, Answered, Broker, Rejection, Watch};
 use kew_engine::bus::{
-    BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
+    Awaited, BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, SessionLock,
 };
-use kew_engine::{EntityName, Incarnation, Outcome, Timestamp, Token};
+use kew_engine::{EntityName, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::changes::Attached;
@@ -309,18 +309,21 @@ impl Client {
             session: receiver.session.as_ref().map(|session| session.lock),
         };
         let incarnation = receiver.attached.incarnation;
+        let awaited = match &receiver.session {
+            Some(session) => Awaited::OfSession(session.session.clone()),
+            None => Awaited::Message,
+        };
         let size_bytes = receiver.largest_size_bytes.saturating_mul(count as usize);
         let may_wait = !receiver.is_drain;
         let receive = Receive {
             shared: Arc::clone(&self.shared),
             queue: receiver.attached.entity.clone(),
             command,
-            entity: incarnation,
             size_bytes,
             cancel,
         };
         // Nothing that comes from now on is missed.
-        let watch = may_wait.then(|| self.shared.broker.watch(incarnation));
+        let watch = may_wait.then(|| self.shared.broker.watch(incarnation, awaited));
         let Some(room) = self.shared.try_room_for(size_bytes) else {
             return self.receive_later(link, receive, watch, Next::Look);
         };
@@ -490,7 +493,6 @@ struct Receive {
     shared: Arc<Shared>,
     queue: EntityName,
     command: BusCommand,
-    entity: Incarnation,
     /// About how much it brings at most.
     size_bytes: usize,
     cancel: Arc<Cancel>,
@@ -538,7 +540,7 @@ impl Receive {
     /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
     async fn run(self, mut watch: Option<Watch>, mut next: Next) -> Result<Received, Rejection> {
         loop {
-            match (next, &watch) {
+            match (next, &mut watch) {
                 (Next::Look, _) => {}
                 (Next::Pause, _) => tokio::time::sleep(BUSY_PAUSE).await,
                 (Next::Wait, None) => return Ok(Received::NOTHING),
@@ -551,34 +553,67 @@ impl Receive {
             if self.cancel.is_given_up() {
                 return Ok(Received::NOTHING);
             }
-            let Some(room) = self.room(&mut watch).await else {
-                return Ok(Received::NOTHING);
+            let (looked, room) = match self.room().await {
+                Place::Room(room) => (self.look().await, Some(room)),
+                Place::NotNeeded(looked) => (looked, None),
+                Place::Unwanted => return Ok(Received::NOTHING),
             };
-            let submitted = Submitted::new(&self.shared.broker, self.command.clone());
-            match Looked::of(submitted.answer().await) {
-                Looked::Found(batch) => {
-                    let room = Some(room);
-                    return Ok(Received { batch, room });
-                }
+            if let Some(watch) = &mut watch
+                && !matches!(looked, Looked::Not(Next::Pause))
+            {
+                watch.looked();
+            }
+            match looked {
+                Looked::Found(batch) => return Ok(Received { batch, room }),
                 Looked::Refused(rejection) => return Err(rejection),
                 Looked::Not(then) => next = then,
             }
         }
     }
 
-    /// Room for what it brings. None if it is not wanted any more.
-    async fn room(&self, watch: &mut Option<Watch>) -> Option<OwnedSemaphorePermit> {
+    async fn look(&self) -> Looked {
+        let submitted = Submitted::new(&self.shared.broker, self.command.clone());
+        Looked::of(submitted.answer().await)
+    }
+
+    /// Room for what it brings, for which it waits only if there is something. Whoever was woken keeps
+    /// the wake-up meanwhile.
+    async fn room(&self) -> Place {
         if let Some(room) = self.shared.try_room_for(self.size_bytes) {
-            return Some(room);
+            return Place::Room(room);
         }
-        // A wake-up that comes now must be another's.
-        let had_watch = watch.take().is_some();
+        match has_some(&self.shared.broker, &self.queue).await {
+            Ok(true) => {}
+            Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
+            Err(Rejection::Busy) => return Place::NotNeeded(Looked::Not(Next::Pause)),
+            Err(rejection) => return Place::NotNeeded(Looked::Refused(rejection)),
+        }
         let room = tokio::select! {
             room = self.shared.room_for(self.size_bytes) => room,
-            () = self.cancel.cancelled() => return None,
-        }?;
-        *watch = had_watch.then(|| self.shared.broker.watch(self.entity));
-        Some(room)
+            () = self.cancel.cancelled() => None,
+        };
+        room.map_or(Place::Unwanted, Place::Room)
+    }
+}
+
+/// Where a receive puts what it brings.
+enum Place {
+    Room(OwnedSemaphorePermit),
+    /// There is nothing to put anywhere.
+    NotNeeded(Looked),
+    /// It is not wanted any more.
+    Unwanted,
+}
+
+/// Whether a queue has anything to receive, of any session. To ask takes no room for an answer.
+pub(crate) async fn has_some(broker: &Broker, queue: &EntityName) -> Result<bool, Rejection> {
+    let read = BusCommand::ReadQueue {
+        queue: queue.clone(),
+    };
+    match Submitted::new(broker, read).answer().await?.outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => Ok(view.counts.ready > 0),
+        // A look finds out what is wrong.
+        _ => Ok(true),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, HttpError};
 use crate::api::Shared;
-use crate::holdings::{units_of, units_of_page};
+use crate::holdings::{resize, units_of, units_of_page};
 
 /// In what the room is counted: nothing smaller is worth it.
 const UNIT_SIZE_BYTES: usize = 1024;
@@ -146,19 +146,6 @@ impl AnswerRoom {
     pub(super) fn hold_body(self, answer: Answer) -> Answer {
         let size_bytes = answer.body().size_hint().lower();
         self.hold(usize::try_from(size_bytes).unwrap_or(usize::MAX), answer)
-    }
-}
-
-/// Gives back what is too much. What is missing may not be there: then the answer is larger than it
-/// seemed, and is there all the same.
-fn resize(taken: &mut OwnedSemaphorePermit, units: usize) {
-    let has = taken.num_permits();
-    if let Some(surplus) = has.checked_sub(units) {
-        drop(taken.split(surplus));
-    } else if let Ok(missing) = u32::try_from(units.saturating_sub(has))
-        && let Ok(more) = Arc::clone(taken.semaphore()).try_acquire_many_owned(missing)
-    {
-        taken.merge(more);
     }
 }
 

@@ -5,7 +5,7 @@ use kew_amqp::codec::{Array, Map, Value, write_list, write_map};
 use kew_amqp::error::Error;
 use kew_amqp::message::Message;
 use kew_engine::bus::{
-    BusCommand, BusOutcome, DeferredRead, Disposition, PeekedBusMessage, ReceiveMode,
+    BusCommand, BusOutcome, DeferredRead, Disposition, ITEMS_MAX, PeekedBusMessage, ReceiveMode,
 };
 use kew_engine::{Outcome, SequenceNumber, Token};
 
@@ -230,18 +230,36 @@ pub(super) fn settlements_of(body: &Map) -> Result<Vec<(Token, Disposition)>, Er
 }
 
 pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Error> {
-    let delete = BusCommand::DeleteBatch {
-        queue: context.entity.clone(),
-        before: fields::time(body, "enqueued-time-utc")?,
-        count: fields::count(body, "message-count")?,
-        session: fields::text(body, "session-id")?,
-    };
-    match context.submit(delete).await?.outcome {
-        Outcome::Bus(BusOutcome::BatchDeleted(0)) => Ok(Answered::Nothing),
-        Outcome::Bus(BusOutcome::BatchDeleted(count)) => {
-            let count = i32::try_from(count).unwrap_or(i32::MAX);
-            Answered::map(|map| map.entry("message-count", &count))
+    let before = fields::time(body, "enqueued-time-utc")?;
+    let most = u32::try_from(ITEMS_MAX).unwrap_or(u32::MAX);
+    let count = fields::count(body, "message-count")?.min(most);
+    let session = fields::text(body, "session-id")?;
+    let mut deleted = 0;
+    let mut next = Some(SequenceNumber::default());
+    // The broker looks at a part of the messages at once.
+    while let Some(from) = next
+        && deleted < count
+    {
+        let delete = BusCommand::DeleteBatch {
+            queue: context.entity.clone(),
+            from,
+            before,
+            count: count - deleted,
+            session: session.clone(),
+        };
+        match context.submit(delete).await.map(|answer| answer.outcome) {
+            Ok(Outcome::Bus(BusOutcome::BatchDeleted(part))) => {
+                deleted += part.count;
+                next = part.next;
+            }
+            Ok(_) => return Err(unexpected()),
+            // The client is told of those that are gone.
+            Err(_) if deleted > 0 => break,
+            Err(error) => return Err(error),
         }
-        _ => Err(unexpected()),
+    }
+    match i32::try_from(deleted).unwrap_or(i32::MAX) {
+        0 => Ok(Answered::Nothing),
+        count => Answered::map(|map| map.entry("message-count", &count)),
     }
 }

@@ -2,6 +2,7 @@
 
 mod fields;
 mod messages;
+mod room;
 mod sessions;
 mod transact;
 
@@ -19,6 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::api::Shared;
+use crate::holdings::{resize, units_of};
 use crate::metrics;
 use crate::operation::ManagementOperation;
 use crate::origin::Origin;
@@ -71,31 +73,31 @@ fn unexpected() -> Error {
     Error::new(condition::INTERNAL_ERROR, text)
 }
 
-/// Operations whose answers have messages or states in them, and how many bytes one takes room for.
-const LARGE_ANSWERS: [&str; 3] = [
-    "peek-message",
-    "receive-by-sequence-number",
-    "get-session-state",
-];
-const LARGE_ANSWER_SIZE_BYTES: usize = 1 << 20;
-
 /// Carries out a request, and answers it encoded, with the room that the answer takes.
 pub(crate) async fn answer(
     context: &Context,
     request: Request,
 ) -> (Bytes, Option<OwnedSemaphorePermit>) {
     let began = Instant::now();
-    let is_large = LARGE_ANSWERS.contains(&operation_of(&request));
-    let room = match is_large {
-        true => context.shared.room_for(LARGE_ANSWER_SIZE_BYTES).await,
-        false => None,
+    let size_bytes = match &request.body {
+        Value::Map(body) => room::size_bytes_max(operation_of(&request), body),
+        _ => 0,
     };
-    let carried_out = if is_large && context.is_busy {
+    let mut taken = match size_bytes {
+        0 => None,
+        // What the broker answers, and what is written of it.
+        _ => context.shared.room_for_both(size_bytes).await,
+    };
+    let carried_out = if size_bytes > 0 && context.is_busy {
         Err(busy())
     } else {
         carry_out(context, &request).await
     };
-    (encode(context, &request, carried_out, began), room)
+    let encoded = encode(context, &request, carried_out, began);
+    if let Some(taken) = &mut taken {
+        resize(taken, units_of(encoded.len()) as usize);
+    }
+    (encoded, taken)
 }
 
 /// Encodes an answer, and notes it.

@@ -14,6 +14,9 @@ use crate::refusal::error_of_verdict;
 /// The latest time that counts as one: above it a client asks for sessions with messages.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
 
+/// The most sessions that one answer lists.
+pub(super) const SESSIONS_LISTED_MAX: u32 = 1000;
+
 /// The lock of the session that the request names.
 fn lock(context: &Context) -> Result<Token, Error> {
     context
@@ -74,32 +77,50 @@ pub(super) async fn set_state(context: &Context, body: &Map) -> Result<Answered,
 pub(super) async fn list(context: &Context, body: &Map) -> Result<Answered, Error> {
     let set_after = fields::time(body, "last-updated-time")?;
     let skip = fields::count(body, "skip")?;
-    let top = fields::count(body, "top")?;
-    if top == 0 {
-        return Err(wrong("top", "at least 1"));
+    let top = top_of(body)?;
+    let state_set_after = (set_after.as_ms() < YEAR_9999_MS).then_some(set_after);
+    let mut ids: Vec<Box<str>> = Vec::new();
+    let mut left_to_skip = skip;
+    let mut next = Some(Box::default());
+    // The broker looks at a part of the sessions at once.
+    while let Some(from) = next
+        && ids.len() < top as usize
+    {
+        let list = BusCommand::ListSessions {
+            queue: context.entity.clone(),
+            from,
+            state_set_after,
+            skip: left_to_skip,
+            limit: top.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)),
+        };
+        let Outcome::Bus(BusOutcome::Sessions(listed)) = context.submit(list).await?.outcome else {
+            return Err(unexpected());
+        };
+        left_to_skip = left_to_skip.saturating_sub(listed.skipped);
+        ids.extend(listed.ids);
+        next = listed.next;
     }
-    let list = BusCommand::ListSessions {
-        queue: context.entity.clone(),
-        state_set_after: (set_after.as_ms() < YEAR_9999_MS).then_some(set_after),
-        skip,
-        limit: top,
-    };
-    match context.submit(list).await?.outcome {
-        Outcome::Bus(BusOutcome::Sessions(ids)) if ids.is_empty() => Ok(Answered::Nothing),
-        Outcome::Bus(BusOutcome::Sessions(ids)) => {
-            let next = u64::from(skip).saturating_add(ids.len() as u64);
-            let next = i32::try_from(next).unwrap_or(i32::MAX);
-            Answered::map(|map| {
-                map.entry("skip", &next);
-                map.entry_with("sessions-ids", |out| {
-                    write_list(out, |list| {
-                        for id in &ids {
-                            list.field(&**id);
-                        }
-                    });
-                });
-            })
-        }
-        _ => Err(unexpected()),
+    if ids.is_empty() {
+        return Ok(Answered::Nothing);
+    }
+    let next = u64::from(skip).saturating_add(ids.len() as u64);
+    let next = i32::try_from(next).unwrap_or(i32::MAX);
+    Answered::map(|map| {
+        map.entry("skip", &next);
+        map.entry_with("sessions-ids", |out| {
+            write_list(out, |list| {
+                for id in &ids {
+                    list.field(&**id);
+                }
+            });
+        });
+    })
+}
+
+/// How many sessions are asked for. Whoever wants more asks again, and skips these.
+pub(super) fn top_of(body: &Map) -> Result<u32, Error> {
+    match fields::count(body, "top")? {
+        0 => Err(wrong("top", "at least 1")),
+        top => Ok(top.min(SESSIONS_LISTED_MAX)),
     }
 }

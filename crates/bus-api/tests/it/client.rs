@@ -26,6 +26,7 @@ use kew_bus_api::{
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_log::MemoryStorage;
+use kew_metrics::{page, read};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 pub(crate) const LOCAL: Origin = Origin {
@@ -134,6 +135,21 @@ impl Server {
         };
         let watched = tokio::time::timeout(Duration::from_secs(60), watched).await;
         watched.expect("receivers come and go");
+    }
+
+    /// How many commands the broker has decided.
+    pub(crate) async fn decided(&self) -> u64 {
+        let families = self.broker.metrics(0, Duration::from_secs(60)).await;
+        let families = read(&page(families)).unwrap();
+        let samples = &families["kew_log_batch_commands"].samples;
+        let found = samples.iter().find(|it| it.0.ends_with("_sum"));
+        // Counts are whole.
+        format!("{}", found.unwrap().2).parse().unwrap()
+    }
+
+    /// How many receivers were woken.
+    pub(crate) fn woken(&self) -> u64 {
+        self.broker.woken_count()
     }
 
     /// Has the broker do something by itself.

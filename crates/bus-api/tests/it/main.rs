@@ -26,4 +26,5 @@ mod sessions;
 mod tokens;
 mod transactions;
 mod turned_away;
+mod wakes;
 mod websocket;

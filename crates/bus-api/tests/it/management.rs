@@ -6,7 +6,10 @@ use kew_amqp::message::{BodyKind, Message, write_application_properties, write_v
 use kew_amqp::performative::{Attach, DeliveryState, Role, Source, Tag, Target};
 use kew_amqp::{Delivery, Event, LinkId, Outgoing};
 
-use crate::client::{Client, Server, lock_of, message};
+use kew_engine::Timestamp;
+use kew_engine::bus::{BusCommand, BusMessage};
+
+use crate::client::{Client, Server, lock_of, message, queue_named};
 use crate::sessions::of_session;
 
 const PEEK: &str = "com.microsoft:peek-message";
@@ -179,6 +182,66 @@ fn ends(answer: &Message) -> Vec<i64> {
         other => panic!("{other:?}"),
     });
     ends.collect()
+}
+
+/// More than the broker looks at in one command are passed over, and what the client asks for is bounded.
+#[tokio::test]
+async fn long_lists_are_gone_through_in_parts() {
+    let server = Server::start().await;
+    let message = |session: &str| BusMessage {
+        body: Bytes::from_static(b"\0Su\xa0\x01x"),
+        message_id: None,
+        session: Some(session.into()),
+        time_to_live_ms: None,
+        scheduled_at: None,
+    };
+    let later = Timestamp::from_ms(u64::MAX >> 16);
+    let scheduled = BusMessage {
+        scheduled_at: Some(later),
+        ..message("s")
+    };
+    let sessions = (0..1001).map(|index| message(&format!("{index:04}")));
+    let mut sends = vec![vec![scheduled; 5000]; 4];
+    sends.push(sessions.collect());
+    for messages in sends {
+        let queue = queue_named("steps");
+        server.order(BusCommand::Send { queue, messages }).await;
+    }
+    let mut client = server.trusted().await;
+    let mut ask = async |operation: &'static str, body: Map| -> Map {
+        let properties = Map::build(|map| map.entry("operation", operation));
+        let answer = client
+            .ask_for("steps/$management", &properties, &body)
+            .await;
+        match answer.body_values().next().unwrap().value() {
+            Value::Map(body) => body,
+            other => panic!("{other:?}"),
+        }
+    };
+    let number = |map: &Map, name| map.get(name).unwrap().value().as_integer();
+    let list = |skip: i32| {
+        Map::build(|map| {
+            map.entry(
+                "last-updated-time",
+                &kew_amqp::codec::Timestamp(253_402_300_799_999),
+            );
+            map.entry("skip", &skip);
+            map.entry("top", &i32::MAX);
+        })
+    };
+    let listed = ask("com.microsoft:get-message-sessions", list(0)).await;
+    assert_eq!(number(&listed, "skip"), Some(1000));
+    let listed = ask("com.microsoft:get-message-sessions", list(1000)).await;
+    assert_eq!(number(&listed, "skip"), Some(1002));
+    let delete = Map::build(|map| {
+        map.entry(
+            "enqueued-time-utc",
+            &kew_amqp::codec::Timestamp(253_402_300_799_999),
+        );
+        map.entry("message-count", &2000);
+    });
+    let deleted = ask("com.microsoft:batch-delete-messages", delete).await;
+    assert_eq!(number(&deleted, "message-count"), Some(1001));
 }
 
 const NODE: &str = "jobs/$management";

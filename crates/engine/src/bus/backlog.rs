@@ -88,8 +88,13 @@ impl Backlog {
 
     fn insert(&mut self, number: SequenceNumber, message: Message) {
         self.size_bytes += message.size_bytes();
-        self.sessions
-            .change(message.session, |session| session.message_count += 1);
+        let by_session = self.by_session;
+        self.sessions.change(message.session, |session| {
+            session.message_count += 1;
+            if !by_session {
+                session.others.insert(number);
+            }
+        });
         self.index(number, &message);
         self.messages.insert(number, message);
     }
@@ -101,8 +106,10 @@ impl Backlog {
         if !is_planted(Bug::BusSizeNotGivenBack) {
             self.size_bytes -= message.size_bytes();
         }
-        self.sessions
-            .change(message.session, |session| session.message_count -= 1);
+        self.sessions.change(message.session, |session| {
+            session.message_count -= 1;
+            session.others.remove(&number);
+        });
         Some(message)
     }
 
@@ -138,8 +145,12 @@ impl Backlog {
             BusMessageState::Scheduled => {
                 self.due.insert((message.due_at, number));
                 self.scheduled_count += 1;
+                self.set_aside(number, message);
             }
-            BusMessageState::Deferred => self.deferred_count += 1,
+            BusMessageState::Deferred => {
+                self.deferred_count += 1;
+                self.set_aside(number, message);
+            }
         }
         if message.state != BusMessageState::Scheduled {
             self.oldest.0 = self.oldest.0.min(number);
@@ -168,10 +179,31 @@ impl Backlog {
             BusMessageState::Scheduled => {
                 self.due.remove(&(message.due_at, number));
                 self.scheduled_count -= 1;
+                self.take_back(number, message);
             }
-            BusMessageState::Deferred => self.deferred_count -= 1,
+            BusMessageState::Deferred => {
+                self.deferred_count -= 1;
+                self.take_back(number, message);
+            }
         }
         self.expiring.remove(&(message.expires_at, number));
+    }
+
+    /// Keeps a message among those of its session that are not received from it.
+    fn set_aside(&mut self, number: SequenceNumber, message: &Message) {
+        if self.by_session {
+            self.sessions.change(message.session, |session| {
+                session.others.insert(number);
+            });
+        }
+    }
+
+    fn take_back(&mut self, number: SequenceNumber, message: &Message) {
+        if self.by_session {
+            self.sessions.change(message.session, |session| {
+                session.others.remove(&number);
+            });
+        }
     }
 
     /// Whether a message without a session can be received.
@@ -191,6 +223,22 @@ impl Backlog {
         self.messages
             .range(number..)
             .map(|(number, message)| (*number, message))
+    }
+
+    /// Every message from a number on, in order: all, or those of one session. To walk those of a session
+    /// takes a step for each of them, however many others there are.
+    pub(crate) fn walk(
+        &self,
+        session: Option<u32>,
+        first: SequenceNumber,
+    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        let all = session.is_none().then(|| self.from(first));
+        let session = session.and_then(|number| self.sessions.get(number));
+        let of_session = session.map(|session| session.numbers_from(first));
+        let of_session = of_session.into_iter().flatten();
+        let of_session =
+            of_session.filter_map(|number| Some((number, self.messages.get(&number)?)));
+        all.into_iter().flatten().chain(of_session)
     }
 
     /// The numbers of the messages that can be received, in order, of a session or without one.
@@ -323,5 +371,11 @@ impl Backlog {
             assert!(fresh.restore(*number, message.clone()));
         }
         assert_eq!(self, &fresh);
+        for (session, _) in self.sessions.iter() {
+            let walked = self.walk(Some(session), SequenceNumber::default());
+            let all = self.messages();
+            let own = all.filter(|(_, message)| message.session == session);
+            assert!(walked.eq(own), "a session has an index of its own messages");
+        }
     }
 }

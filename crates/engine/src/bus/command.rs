@@ -144,10 +144,12 @@ pub enum BusCommand {
         /// The new state, or none to clear it.
         state: Option<Bytes>,
     },
-    /// Lists sessions in the order of their ids.
+    /// Lists sessions in the order of their ids: as many as one command may look at.
     ListSessions {
         /// The queue.
         queue: EntityName,
+        /// The id to begin at; the empty one is the first.
+        from: Box<str>,
         /// Only sessions whose state was set after this; without it, those with messages or a state.
         state_set_after: Option<Timestamp>,
         /// How many to leave out first.
@@ -211,10 +213,12 @@ pub enum BusCommand {
         /// The work, in order.
         parts: Vec<TransactionPart>,
     },
-    /// Deletes ready messages from the head.
+    /// Deletes ready messages from the head: as many as one command may look at.
     DeleteBatch {
         /// The queue or sub-queue.
         queue: EntityName,
+        /// The first number of interest.
+        from: SequenceNumber,
         /// Only those enqueued before this.
         before: Timestamp,
         /// At most this many.

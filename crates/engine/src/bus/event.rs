@@ -237,32 +237,6 @@ impl BusFact {
         }
     }
 
-    /// The entity that may have something to receive because of it, or is gone.
-    pub(crate) fn makes_receivable(&self) -> Option<Incarnation> {
-        match self {
-            Self::Sent {
-                queue,
-                scheduled_at: Timestamp::ZERO,
-                ..
-            }
-            | Self::QueueUpdated { queue, .. }
-            | Self::QueueDeleted { queue }
-            | Self::Activated { queue, .. }
-            | Self::Released { queue, .. }
-            | Self::SessionReleased { queue, .. } => Some(*queue),
-            Self::Moved { to, .. } | Self::Resubmitted { to, .. } => Some(*to),
-            Self::Sent { .. }
-            | Self::QueueCreated { .. }
-            | Self::Locked { .. }
-            | Self::LockRenewed { .. }
-            | Self::Removed { .. }
-            | Self::SessionLocked { .. }
-            | Self::SessionRenewed { .. }
-            | Self::SessionStateSet { .. }
-            | Self::Used { .. } => None,
-        }
-    }
-
     /// Whether a listing of entities shows it.
     pub(crate) fn shows_in_catalogue(&self) -> bool {
         matches!(

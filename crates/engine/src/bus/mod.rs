@@ -8,6 +8,7 @@
 //! entities with incarnations of their own, the next two after the queue's, and live and die with it.
 
 mod apply;
+mod awaited;
 mod backlog;
 mod command;
 pub(crate) mod decide;
@@ -23,6 +24,7 @@ mod session;
 pub(crate) mod snapshot;
 mod totals;
 
+pub use awaited::{Arrival, Awaited};
 pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
@@ -31,8 +33,9 @@ pub use event::{BusFact, Release};
 pub use message::{BusMessageState, DeadLetterCause};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
-    BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates, DeliveredMessage,
-    PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict, SessionLock, Verdict,
+    BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
+    DeliveredMessage, ListedSessions, PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict,
+    SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
 pub use repair::StoredSessionState;

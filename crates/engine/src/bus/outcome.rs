@@ -44,9 +44,9 @@ pub enum BusOutcome {
     /// The session has the new state.
     SessionStateSet,
     /// Ids of sessions.
-    Sessions(Vec<Box<str>>),
-    /// How many messages were deleted.
-    BatchDeleted(u32),
+    Sessions(ListedSessions),
+    /// Messages were deleted.
+    BatchDeleted(BatchDeleted),
     /// What a part of a purge has done.
     Purged(Purged),
     /// What a part of the clearing of sessions has done.
@@ -123,6 +123,9 @@ pub struct BusQueueView {
 pub struct BusQueueCounts {
     /// Messages to receive, locked and deferred ones included.
     pub active: u64,
+    /// Those of them that can be received now, by the receiver of their session if they have one. Some may
+    /// have expired.
+    pub ready: u64,
     /// Messages that become ready later.
     pub scheduled: u64,
     /// Dead letters.
@@ -131,6 +134,26 @@ pub struct BusQueueCounts {
     pub failed_transfers: u64,
     /// Bytes, of all of these.
     pub size_bytes: u64,
+}
+
+/// A part of a list of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedSessions {
+    /// Their ids, in order.
+    pub ids: Vec<Box<str>>,
+    /// How many were left out before these, as was asked.
+    pub skipped: u32,
+    /// The id to go on at, if there may be more.
+    pub next: Option<Box<str>>,
+}
+
+/// What a part of the deletion of ready messages has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchDeleted {
+    /// How many were deleted.
+    pub count: u32,
+    /// The number to go on at, if there may be more.
+    pub next: Option<SequenceNumber>,
 }
 
 /// A message that a receiver was given.

@@ -4,7 +4,7 @@ use super::BusQueueOptions;
 use super::backlog::Backlog;
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
-use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, State, Timestamp};
+use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 
 /// What a bus entity is to its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,17 +145,4 @@ pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
         name: format!("{}/{suffix}", queue.name).into(),
         ..queue.clone()
     })
-}
-
-impl State {
-    /// Whether who receives from an entity must have a session, or the entity is gone.
-    pub fn is_received_by_session(&self, entity: Incarnation) -> bool {
-        self.bus.get(&entity).is_none_or(BusQueue::requires_session)
-    }
-
-    /// The bus queue of that name, if it has messages to receive without a session.
-    pub fn has_ready(&self, name: &EntityName) -> Option<Incarnation> {
-        let queue = *self.catalogue.get(name)?;
-        self.bus.get(&queue)?.backlog.has_ready().then_some(queue)
-    }
 }

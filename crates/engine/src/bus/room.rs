@@ -106,7 +106,7 @@ impl BusCommand {
                 target: BreakTarget::Session(id),
                 ..
             } => id.len(),
-            Self::ClearSessionStates { from, .. } => from.len(),
+            Self::ClearSessionStates { from, .. } | Self::ListSessions { from, .. } => from.len(),
             Self::Resubmit { resubmit, .. } => {
                 let sessions = resubmit
                     .messages

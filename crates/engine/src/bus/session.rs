@@ -19,6 +19,9 @@ pub(crate) struct Session {
     pub(crate) ready: BTreeSet<SequenceNumber>,
     /// Its messages that are locked: they are freed when the session is.
     pub(crate) locked: BTreeSet<SequenceNumber>,
+    /// Its other messages: scheduled and deferred ones, and where messages are not received session by
+    /// session all.
+    pub(crate) others: BTreeSet<SequenceNumber>,
     /// All of its messages, in any state.
     pub(crate) message_count: u64,
 }
@@ -33,6 +36,23 @@ impl Session {
     pub(crate) fn state_size_bytes(&self) -> u64 {
         self.state.map_or(0, |state| {
             state_size_bytes(&self.id, u64::from(state.length))
+        })
+    }
+
+    /// The numbers of its messages in any state, from one on, in order.
+    pub(crate) fn numbers_from(
+        &self,
+        first: SequenceNumber,
+    ) -> impl Iterator<Item = SequenceNumber> + '_ {
+        let parts = [&self.ready, &self.locked, &self.others];
+        let mut parts = parts.map(|part| part.range(first..).copied().peekable());
+        std::iter::from_fn(move || {
+            let firsts = parts.iter_mut().filter_map(|part| {
+                let first = part.peek().copied()?;
+                Some((first, part))
+            });
+            // A message is in one of them.
+            firsts.min_by_key(|(first, _)| *first)?.1.next()
         })
     }
 
@@ -83,6 +103,7 @@ impl Sessions {
             state_set_at: Timestamp::ZERO,
             ready: BTreeSet::new(),
             locked: BTreeSet::new(),
+            others: BTreeSet::new(),
             message_count: 0,
         };
         self.by_number.insert(number, session);
@@ -127,14 +148,7 @@ impl Sessions {
             .map(|(number, session)| (*number, session))
     }
 
-    /// The sessions in the order of their ids.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Session> {
-        self.by_id
-            .values()
-            .filter_map(|number| self.by_number.get(number))
-    }
-
-    /// The same, from an id on.
+    /// The sessions in the order of their ids, from an id on.
     pub(crate) fn in_order_from(&self, id: &str) -> impl Iterator<Item = &Session> {
         let numbers = self
             .by_id

@@ -9,6 +9,7 @@ mod quota;
 mod random;
 mod rules;
 mod transact;
+mod walks;
 
 use bytes::Bytes;
 

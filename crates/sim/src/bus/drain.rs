@@ -169,6 +169,7 @@ impl World {
     fn drain_sessions(&mut self, queue: &EntityName) -> Result<(), Violation> {
         let list = BusCommand::ListSessions {
             queue: queue.clone(),
+            from: "".into(),
             state_set_after: None,
             skip: 0,
             limit: 1000,
@@ -176,7 +177,7 @@ impl World {
         let Some(BusOutcome::Sessions(sessions)) = self.of_bus(list)? else {
             return Ok(());
         };
-        for id in sessions {
+        for id in sessions.ids {
             let accept = BusCommand::AcceptSession {
                 queue: queue.clone(),
                 session: SessionChoice::Named(id.clone()),

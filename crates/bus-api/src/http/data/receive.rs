@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{
-    BusCommand, BusMessageState, BusOutcome, DeliveredMessage, Disposition, ReceiveMode,
+    Awaited, BusCommand, BusMessageState, BusOutcome, DeliveredMessage, Disposition, ReceiveMode,
 };
 use kew_engine::{EntityName, Incarnation, Outcome};
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use super::broker_properties::Told;
 use super::values::ascii_json;
 use super::{PROPERTIES_HEADER, is_custom, values};
 use crate::api::Shared;
-use crate::client::{Batch, batch_of};
+use crate::client::{Batch, batch_of, has_some};
 use crate::outbound::Facts;
 use crate::submit::Submitted;
 
@@ -113,26 +113,17 @@ impl Waiting<'_> {
     ) -> Result<Option<Taken>, HttpError> {
         let broker = &self.shared.broker;
         let until = Instant::now() + wait;
-        let watching = || (!wait.is_zero()).then(|| broker.watch(incarnation));
-        let mut watch = watching();
+        let mut watch = (!wait.is_zero()).then(|| broker.watch(incarnation, Awaited::Message));
         loop {
-            // Before a message is taken: none is to be locked for nobody.
-            let room = match AnswerRoom::try_of(self.shared, self.size_bytes) {
-                Some(room) => room,
-                None => {
-                    // A wake-up that comes now must be another's.
-                    drop(watch.take());
-                    let room = AnswerRoom::of(self.shared, self.size_bytes).await?;
-                    watch = watching();
-                    room
-                }
-            };
-            let taken = take(broker, self.queue, self.mode, room).await?;
-            if !taken.batch.is_empty() {
-                return Ok(Some(taken));
+            // Whoever finds no room passes a wake-up on with the watch.
+            let taken = self.look().await?;
+            if let Some(watch) = &mut watch {
+                watch.looked();
             }
-            drop(taken);
-            let Some(watch) = &watch else {
+            if taken.is_some() {
+                return Ok(taken);
+            }
+            let Some(watch) = &mut watch else {
                 return Ok(None);
             };
             // What was taken is not lost because the server stops: that ends a wait alone.
@@ -142,6 +133,19 @@ impl Waiting<'_> {
                 () = self.stopped.clone().stopped() => return Ok(None),
             }
         }
+    }
+
+    /// Takes a message if there is one, and has room for it before it does: none is to be locked for
+    /// nobody. It waits for room only if there is something.
+    async fn look(&self) -> Result<Option<Taken>, HttpError> {
+        let broker = &self.shared.broker;
+        let room = match AnswerRoom::try_of(self.shared, self.size_bytes) {
+            Some(room) => room,
+            None if !has_some(broker, self.queue).await? => return Ok(None),
+            None => AnswerRoom::of(self.shared, self.size_bytes).await?,
+        };
+        let taken = take(broker, self.queue, self.mode, room).await?;
+        Ok((!taken.batch.is_empty()).then_some(taken))
     }
 }
 

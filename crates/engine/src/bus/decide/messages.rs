@@ -4,9 +4,10 @@ use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
 use super::super::room::AnswerRoom;
 use super::super::{
-    BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
+    BatchDeleted, BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
+    PeekedBusMessage,
 };
-use super::Answer;
+use super::{Answer, LOOKED_AT_MAX};
 use crate::decide::Turn;
 use crate::{Incarnation, SequenceNumber, Timestamp};
 
@@ -122,8 +123,7 @@ impl Turn<'_> {
         };
         let mut room = AnswerRoom::new(count);
         let messages = backlog
-            .from(from)
-            .filter(|(_, message)| session.is_none_or(|session| session == message.session))
+            .walk(session, from)
             .take_while(|(_, message)| room.takes(message))
             .map(|(number, message)| peeked(number, message));
         Ok(BusOutcome::Peeked(messages.collect()))
@@ -150,44 +150,52 @@ impl Turn<'_> {
         Ok(BusOutcome::Cancelled)
     }
 
-    /// Locked messages stay, and so do those that came later.
+    /// Locked messages stay, and so do those that came later. It looks at a bounded number of messages,
+    /// and says where to go on if it has not come to the end.
     ///
     /// Source: Service Bus, AMQP request/response, *Batch delete messages*.
     pub(super) fn delete_batch(
         &mut self,
         queue: Incarnation,
+        from: SequenceNumber,
         before: Timestamp,
         count: u32,
         session: Option<&str>,
     ) -> Answer {
         self.check_receivable(queue)?;
-        let entity = self.bus(queue);
-        let backlog = &entity.backlog;
+        let backlog = self.bus_backlog(queue);
+        let mut deleted = BatchDeleted::default();
         let session = match session {
-            None => 0,
+            None => None,
             Some(id) => match backlog.sessions.find(id) {
-                Some((number, _)) => number,
-                None => return Ok(BusOutcome::BatchDeleted(0)),
+                Some((number, _)) => Some(number),
+                None => return Ok(BusOutcome::BatchDeleted(deleted)),
             },
         };
         let now = self.now();
-        // Which come later have higher numbers.
-        let gone: Vec<SequenceNumber> = backlog
-            .messages()
-            .take_while(|(_, message)| message.enqueued_at < before)
-            .filter(|(_, message)| session == 0 || message.session == session)
-            .filter(|(_, message)| message.state == BusMessageState::Ready)
-            .filter(|(_, message)| !message.expires_at.has_passed(now))
-            .map(|(number, _)| number)
-            .take(ITEMS_MAX.min(count as usize))
-            .collect();
-        for sequence_number in &gone {
+        let count = ITEMS_MAX.min(count as usize);
+        let mut gone: Vec<SequenceNumber> = Vec::new();
+        for (looked_at, (number, message)) in backlog.walk(session, from).enumerate() {
+            // Which come later have higher numbers.
+            if message.enqueued_at >= before {
+                break;
+            }
+            if looked_at == LOOKED_AT_MAX || gone.len() == count {
+                deleted.next = Some(number);
+                break;
+            }
+            let is_there = !message.expires_at.has_passed(now);
+            if message.state == BusMessageState::Ready && is_there {
+                gone.push(number);
+            }
+        }
+        deleted.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        for sequence_number in gone {
             self.emit_bus(BusFact::Removed {
                 queue,
-                sequence_number: *sequence_number,
+                sequence_number,
             });
         }
-        let deleted = u32::try_from(gone.len()).unwrap_or(u32::MAX);
         Ok(BusOutcome::BatchDeleted(deleted))
     }
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
-use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
+use super::{BusCommand, BusFact, BusOutcome, BusRefusal, ITEMS_MAX};
 use crate::decide::{Decision, Scope, Turn};
 use crate::token::{Place, TokenKind};
 use crate::{
@@ -25,6 +25,9 @@ use crate::{
 };
 
 type Answer = Result<BusOutcome, BusRefusal>;
+
+/// How many messages or sessions one command looks at, whatever it finds: about half a millisecond.
+const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 
 impl Turn<'_> {
     pub(crate) fn decide_bus(&mut self, command: BusCommand) -> Decision {
@@ -88,11 +91,12 @@ impl Turn<'_> {
                 }),
             BusCommand::DeleteBatch {
                 queue,
+                from,
                 before,
                 count,
                 session,
             } => self.with_bus(&queue, |turn, queue| {
-                turn.delete_batch(queue, before, count, session.as_deref())
+                turn.delete_batch(queue, from, before, count, session.as_deref())
             }),
             command => self.decide_operation(command),
         }
@@ -163,11 +167,12 @@ impl Turn<'_> {
             }),
             BusCommand::ListSessions {
                 queue,
+                from,
                 state_set_after,
                 skip,
                 limit,
             } => self.with_bus(&queue, |turn, queue| {
-                turn.list_sessions(queue, state_set_after, skip, limit)
+                turn.list_sessions(queue, &from, state_set_after, skip, limit)
             }),
             _ => unreachable!("every other command was matched before"),
         }

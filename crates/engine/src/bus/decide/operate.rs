@@ -12,13 +12,10 @@ use super::super::{
     BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge,
     Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
-use super::Answer;
 use super::messages::not_found;
+use super::{Answer, LOOKED_AT_MAX};
 use crate::decide::Turn;
 use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
-
-/// How many messages a purge or the clearing of sessions looks at in one command, whatever it finds.
-const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 
 impl Turn<'_> {
     /// A part of a purge: the messages from a number on, as many as one command takes.

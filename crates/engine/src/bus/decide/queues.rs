@@ -105,6 +105,7 @@ impl Turn<'_> {
         let backlog = &entity.backlog;
         let mut counts = BusQueueCounts {
             active: backlog.count() - backlog.scheduled_count(),
+            ready: backlog.ready_count(),
             scheduled: backlog.scheduled_count(),
             size_bytes: entity.size_bytes(self.now()),
             ..BusQueueCounts::default()

@@ -4,8 +4,10 @@ use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use super::super::session::state_size_bytes;
-use super::super::{BusFact, BusOutcome, BusRefusal, SessionChoice, SessionLock};
-use super::Answer;
+use super::super::{
+    BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, SessionChoice, SessionLock,
+};
+use super::{Answer, LOOKED_AT_MAX};
 use crate::decide::Turn;
 use crate::token::{Place, TokenKind};
 use crate::{Incarnation, SequenceNumber, Timestamp, Token};
@@ -167,24 +169,36 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Looks at a bounded number of sessions, and says where to go on if it has not come to the end.
+    ///
     /// Source: Service Bus, AMQP request/response, *Enumerate sessions*.
     pub(super) fn list_sessions(
         &mut self,
         queue: Incarnation,
+        from: &str,
         state_set_after: Option<Timestamp>,
         skip: u32,
         limit: u32,
     ) -> Answer {
         self.check_has_sessions(queue)?;
-        let sessions = self.bus_backlog(queue).sessions.in_order();
-        let ids = sessions
-            .filter(|session| match state_set_after {
+        let limit = ITEMS_MAX.min(limit as usize);
+        let mut listed = ListedSessions::default();
+        let sessions = self.bus_backlog(queue).sessions.in_order_from(from);
+        for (looked_at, session) in sessions.enumerate() {
+            if looked_at == LOOKED_AT_MAX || listed.ids.len() == limit {
+                listed.next = Some(session.id.clone());
+                break;
+            }
+            let is_meant = match state_set_after {
                 Some(after) => session.state.is_some() && session.state_set_at > after,
                 None => session.message_count > 0 || session.state.is_some(),
-            })
-            .skip(skip as usize)
-            .take(limit as usize)
-            .map(|session| session.id.clone());
-        Ok(BusOutcome::Sessions(ids.collect()))
+            };
+            if is_meant && listed.skipped < skip {
+                listed.skipped += 1;
+            } else if is_meant {
+                listed.ids.push(session.id.clone());
+            }
+        }
+        Ok(BusOutcome::Sessions(listed))
     }
 }

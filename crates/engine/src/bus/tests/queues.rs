@@ -85,11 +85,16 @@ fn a_session_is_one_receivers_and_keeps_its_order() {
     assert!(matches!(state, Ok(BusOutcome::SessionState(Some(_)))));
     let list = p.ask(BusCommand::ListSessions {
         queue: jobs(),
+        from: "".into(),
         state_set_after: None,
         skip: 0,
         limit: 10,
     });
-    assert_eq!(list, Ok(BusOutcome::Sessions(vec!["a".into(), "b".into()])));
+    let listed = ListedSessions {
+        ids: vec!["a".into(), "b".into()],
+        ..ListedSessions::default()
+    };
+    assert_eq!(list, Ok(BusOutcome::Sessions(listed)));
 }
 
 #[test]

@@ -140,6 +140,7 @@ impl Checker {
     fn check_counts(&self, entity: Entity, view: &BusQueueView) -> Result<(), Violation> {
         let BusQueueCounts {
             active,
+            ready,
             scheduled,
             dead_letters,
             failed_transfers,
@@ -154,7 +155,7 @@ impl Checker {
         let here = |wants: bool| {
             self.bounds(move |life| u64::from(life.entity == entity && is_scheduled(life) == wants))
         };
-        let mut fits = here(false).has(active) && here(true).has(scheduled);
+        let mut fits = ready <= active && here(false).has(active) && here(true).has(scheduled);
         if is_whole {
             fits &= part(Part::DeadLetters).has(dead_letters)
                 && part(Part::FailedTransfers).has(failed_transfers)

@@ -360,10 +360,11 @@ impl Checker {
         };
         let possible = self.messages.values().filter(|it| it.may(may));
         let possible = possible.count() as u64;
-        if u64::from(*deleted) > possible.min(u64::from(*count)) {
+        let deleted = deleted.count;
+        if u64::from(deleted) > possible.min(u64::from(*count)) {
             return violated!(NO_LOSS, "{deleted} of {possible} were deleted at once");
         }
-        if *deleted == 0 {
+        if deleted == 0 {
             return Ok(());
         }
         self.note("messages were deleted at once");

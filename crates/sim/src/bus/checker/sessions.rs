@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusCommand, BusOutcome, SessionChoice};
+use kew_engine::bus::{BusCommand, BusOutcome, ListedSessions, SessionChoice};
 use kew_engine::{Timestamp, Token};
 
 use super::life::{Entity, Fate, Life, Part, Span};
@@ -237,8 +237,9 @@ impl Checker {
                 skip: 0,
                 limit,
                 state_set_after: None,
+                ..
             },
-            BusOutcome::Sessions(listed),
+            BusOutcome::Sessions(ListedSessions { ids: listed, .. }),
         ) = (answered.command, answered.outcome)
         else {
             return Ok(());

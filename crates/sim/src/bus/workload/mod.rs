@@ -119,6 +119,7 @@ impl Workload {
             9 => self.use_session(swarm),
             10 => BusCommand::ListSessions {
                 queue: named(WITH_SESSIONS, Part::Queue),
+                from: "".into(),
                 state_set_after: None,
                 skip: 0,
                 limit: 100,
@@ -139,6 +140,7 @@ impl Workload {
             },
             15 => BusCommand::DeleteBatch {
                 queue: self.part(queue),
+                from: SequenceNumber::default(),
                 before: now.plus_ms(1),
                 count: 1 + self.random.below_u32(6),
                 session: self.random.happens(200).then(|| self.session_id()),
