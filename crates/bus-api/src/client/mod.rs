@@ -279,6 +279,7 @@ impl Client {
                 links_max: limits.links_max,
                 unsettled_max: limits.unsettled_max,
                 output_size_max: OUTPUT_SIZE_BYTES_WANTED,
+                discarded_size_max: limits.discarded_size_bytes_max,
                 ..WireLimits::default()
             },
         };
@@ -431,6 +432,7 @@ impl Client {
                 None => self.fail_if_transactional(delivery.state.as_ref(), gone),
             },
             Event::Disposition {
+            Event::Oversized(oversized) => self.on_oversized(oversized),
                 delivery,
                 link,
                 is_settled,

@@ -16,6 +16,7 @@ mod management;
 mod messages;
 mod metrics;
 mod operator;
+mod oversized;
 mod rest;
 mod rights;
 mod rules;
