@@ -17,6 +17,7 @@ mod messages;
 mod metrics;
 mod operator;
 mod oversized;
+mod resend;
 mod rest;
 mod rights;
 mod rules;
