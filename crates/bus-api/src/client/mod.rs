@@ -153,7 +153,8 @@ const STARVED_PAUSE_MS: u64 = 100;
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, now: Millis) -> Self {
-        let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
+        // The service's order: some clients take the first one that they know.
+        let mechanisms = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"];
         let config = Config {
             sasl: Sasl::Server {
                 mechanisms: mechanisms.map(Symbol::from_static).to_vec(),
@@ -278,8 +279,8 @@ impl Client {
             None => WireLimits {
                 links_max: limits.links_max,
                 unsettled_max: limits.unsettled_max,
-                output_size_max: OUTPUT_SIZE_BYTES_WANTED,
                 discarded_size_max: limits.discarded_size_bytes_max,
+                output_size_max: OUTPUT_SIZE_BYTES_WANTED,
                 ..WireLimits::default()
             },
         };
@@ -431,8 +432,8 @@ impl Client {
                 Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) => {}
                 None => self.fail_if_transactional(delivery.state.as_ref(), gone),
             },
-            Event::Disposition {
             Event::Oversized(oversized) => self.on_oversized(oversized),
+            Event::Disposition {
                 delivery,
                 link,
                 is_settled,

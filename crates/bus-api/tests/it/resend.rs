@@ -127,7 +127,8 @@ async fn delivery_annotations_are_there_however_a_message_goes_out() {
     server.order(forwarding).await;
     let mut client = server.trusted().await;
     let sender = client.sender("ahead").await.unwrap();
-    client.send(sender, 0, resent("x")).await;
+    let sent = client.send(sender, 0, resent("x")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
     let receiver = client.receiver("jobs").await.unwrap();
     let delivery = client.check_next(receiver, "x").await;
     let peek = Map::build(|map| {
