@@ -72,6 +72,10 @@ scenarios({
     const body = Buffer.alloc(900_000, 7);
     await put(client, queue, body);
     assert.ok(body.equals((await drop(client.createReceiver(queue))).body));
+    const sender = client.createSender(queue);
+    const tooLarge = { body: Buffer.alloc(2 << 20) };
+    await assert.rejects(sender.sendMessages(tooLarge), { code: "MessageSizeExceeded" });
+    await sender.sendMessages({ body: "small" });
   },
 
   async "abandon counts, with changed properties, and ends in the dead letters"(client) {

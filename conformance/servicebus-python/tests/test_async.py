@@ -1,12 +1,13 @@
 """The asynchronous clients, over the same wire."""
 
 import asyncio
+import datetime
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus import ServiceBusMessage as Message
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityNotFoundError
 from conftest import fresh
 
 
@@ -38,6 +39,28 @@ def test_messages(door):
                 assert await receiver.peek_messages(5) == []
             with pytest.raises(MessagingEntityNotFoundError):
                 await client.get_queue_receiver("absent").receive_messages(1, max_wait_time=20)
+
+    asyncio.run(scenario())
+
+
+def test_a_received_message_is_sent_again(door):
+    async def scenario():
+        queue = fresh()
+        async with door.connect(kind=ServiceBusClient) as client:
+            async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+                await sender.send_messages(Message("x"))
+                (message,) = await take(receiver, 1)
+                await sender.send_messages(message)
+                await sender.send_messages([message, message])
+                now = datetime.datetime.now(datetime.timezone.utc)
+                assert len(await sender.schedule_messages(message, now)) == 1
+                await receiver.complete_message(message)
+                again = await take(receiver, 4)
+                assert {str(message) for message in again} == {"x"}
+                assert len({message.lock_token for message in again} - {message.lock_token}) == 4
+                with pytest.raises(MessageSizeExceededError):
+                    await sender.send_messages(Message(b"x" * (1 << 20)))
+                await sender.send_messages(Message("small"))
 
     asyncio.run(scenario())
 

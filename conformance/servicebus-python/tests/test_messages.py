@@ -100,8 +100,40 @@ def test_large_messages(client):
     put(client, queue, body)
     with client.get_queue_receiver(queue) as receiver:
         assert b"".join(drop(receiver).body) == body
-    with pytest.raises(MessageSizeExceededError):
-        put(client, queue, b"x" * (1 << 20))
+    with client.get_queue_sender(queue) as sender:
+        began_at = time.monotonic()
+        with pytest.raises(MessageSizeExceededError, match="exceeds the limit"):
+            sender.send_messages(Message(b"x" * (1 << 20)))
+        # Without a verdict the SDK would wait for 15 s.
+        assert time.monotonic() - began_at < 10
+        sender.send_messages(Message("small"))
+
+
+def test_a_received_message_is_sent_again(client):
+    queue = fresh()
+    annotations = {b"x-opt-own": b"given"}
+    put(client, queue, AmqpAnnotatedMessage(data_body=b"x", delivery_annotations=annotations, footer={b"f": 1}))
+    with client.get_queue_receiver(queue) as receiver, client.get_queue_sender(queue) as sender:
+        locks = set()
+
+        def check_next():
+            (message,) = take(receiver)
+            raw = message.raw_amqp_message
+            found = dict(raw.delivery_annotations)
+            assert found.pop(b"x-opt-lock-token") == message.lock_token
+            locks.add(message.lock_token)
+            assert (str(message), found, raw.footer) == ("x", annotations, {b"f": 1})
+            receiver.complete_message(message)
+            return message
+
+        sender.send_messages(check_next())
+        batch = sender.create_message_batch()
+        batch.add_message(check_next())
+        sender.send_messages(batch)
+        soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=1)
+        assert len(sender.schedule_messages([check_next()], soon)) == 1
+        check_next()
+        assert len(locks) == 4 and is_empty(receiver)
 
 
 def test_abandon_counts_and_ends_in_the_dead_letters(client):

@@ -150,6 +150,11 @@ impl Client {
             }
             Event::Attach { link, attach } => self.on_attach(link, &attach),
             Event::Delivery(delivery) => self.on_delivery(delivery),
+            Event::Oversized(it) => {
+                let verdict = DeliveryState::rejected(it.error);
+                self.connection.settle(it.delivery, Some(verdict));
+                self.connection.grant(it.link, 100);
+            }
             Event::Disposition {
                 delivery,
                 is_settled,

@@ -1,8 +1,9 @@
 //! Messages that come in.
 //!
-//! What is stored is a whole encoded message: the client's header and message annotations, and the
-//! bare message byte for byte. Only a message without an id gets one, because SDKs cannot settle a
-//! message without.
+//! What is stored is a whole encoded message: the client's header, delivery annotations and message
+//! annotations, and the bare message byte for byte. Only a message without an id gets one, because
+//! SDKs cannot settle a message without. The lock token of a message that its sender received before
+//! is not kept: it says nothing of the new one.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
@@ -14,6 +15,7 @@ use kew_amqp::message::{
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, ITEMS_MAX};
 
+use crate::outbound::without_lock_token;
 use crate::refusal::bus_condition;
 
 /// The annotation that says when a message becomes ready.
@@ -71,7 +73,8 @@ fn stored(message: &Message) -> Result<BusMessage, Error> {
     check_sizes(message)?;
     let mut properties = message.properties()?;
     let mut body = BytesMut::with_capacity(message.bytes().len() + 64);
-    write_head(&mut body, &header, &Map::default(), &annotations);
+    let of_delivery = without_lock_token(message.delivery_annotations());
+    write_head(&mut body, &header, &of_delivery, &annotations);
     if properties.message_id.is_some() {
         body.extend_from_slice(&message.bare_and_footer());
     } else {

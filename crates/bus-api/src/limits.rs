@@ -18,6 +18,10 @@ pub struct Limits {
     /// Messages of a connection whose send is under way, and requests that are, in bytes: from there
     /// on nothing more is read from it. Default 8 MiB.
     pub sending_size_bytes_max: usize,
+    /// A message that is larger than its link takes is rejected when it is complete, up to this size in
+    /// bytes, and nothing of it is kept; a larger one detaches its link. Default 128 MiB; before a
+    /// token was taken 1 MiB.
+    pub discarded_size_bytes_max: u64,
     /// Requests of a connection to the broker that are under way: from there on nothing more is
     /// read from it. Default 1,024. Receives that wait for messages do not count: there is one for
     /// each link at most.
@@ -81,6 +85,7 @@ impl Default for Limits {
             links_max: 8_192,
             unsettled_max: 65_536,
             sending_size_bytes_max: 8 << 20,
+            discarded_size_bytes_max: 128 << 20,
             requests_max: 1_024,
             tokens_max: 1_024,
             transactions_max: 100,

@@ -32,6 +32,9 @@ pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     DEAD_LETTER_SOURCE,
 ];
 
+/// The delivery annotation that is the lock token, for who holds the lock.
+const LOCK_TOKEN: &str = "x-opt-lock-token";
+
 /// About how large the head of a message is without the annotations of its client.
 const HEAD_SIZE_BYTES: usize = 288;
 
@@ -102,11 +105,13 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     header.delivery_count = facts.delivery_count;
     set_time_to_live(&mut header, facts);
     let of_client = message.message_annotations();
-    let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + of_client.size_bytes());
-    let lock_token = facts.lock.map(|lock| {
-        move |map: &mut MapWriter| map.entry(&Symbol::from_static("x-opt-lock-token"), &uuid(lock))
-    });
-    write_new_head(&mut head, &header, lock_token, |map| {
+    let of_delivery = message.delivery_annotations();
+    let size_bytes = of_client.size_bytes() + of_delivery.size_bytes();
+    let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + size_bytes);
+    let has_delivery_annotations = facts.lock.is_some() || !of_delivery.is_empty();
+    let delivery_annotations = has_delivery_annotations
+        .then_some(|map: &mut MapWriter| write_delivery_annotations(map, facts.lock, &of_delivery));
+    write_new_head(&mut head, &header, delivery_annotations, |map| {
         write_annotations(map, facts, &of_client);
     });
     let cause = facts.cause.and_then(explain);
@@ -138,6 +143,29 @@ fn set_time_to_live(header: &mut Header, facts: &Facts) {
         .as_ms()
         .saturating_sub(facts.enqueued_at.as_ms());
     header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
+}
+
+/// The lock token, and what the sender gave. Of the sender there is no lock token among what is stored.
+fn write_delivery_annotations(map: &mut MapWriter, lock: Option<Token>, of_sender: &Map) {
+    if let Some(lock) = lock {
+        map.entry(&Symbol::from_static(LOCK_TOKEN), &uuid(lock));
+    }
+    for (key, value) in of_sender.iter() {
+        map.entry(&key, &value);
+    }
+}
+
+/// Delivery annotations of a sender without the lock token of a delivery that it received.
+pub(crate) fn without_lock_token(annotations: Map) -> Map {
+    let is_token = |key: &Raw| key.value().as_str() == Some(LOCK_TOKEN);
+    if !annotations.iter().any(|(key, _)| is_token(&key)) {
+        return annotations;
+    }
+    Map::build(|map| {
+        for (key, value) in annotations.iter().filter(|(key, _)| !is_token(key)) {
+            map.entry(&key, &value);
+        }
+    })
 }
 
 fn write_annotations(map: &mut MapWriter, facts: &Facts, of_client: &Map) {

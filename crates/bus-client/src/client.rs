@@ -198,6 +198,9 @@ impl Client {
             }
             match self.event().await? {
                 Event::Delivery(delivery) => self.deliveries.push_back(delivery),
+                Event::Oversized(it) if it.link == link => {
+                    return Err(Error::Refused(it.error.to_string()));
+                }
                 Event::Detached {
                     link: id, error, ..
                 } if id == link => return Err(Error::Refused(format!("{error:?}"))),

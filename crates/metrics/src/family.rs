@@ -7,10 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as WrittenUnit};
 
-use crate::Observed;
-
-/// The media type of a [`page`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::{Format, Observed};
 
 /// Names and values. A name is a constant; values come from bounded sets.
 pub type Labels = Vec<(&'static str, String)>;
@@ -202,6 +199,11 @@ pub fn page(families: Vec<Family>) -> String {
     let mut page = String::new();
     text::encode(&mut page, &registry).expect("writing to a string cannot fail");
     page
+}
+
+/// Writes the families as a page in this format. Families of one name become one.
+pub fn page_in(families: Vec<Family>, format: Format) -> String {
+    format.of(page(families))
 }
 
 #[cfg(test)]

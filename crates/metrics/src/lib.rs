@@ -2,7 +2,7 @@
 //!
 //! [`Counter`], [`Gauge`] and [`Histogram`] are written on hot paths: an observation is a few relaxed atomic
 //! additions, without a lock and without an allocation. A [`Family`] is what a page says of one metric
-//! at one time; [`page`] writes families in the OpenMetrics text format, which Prometheus reads.
+//! at one time; [`page_in`] writes families in the OpenMetrics text format or in the older one of Prometheus.
 //!
 //! This crate knows no broker, no protocol and no socket: who owns an instrument makes its family.
 
@@ -10,14 +10,18 @@
 
 mod family;
 mod few_a_second;
+mod format;
 mod instrument;
+mod lint;
 mod once_a_second;
 mod process;
 mod read;
 
-pub use family::{CONTENT_TYPE, Family, Labels, Unit, page};
+pub use family::{Family, Labels, Unit, page, page_in};
 pub use few_a_second::{FewASecond, Line};
+pub use format::Format;
 pub use instrument::{Counter, Gauge, Histogram, Observed, SIZES_BYTES, Scale};
+pub use lint::lint;
 pub use once_a_second::OnceASecond;
 pub use process::{disk_free_bytes, process};
 pub use read::{Read, read};

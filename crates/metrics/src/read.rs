@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::Format;
+
 /// A family as it was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Read {
@@ -15,12 +17,36 @@ pub struct Read {
     pub samples: Vec<(String, BTreeMap<String, String>, f64)>,
 }
 
-/// Families by name, as they stand on a page of OpenMetrics text.
+/// Families by name, as they stand on a page: of OpenMetrics text if it ends with `# EOF`, and else of the
+/// text of Prometheus. There the name of a counter's family ends with `_total`, which is left out here.
 ///
-/// Refuses a page that does not end with `# EOF`, has anything twice, a sample outside of its family,
+/// Refuses a page that has anything twice, a sample outside of its family,
 /// an escape that is none, a name without its unit, or a histogram whose buckets do not add up.
 pub fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
-    let body = page.strip_suffix("# EOF\n").ok_or("no end")?;
+    let (body, format) = match page.strip_suffix("# EOF\n") {
+        Some(body) => (body, Format::OpenMetrics),
+        None if page.ends_with('\n') => (page, Format::Prometheus),
+        None => return Err("no end".into()),
+    };
+    let families = families(body, format)?;
+    let is_counter = |family: &Read| family.kind == "counter";
+    let mut named = BTreeMap::new();
+    for (name, family) in families {
+        let name = match format {
+            Format::Prometheus if is_counter(&family) => {
+                let stem = name.strip_suffix("_total");
+                stem.ok_or_else(|| format!("{name}: no total"))?.to_owned()
+            }
+            _ => name,
+        };
+        if named.insert(name.clone(), family).is_some() {
+            return Err(format!("{name}: twice"));
+        }
+    }
+    Ok(named)
+}
+
+fn families(body: &str, format: Format) -> Result<BTreeMap<String, Read>, String> {
     let mut families: BTreeMap<String, Read> = BTreeMap::new();
     let mut current = String::new();
     let mut series = BTreeSet::new();
@@ -41,7 +67,11 @@ pub fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
                 _ if !family.samples.is_empty() => return Err(wrong("after samples")),
                 "HELP" if family.help.is_empty() => family.help = text.to_owned(),
                 "TYPE" if family.kind.is_empty() => family.kind = text.to_owned(),
-                "UNIT" if family.unit.is_none() && name.ends_with(&format!("_{text}")) => {
+                "UNIT"
+                    if format == Format::OpenMetrics
+                        && family.unit.is_none()
+                        && name.ends_with(&format!("_{text}")) =>
+                {
                     family.unit = Some(text.to_owned());
                 }
                 _ => return Err(wrong("comment")),
@@ -54,7 +84,10 @@ pub fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
             .ok_or_else(|| wrong("no family"))?;
         let suffix = name.strip_prefix(&current).ok_or_else(|| wrong("family"))?;
         let is_of_kind = match family.kind.as_str() {
-            "counter" => suffix == "_total" && value >= 0.0,
+            "counter" => match format {
+                Format::OpenMetrics => suffix == "_total" && value >= 0.0,
+                Format::Prometheus => suffix.is_empty() && value >= 0.0,
+            },
             "gauge" => suffix.is_empty(),
             "histogram" => matches!(suffix, "_sum" | "_count" | "_bucket"),
             _ => false,
@@ -199,10 +232,21 @@ mod tests {
         ] {
             assert!(read(&format!("{head}{samples}{end}")).is_err(), "{samples}");
         }
-        assert!(read(&format!("{head}a 1\n")).is_err());
+        assert!(read(&format!("{head}a 1")).is_err());
         let buckets = "# HELP a H\n# TYPE a histogram\na_sum 1\na_count 2\na_bucket{le=\"1\"} 2\n";
         assert!(read(&format!("{buckets}a_bucket{{le=\"+Inf\"}} 2\n{end}")).is_ok());
         assert!(read(&format!("{buckets}a_bucket{{le=\"+Inf\"}} 3\n{end}")).is_err());
         assert!(read(&format!("{buckets}{end}")).is_err());
+        let counter = "# HELP a_total H\n# TYPE a_total counter\na_total 1\n";
+        assert!(read(counter).is_ok());
+        for page in [
+            format!("{counter}{end}"),
+            counter.replace("_total", ""),
+            counter.replace("TYPE a_total", "TYPE a"),
+            format!("{head}# UNIT a s\na 1\n"),
+            format!("{counter}{head}a 1\n"),
+        ] {
+            assert!(read(&page).is_err(), "{page}");
+        }
     }
 }

@@ -14,12 +14,13 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::header::ACCEPT;
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kew_metrics::{CONTENT_TYPE, Family, Unit};
+use kew_metrics::{Family, Format, Unit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -144,18 +145,21 @@ pub(crate) async fn answer(shared: &Arc<Shared>, origin: &Origin, head: &Parts) 
     if head.uri.path() != PATH || !is_read(head) || !is_local(origin, head) {
         return None;
     }
-    Some(metrics(shared).await)
+    Some(metrics(shared, head).await)
 }
 
-async fn metrics(shared: &Arc<Shared>) -> Reply {
-    match page(shared).await {
-        Some(page) => Reply::page(CONTENT_TYPE, page).with_no_cache(),
+async fn metrics(shared: &Arc<Shared>, head: &Parts) -> Reply {
+    let accepts = head.headers.get_all(ACCEPT).iter();
+    let accepts: Vec<&str> = accepts.filter_map(|it| it.to_str().ok()).collect();
+    let format = Format::accepted(&accepts.join(","));
+    match page(shared, format).await {
+        Some(page) => Reply::page(format.content_type(), page).with_no_cache(),
         None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "busy\n"),
     }
 }
 
 /// The page, made apart from the partition's thread; nothing if too many are asked for.
-async fn page(shared: &Arc<Shared>) -> Option<Bytes> {
+async fn page(shared: &Arc<Shared>, format: Format) -> Option<Bytes> {
     let permit = timeout(PAGE_PATIENCE, shared.bounds.pages.acquire()).await;
     let _permit = permit.ok()?.ok()?;
     let queues_max = shared.operator.metrics_queues_max;
@@ -166,7 +170,7 @@ async fn page(shared: &Arc<Shared>) -> Option<Bytes> {
         let others = shared.operator.others.iter();
         families.extend(others.flat_map(|other| (other.0)()));
         families.extend(own_families(&shared.operator));
-        Bytes::from(kew_metrics::page(families))
+        Bytes::from(kew_metrics::page_in(families, format))
     });
     made.await.ok()
 }
@@ -242,7 +246,7 @@ async fn answer_operator(shared: &Arc<Shared>, head: &Parts) -> Response<Full<By
     let reply = if !matches!(head.method, Method::GET | Method::HEAD) {
         Reply::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
     } else if head.uri.path() == PATH {
-        metrics(shared).await
+        metrics(shared, head).await
     } else if let Some(reply) = health::answer(&shared.broker, head) {
         reply
     } else {

@@ -97,6 +97,10 @@ pub struct Limits {
     /// Size of a message that comes in, in bytes, on links whose attach says nothing else. Default
     /// 1 MiB.
     pub message_size_max: u64,
+    /// Size of a message that is larger than its link takes, in bytes, up to which its parts are
+    /// thrown away, so that it can be rejected when it is complete. A larger one detaches its link.
+    /// Default 128 MiB: more than the largest message that Service Bus takes.
+    pub discarded_size_max: u64,
     /// Parts of messages that wait for the rest, of all links, in bytes. What finds no room
     /// detaches its link. Default 16 MiB.
     pub reassembly_size_max: u64,
@@ -124,6 +128,7 @@ impl Default for Limits {
             links_max: 8_192,
             unsettled_max: 65_536,
             message_size_max: 1 << 20,
+            discarded_size_max: 128 << 20,
             reassembly_size_max: 16 << 20,
             reassembly_condition: condition::RESOURCE_LIMIT_EXCEEDED,
             sending_size_max: 8 << 20,
@@ -137,13 +142,14 @@ impl Default for Limits {
 
 impl Limits {
     /// For a peer that has not yet shown who it is: 64 sessions, 64 links, 1,024 unsettled
-    /// deliveries, 64 KiB of messages in parts.
+    /// deliveries, 64 KiB of messages in parts, 1 MiB of one that is thrown away.
     pub fn before_trust() -> Self {
         Self {
             sessions_max: 64,
             links_max: 64,
             unsettled_max: 1_024,
             message_size_max: 64 << 10,
+            discarded_size_max: 1 << 20,
             reassembly_size_max: 64 << 10,
             ..Self::default()
         }

@@ -161,6 +161,9 @@ pub enum Event {
     },
     /// A message came in.
     Delivery(Delivery),
+    /// A message came in that is larger than its link takes, and was thrown away. It took credit.
+    /// Settle it, with a rejection for example; the link goes on.
+    Oversized(Oversized),
     /// The peer tells of a delivery.
     Disposition {
         /// Which. If it is settled now, it can no longer be named.
@@ -212,6 +215,19 @@ pub struct Delivery {
     pub state: Option<DeliveryState>,
     /// The message. It shares the buffer of the input: keep a copy of what you keep for long.
     pub payload: Bytes,
+}
+
+/// A message that came in and is larger than its link takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Oversized {
+    /// The link that it came over.
+    pub link: LinkId,
+    /// Its name until it is settled. If the peer has settled it already, there is nothing to settle.
+    pub delivery: DeliveryId,
+    /// Its state at the sender: that of a transaction.
+    pub state: Option<DeliveryState>,
+    /// How large it is, and how large it may be, in the words of Service Bus.
+    pub error: Error,
 }
 
 /// Why a message was not taken.

@@ -40,6 +40,15 @@ pub(crate) struct Partial {
     pub(crate) is_settled: bool,
     pub(crate) state: Option<DeliveryState>,
     pub(crate) payload: BytesMut,
+    /// How much was thrown away, in bytes, of a message that is larger than its link takes.
+    pub(crate) discarded_size: u64,
+}
+
+impl Partial {
+    /// How much of the message came in, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.payload.len() as u64 + self.discarded_size
+    }
 }
 
 /// A message of which parts are still to be sent.

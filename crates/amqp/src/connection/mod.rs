@@ -30,7 +30,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 pub use config::{Config, Limits, Sasl};
-pub use event::{By, Delivery, DeliveryId, Direction, Event, LinkId, SendRefusal, SessionId};
+pub use event::{
+    By, Delivery, DeliveryId, Direction, Event, LinkId, Oversized, SendRefusal, SessionId,
+};
 pub use send::Outgoing;
 pub use timers::Millis;
 

@@ -5,7 +5,9 @@ use bytes::{Bytes, BytesMut};
 use super::flow::ahead;
 use super::link::{LinkState, Partial};
 use super::session::Unsettled;
-use super::{Connection, Delivery, DeliveryId, Direction, Event, Fault, LinkId, SessionId};
+use super::{
+    Connection, Delivery, DeliveryId, Direction, Event, Fault, LinkId, Oversized, SessionId,
+};
 use crate::error::{Error, condition};
 use crate::performative::{Role, Transfer};
 
@@ -54,8 +56,8 @@ impl Connection {
             return Err(Fault::Link(id, error));
         }
         let begun = self.link_mut(id).and_then(|link| link.partial.take());
-        let size = begun.as_ref().map_or(0, |begun| begun.payload.len() as u64);
-        self.reassembly_size -= size;
+        let kept = begun.as_ref().map_or(0, |begun| begun.payload.len() as u64);
+        self.reassembly_size -= kept;
         let partial = match begun {
             Some(begun) => continued(id.session, begun, &transfer)?,
             None => self.first_part(id, &transfer)?,
@@ -66,12 +68,9 @@ impl Connection {
         if transfer.aborted {
             return Ok(());
         }
-        let size = size + payload.len() as u64;
         let limit = self.link(id).map_or(0, |link| link.message_size_max);
-        if size > limit {
-            let text = format!("a message of {size} bytes or more: {limit} are allowed");
-            let error = Error::new(condition::MESSAGE_SIZE_EXCEEDED, text);
-            return Err(Fault::Link(id, error));
+        if partial.size() + payload.len() as u64 > limit {
+            return self.discard_part(id, partial, &payload, transfer.more);
         }
         if transfer.more {
             self.keep_part(id, partial, &payload)
@@ -126,7 +125,45 @@ impl Connection {
             is_settled,
             state: transfer.state.clone(),
             payload: BytesMut::new(),
+            discarded_size: 0,
         })
+    }
+
+    /// A part of a message that is larger than its link takes: nothing of it is kept. The caller
+    /// hears of it when it is complete, because its sender looks for a verdict only then.
+    fn discard_part(
+        &mut self,
+        id: LinkId,
+        mut partial: Partial,
+        payload: &Bytes,
+        has_more: bool,
+    ) -> Result<(), Fault> {
+        let size = partial.size() + payload.len() as u64;
+        partial.payload = BytesMut::new();
+        partial.discarded_size = size;
+        let limit = self.link(id).map_or(0, |link| link.message_size_max);
+        let text = format!(
+            "The received message (delivery-id:{}, size:{size} bytes) exceeds the limit ({limit} bytes) \
+             currently allowed on the link.",
+            partial.id
+        );
+        let error = Error::new(condition::MESSAGE_SIZE_EXCEEDED, text);
+        if size > self.limits.discarded_size_max {
+            return Err(Fault::Link(id, error));
+        }
+        if has_more {
+            if let Some(link) = self.link_mut(id) {
+                link.partial = Some(partial);
+            }
+            return Ok(());
+        }
+        self.events.push_back(Event::Oversized(Oversized {
+            link: id,
+            delivery: incoming(id, partial.id),
+            state: partial.state,
+            error,
+        }));
+        Ok(())
     }
 
     fn keep_part(
@@ -158,6 +195,7 @@ impl Connection {
             is_settled,
             state,
             mut payload,
+            discarded_size: _,
         } = partial;
         let payload = if payload.is_empty() {
             last
@@ -165,14 +203,9 @@ impl Connection {
             payload.extend_from_slice(&last);
             payload.freeze()
         };
-        let delivery = DeliveryId {
-            session: link.session,
-            direction: Direction::Incoming,
-            id,
-        };
         self.events.push_back(Event::Delivery(Delivery {
             link,
-            delivery,
+            delivery: incoming(link, id),
             tag,
             message_format,
             is_settled,
@@ -210,6 +243,14 @@ fn continued(
         begun.state.clone_from(&transfer.state);
     }
     Ok(begun)
+}
+
+fn incoming(link: LinkId, id: u32) -> DeliveryId {
+    DeliveryId {
+        session: link.session,
+        direction: Direction::Incoming,
+        id,
+    }
 }
 
 fn gone(session: SessionId) -> Fault {

@@ -3,6 +3,9 @@
 //! Nothing is decoded to be encoded again. A broker keeps the bytes of a message, and on delivery
 //! writes a new header and new annotations before what is left: [`Message::bare`] and the footer,
 //! byte for byte.
+//!
+//! Delivery annotations may stand anywhere, because the Python SDK writes them last and Service Bus
+//! accepts that. They are moved to their place before anything else looks at the message.
 
 mod batch;
 mod section;
@@ -73,9 +76,25 @@ pub struct Message {
 impl Message {
     /// Finds the sections.
     ///
-    /// They come in their fixed order, each once; only data and sequences may be repeated. Their
-    /// descriptors are matched exactly, and all of each section is checked.
+    /// They come in their fixed order, each once; only data and sequences may be repeated, and only
+    /// delivery annotations may stand anywhere. Their descriptors are matched exactly, and all of
+    /// each section is checked.
+    ///
+    /// A message whose delivery annotations stand elsewhere than after the header is copied once.
     pub fn scan(bytes: Bytes) -> Result<Self, DecodeError> {
+        let (message, misplaced) = Self::scan_in_order(bytes)?;
+        match misplaced {
+            None => Ok(message),
+            Some(misplaced) => {
+                let (message, _) = Self::scan_in_order(message.with_in_place(misplaced))?;
+                Ok(message)
+            }
+        }
+    }
+
+    /// Finds the sections, and where delivery annotations stand that are not in their place. These
+    /// are part of nothing else.
+    fn scan_in_order(bytes: Bytes) -> Result<(Self, Option<Range<usize>>), DecodeError> {
         let mut message = Self {
             bytes: Bytes::new(),
             header: None,
@@ -88,23 +107,57 @@ impl Message {
             footer: None,
             bare: bytes.len(),
         };
+        // Of delivery annotations, with their descriptor.
+        let mut annotations = None;
         let mut last = 0;
         let mut reader = Reader::new(&bytes);
         while !reader.is_empty() {
             let begin = reader.position();
             let section = descriptor_code(&reader.descriptor()?, NAMES)?;
-            let repeats = section == last && matches!(section, DATA | AMQP_SEQUENCE);
-            let is_second_body = (DATA..=AMQP_VALUE).contains(&section) && last >= DATA;
-            if !repeats && (section <= last || is_second_body) {
+            let is_out_of_order = match section {
+                DELIVERY_ANNOTATIONS => annotations.is_some(),
+                DATA | AMQP_SEQUENCE if section == last => false,
+                DATA..=AMQP_VALUE => last >= DATA,
+                _ => section <= last,
+            };
+            if is_out_of_order {
                 return Err(DecodeError::SectionOrder(section));
             }
-            last = section;
             let value = reader.position();
             section::check(section, &mut reader)?;
-            message.found(section, begin, value..reader.position());
+            let value = value..reader.position();
+            if section == DELIVERY_ANNOTATIONS {
+                annotations = Some(begin..value.end);
+                message.delivery_annotations = Some(value);
+            } else {
+                last = section;
+                message.found(section, begin, value);
+            }
         }
         message.bytes = bytes;
-        Ok(message)
+        let place = message.header_end();
+        Ok((message, annotations.filter(|at| at.start != place)))
+    }
+
+    fn header_end(&self) -> usize {
+        self.header.as_ref().map_or(0, |header| header.end)
+    }
+
+    /// The bytes with delivery annotations moved from elsewhere to behind the header.
+    fn with_in_place(&self, misplaced: Range<usize>) -> Bytes {
+        let (place, end) = (self.header_end(), self.bytes.len());
+        let parts = if misplaced.start < place {
+            // They stand before the header.
+            [misplaced.end..place, misplaced, place..end, end..end]
+        } else {
+            let (before, after) = (place..misplaced.start, misplaced.end..end);
+            [0..place, misplaced, before, after]
+        };
+        let mut moved = BytesMut::with_capacity(end);
+        for part in parts {
+            moved.extend_from_slice(&self.bytes.slice(part));
+        }
+        moved.freeze()
     }
 
     fn found(&mut self, section: u64, begin: usize, value: Range<usize>) {
@@ -113,7 +166,6 @@ impl Message {
         }
         match section {
             HEADER => self.header = Some(value),
-            DELIVERY_ANNOTATIONS => self.delivery_annotations = Some(value),
             MESSAGE_ANNOTATIONS => self.message_annotations = Some(value),
             PROPERTIES => self.properties = Some(value),
             APPLICATION_PROPERTIES => self.application_properties = Some(value),
@@ -207,7 +259,7 @@ impl Message {
         })
     }
 
-    /// All of it, as it came.
+    /// All of it, as it came, but for delivery annotations that stood elsewhere than in their place.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }

@@ -150,6 +150,44 @@ fn order_repeats_and_types_are_checked() {
     }
 }
 
+/// The Python SDK writes them last, and Service Bus takes them wherever they stand.
+#[test]
+fn delivery_annotations_may_stand_anywhere_and_are_moved_to_their_place() {
+    const GIVEN: &str = "00 53 71 c1 06 02 a3 01 6c 52 07";
+    let others = [
+        HEADER,
+        MESSAGE_ANNOTATIONS,
+        PROPERTIES,
+        APPLICATION_PROPERTIES,
+        DATA,
+        DATA,
+        FOOTER,
+    ];
+    for (from, place) in [(0, 1), (1, 0)] {
+        let others = &others[from..];
+        let mut expected = others.to_vec();
+        expected.insert(place, GIVEN);
+        for at in 0..=others.len() {
+            let mut sections = others.to_vec();
+            sections.insert(at, GIVEN);
+            let message = scan(&sections).unwrap();
+            assert_eq!(message.bytes(), &hex(&expected.concat()), "at {at}");
+            let given = message.delivery_annotations().get("l").unwrap();
+            assert_eq!(given.value(), Value::Uint(7), "at {at}");
+            assert_eq!(message.body(), hex(&[DATA, DATA].concat()), "at {at}");
+            let rest = &others[others.len() - 5..];
+            assert_eq!(message.bare_and_footer(), hex(&rest.concat()), "at {at}");
+        }
+    }
+    for twice in [
+        [GIVEN, GIVEN, DATA],
+        [GIVEN, DATA, GIVEN],
+        [DATA, GIVEN, GIVEN],
+    ] {
+        assert_eq!(scan(&twice), Err(DecodeError::SectionOrder(0x71)));
+    }
+}
+
 #[test]
 fn a_delivery_has_a_new_head_and_the_old_bytes() {
     let stored = scan(&[HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, FOOTER]).unwrap();

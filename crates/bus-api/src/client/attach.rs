@@ -101,6 +101,10 @@ impl Client {
             Role::Receiver => attach.source.as_ref().and_then(|it| it.address.as_ref()),
         };
         let address = address.map_or("", Text::as_str);
+        if attach.role == Role::Sender && address.is_empty() {
+            let text = "The link has no target address: anonymous senders are not supported.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
         node_at(address).ok_or_else(|| not_found(address))
     }
 

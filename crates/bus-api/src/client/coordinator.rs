@@ -23,7 +23,7 @@ use crate::metrics;
 use crate::refusal::{bus_condition, busy, error_of, rolled_back};
 
 /// How many messages to the coordinator may come before more are granted.
-const CREDIT: u32 = 100;
+pub(super) const CREDIT: u32 = 100;
 
 /// What the coordinator can do, of what clients ask it to say.
 const CAPABILITIES: [&str; 3] = [
@@ -78,9 +78,7 @@ impl Client {
 
     pub(super) fn on_control(&mut self, delivery: &Delivery) {
         let (link, id) = (delivery.link, delivery.delivery);
-        if self.connection.credit(link) <= CREDIT / 2 {
-            self.connection.grant(link, CREDIT);
-        }
+        self.renew_credit(link, CREDIT);
         if delivery.is_settled {
             let text =
                 "A message to the coordinator was settled by its sender: it could not be answered.";

@@ -156,7 +156,8 @@ const STARVED_PAUSE_MS: u64 = 100;
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, place: Arc<Place>, now: Millis) -> Self {
-        let mechanisms = ["ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL"];
+        // The service's order: some clients take the first one that they know.
+        let mechanisms = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"];
         let config = Config {
             sasl: Sasl::Server {
                 mechanisms: mechanisms.map(Symbol::from_static).to_vec(),
@@ -282,6 +283,7 @@ impl Client {
             None => WireLimits {
                 links_max: limits.links_max,
                 unsettled_max: limits.unsettled_max,
+                discarded_size_max: limits.discarded_size_bytes_max,
                 output_size_max: OUTPUT_SIZE_BYTES_WANTED,
                 ..WireLimits::default()
             },
@@ -434,6 +436,7 @@ impl Client {
                 Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) => {}
                 None => self.fail_if_transactional(delivery.state.as_ref(), gone),
             },
+            Event::Oversized(oversized) => self.on_oversized(oversized),
             Event::Disposition {
                 delivery,
                 link,

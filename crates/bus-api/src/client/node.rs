@@ -107,9 +107,7 @@ impl Client {
             node: requests.node.clone(),
             reply_links: self.reply_links,
         };
-        if self.connection.credit(delivery.link) <= Requests::CREDIT / 2 {
-            self.connection.grant(delivery.link, Requests::CREDIT);
-        }
+        self.renew_credit(delivery.link, Requests::CREDIT);
         let request = match Request::read(&delivery.payload) {
             Ok(request) => request,
             Err(error) => {

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use kew_amqp::error::Error;
 use kew_amqp::performative::{DeliveryState, Outcome};
-use kew_amqp::{Delivery, DeliveryId};
+use kew_amqp::{Delivery, DeliveryId, LinkId, Oversized};
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusMessage, TransactionPart, TransactionWork};
 use kew_engine::{EntityName, Incarnation};
 
 use super::changes::Attached;
+use super::coordinator;
+use super::node::Requests;
 use super::transaction::{Noted, state_in};
 use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::inbound::messages_of;
-use crate::metrics::Sent;
+use crate::metrics::{Scope, Sent};
 use crate::refusal::error_of;
 
 /// A link over which a client sends.
@@ -34,9 +36,7 @@ impl Client {
         };
         let queue = sender.attached.entity.clone();
         let incarnation = sender.attached.incarnation;
-        if self.connection.credit(delivery.link) <= Sender::CREDIT / 2 {
-            self.connection.grant(delivery.link, Sender::CREDIT);
-        }
+        self.renew_credit(delivery.link, Sender::CREDIT);
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
             let part = (queue, incarnation);
             return self.send_in_transaction(delivery, part, &state.txn_id);
@@ -83,6 +83,47 @@ impl Client {
             }
             Err(error) => self.reject(delivery.delivery, error),
         }
+    }
+
+    /// Lets more come in over a link when half of what may come in has.
+    pub(super) fn renew_credit(&mut self, link: LinkId, credit: u32) {
+        if self.connection.credit(link) <= credit / 2 {
+            self.connection.grant(link, credit);
+        }
+    }
+
+    /// A message was larger than its link takes. The link goes on: clients look at the verdict on their
+    /// message, and take a detached link for a fault of the connection.
+    pub(super) fn on_oversized(&mut self, oversized: Oversized) {
+        let Oversized {
+            link,
+            delivery,
+            state,
+            error,
+        } = oversized;
+        self.fail_if_transactional(state.as_ref(), || error.clone());
+        match self.links.get(&link) {
+            Some(Link::Sender(_)) => {
+                self.renew_credit(link, Sender::CREDIT);
+                self.reject(delivery, error);
+            }
+            Some(Link::Requests(_)) => {
+                self.renew_credit(link, Requests::CREDIT);
+                self.reject_oversized(delivery, error);
+            }
+            Some(Link::Coordinator) => {
+                self.renew_credit(link, coordinator::CREDIT);
+                self.reject_oversized(delivery, error);
+            }
+            // Nothing comes over these.
+            Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) | None => {}
+        }
+    }
+
+    /// What is no message for an entity is counted with what broke a rule of its link.
+    fn reject_oversized(&mut self, delivery: DeliveryId, error: Error) {
+        self.shared.note_refusal(&self.origin, Scope::Link, &error);
+        self.reject_sent(delivery, error);
     }
 
     /// A transfer that does not get to the broker.

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
 use kew_amqp::message::{BodyKind, Header, Message, Properties};
 
-use crate::outbound::{DEAD_LETTER_SOURCE, Facts, encode};
+use crate::outbound::{DEAD_LETTER_SOURCE, Facts, encode, without_lock_token};
 
 /// The content type of a body that is neither bytes nor text: its sections as AMQP encodes them.
 const AMQP_ENCODED: &str = "application/amqp";
@@ -114,6 +114,11 @@ impl Shown {
     /// The footer, encoded.
     pub(super) fn footer(&self) -> Bytes {
         self.message.footer()
+    }
+
+    /// The delivery annotations that its sender gave it.
+    pub(super) fn delivery_annotations(&self) -> Map {
+        without_lock_token(self.message.delivery_annotations())
     }
 
     /// The header that its sender gave it, as if it had not been delivered yet.

@@ -67,6 +67,25 @@ async fn what_is_not_served_is_refused() {
         other => other,
     });
     check_refused(&mut client, temporary, "dynamic").await;
+    for target in [None, Some(Target::new("".into()))] {
+        let anonymous = Attach {
+            target: target.or_else(without_address),
+            ..sender()
+        };
+        let said = "anonymous senders are not supported";
+        check_refused(&mut client, anonymous, said).await;
+    }
+}
+
+/// The anonymous terminus: messages say themselves where they go.
+fn without_address() -> Option<Target> {
+    sender().target.map(|target| match target {
+        Target::Node(node) => Target::Node(TargetNode {
+            address: None,
+            ..node
+        }),
+        other => other,
+    })
 }
 
 #[tokio::test]

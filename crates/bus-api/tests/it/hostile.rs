@@ -259,10 +259,14 @@ async fn send_part(client: &mut Client, sender: LinkId, size: usize) {
 
 #[tokio::test]
 async fn a_message_that_never_ends_is_cut_off() {
-    let server = Server::start().await;
+    let server = Server::start_with(Limits {
+        discarded_size_bytes_max: 4 << 20,
+        ..Limits::default()
+    })
+    .await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
-    send_part(&mut client, sender, 2 << 20).await;
+    send_part(&mut client, sender, 5 << 20).await;
     let error = error_of(&mut client).await;
     assert_eq!(error.condition, "amqp:link:message-size-exceeded");
     until(&server, |page| page.sum("kew_amqp_held_bytes", &[]) == 0).await;

@@ -18,6 +18,8 @@ mod management;
 mod messages;
 mod metrics;
 mod operator;
+mod oversized;
+mod resend;
 mod rest;
 mod rights;
 mod rules;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use kew_metrics::{Read, read};
+use kew_metrics::{Read, lint, read};
 use queue_load::{Client, DEVELOPMENT_KEY, Endpoint, PutOptions};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -61,8 +63,14 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
 }
 
 async fn scrape(address: SocketAddr) -> String {
-    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let answer = exchange(address, request).await;
+    scrape_as(address, "application/openmetrics-text").await
+}
+
+async fn scrape_as(address: SocketAddr, accept: &str) -> String {
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
+    let answer = exchange(address, &request).await;
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     page.to_owned()
@@ -394,6 +402,49 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             "kew_log_snapshot_age_seconds",
             "kew_log_snapshot_size_bytes"
         ]
+    );
+}
+
+/// The rules are those of promtool, which reads the older format alone.
+#[test]
+fn promtool_accepts_the_metrics() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let [open, plain] = load::run(async {
+        let server = start(place.path(), "text", "info");
+        every_operation(&mut server.client()).await;
+        many_errors(server.addresses()[0]).await;
+        let address = metrics_address(&server);
+        [
+            scrape_as(address, "application/openmetrics-text").await,
+            scrape_as(address, "*/*").await,
+        ]
+    });
+    assert!(open.ends_with("# EOF\n") && !plain.ends_with("# EOF\n"));
+    let [open, read_plain] = [&open, &plain].map(|page| read(page).expect("a page in order"));
+    assert_eq!(lint(&open), [""; 0]);
+    assert_eq!(lint(&read_plain), [""; 0]);
+    let names = |page: &BTreeMap<String, Read>| page.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&read_plain), names(&open));
+    check_with_promtool(&plain);
+}
+
+/// Lets promtool itself judge a page, where it is installed.
+fn check_with_promtool(page: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut promtool) = command.stderr(Stdio::piped()).spawn() else {
+        return;
+    };
+    let mut input = promtool.stdin.take().expect("it is piped");
+    input.write_all(page.as_bytes()).expect("promtool reads");
+    drop(input);
+    let judged = promtool.wait_with_output().expect("promtool ends");
+    let said = [judged.stdout, judged.stderr].concat();
+    assert!(
+        judged.status.success() && said.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&said)
     );
 }
 

@@ -241,12 +241,32 @@ async fn other_machines_are_not_shown_metrics() {
         let answer = door.send(scrape_call("GET").target(target)).await;
         assert!(answer.status >= 400, "{target}");
     }
-    let head = door.send(scrape_call("HEAD")).await;
-    head.check_status(200);
-    assert_eq!(
-        head.header("content-type"),
-        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
-    );
+}
+
+#[tokio::test]
+async fn a_client_gets_the_format_that_it_asks_for() {
+    let door = Door::open();
+    let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let plain = "text/plain; version=0.0.4; charset=utf-8";
+    for (accept, expected) in [
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            open,
+        ),
+        ("*/*", plain),
+    ] {
+        for method in ["GET", "HEAD"] {
+            let answer = door
+                .send(scrape_call(method).header("Accept", accept))
+                .await;
+            answer.check_status(200);
+            assert_eq!(answer.header("content-type"), Some(expected), "{accept}");
+            let is_open = answer.body.ends_with("# EOF\n");
+            assert_eq!(is_open, method == "GET" && expected == open, "{accept}");
+        }
+    }
+    let answer = door.send(scrape_call("GET")).await;
+    assert_eq!(answer.header("content-type"), Some(plain));
 }
 
 #[tokio::test]

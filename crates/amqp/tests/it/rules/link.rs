@@ -12,17 +12,6 @@ use crate::pair::{attach, send};
 #[test]
 fn rules_of_a_link_detach_the_link() {
     let whole = |size: usize| vec![(transfer(0), vec![0; size])];
-    let parts = |sizes: &[usize]| {
-        let mut parts: Vec<_> = sizes
-            .iter()
-            .map(|&size| (more(false), vec![0; size]))
-            .collect();
-        parts[0].0 = Transfer {
-            more: true,
-            ..transfer(0)
-        };
-        parts
-    };
     let resumed = Transfer {
         resume: true,
         ..transfer(0)
@@ -40,12 +29,6 @@ fn rules_of_a_link_detach_the_link() {
             1,
             [whole(1), vec![(transfer(1), vec![])]].concat(),
             condition::TRANSFER_LIMIT_EXCEEDED,
-        ),
-        (
-            "too large in parts",
-            1,
-            parts(&[900, 600, 1]),
-            condition::MESSAGE_SIZE_EXCEEDED,
         ),
     ];
     for (name, credit, transfers, expected) in rows {
@@ -135,6 +118,104 @@ fn what_is_unfinished_is_limited_over_all_links() {
     assert!(matches!(peer.events.last(), Some(Event::Delivery(d)) if d.payload.len() == 1_400));
     peer.tell_with(3, first(0, 4), &[0; 900]);
     assert_eq!(peer.ended(), ("nothing", ""));
+}
+
+/// Sends a message in parts of these sizes, settled or not. A link takes 1,500 bytes.
+fn send_parts(peer: &mut Peer, id: u32, settled: Option<bool>, sizes: &[usize]) {
+    for (at, &size) in sizes.iter().enumerate() {
+        let first = match at {
+            0 => transfer(id),
+            _ => more(false),
+        };
+        let transfer = Transfer {
+            settled,
+            more: at + 1 < sizes.len(),
+            ..first
+        };
+        peer.tell_with(3, Performative::Transfer(transfer), &vec![0; size]);
+    }
+}
+
+#[test]
+fn a_message_that_is_too_large_is_told_when_it_is_complete_and_the_link_goes_on() {
+    let mut peer = Peer::begun();
+    let link = peer.sender(3);
+    send_parts(&mut peer, 0, None, &[900, 600, 1, 900]);
+    let Some(Event::Oversized(it)) = peer.events.pop() else {
+        panic!("{:?}", peer.events);
+    };
+    assert_eq!(peer.events, []);
+    assert_eq!(it.error.condition, condition::MESSAGE_SIZE_EXCEEDED);
+    let text = "The received message (delivery-id:0, size:2401 bytes) exceeds the limit (1500 bytes) \
+                currently allowed on the link.";
+    assert_eq!(it.error.description.as_ref().unwrap().as_str(), text);
+    assert_eq!(peer.ended(), ("nothing", ""));
+    let counts = |peer: &Peer| (peer.server.credit(link), peer.server.unsettled(link));
+    assert_eq!(counts(&peer), (2, 1));
+    let verdict = DeliveryState::rejected(it.error);
+    assert!(peer.server.settle(it.delivery, Some(verdict.clone())));
+    assert_eq!(counts(&peer), (2, 0));
+    // Who wants no verdict gets none.
+    send_parts(&mut peer, 1, Some(true), &[900, 900]);
+    let Some(Event::Oversized(it)) = peer.events.pop() else {
+        panic!("{:?}", peer.events);
+    };
+    assert!(!peer.server.settle(it.delivery, Some(verdict.clone())));
+    assert_eq!(counts(&peer), (1, 0));
+    send_parts(&mut peer, 2, None, &[900, 600]);
+    assert!(matches!(&peer.events[..], [Event::Delivery(d)] if d.payload.len() == 1_500));
+    peer.listen();
+    let verdicts = peer.frames.iter().filter_map(|(_, frame)| match frame {
+        Performative::Disposition(it) => Some((it.first, it.last, it.settled, it.state.clone())),
+        _ => None,
+    });
+    let verdicts: Vec<_> = verdicts.collect();
+    assert_eq!(verdicts, [(0, None, true, Some(verdict))]);
+}
+
+#[test]
+fn parts_of_a_message_that_is_too_large_are_not_kept() {
+    let mut peer = Peer::begun();
+    let link = peer.sender(3);
+    let first = Transfer {
+        more: true,
+        ..transfer(0)
+    };
+    peer.tell_with(3, Performative::Transfer(first), &[0; 900]);
+    assert_eq!(peer.server.reassembly_size(), 900);
+    for _ in 0..100 {
+        peer.tell_with(3, Performative::Transfer(more(false)), &[0; 900]);
+        assert_eq!(peer.server.reassembly_size(), 0);
+    }
+    let aborted = Transfer {
+        aborted: true,
+        ..more(true)
+    };
+    peer.tell(3, Performative::Transfer(aborted));
+    assert_eq!(peer.events, []);
+    assert_eq!(
+        (peer.server.credit(link), peer.server.unsettled(link)),
+        (2, 0)
+    );
+    peer.tell_with(3, Performative::Transfer(transfer(1)), b"whole");
+    assert!(matches!(&peer.events[..], [Event::Delivery(d)] if d.payload[..] == b"whole"[..]));
+}
+
+#[test]
+fn a_message_that_is_far_too_large_detaches_its_link() {
+    let limits = Limits {
+        discarded_size_max: 2_000,
+        ..Limits::default()
+    };
+    let mut peer = Peer::with(config(), limits);
+    let link = peer.sender(3);
+    send_parts(&mut peer, 0, None, &[900, 900, 200]);
+    assert!(matches!(peer.events[..], [Event::Oversized(_)]));
+    assert_eq!(peer.ended(), ("nothing", ""));
+    send_parts(&mut peer, 1, None, &[900, 900, 201]);
+    assert_eq!(peer.ended(), ("link", condition::MESSAGE_SIZE_EXCEEDED));
+    let by_us = matches!(peer.events.last(), Some(Event::Detached { link: own, by: By::Us, .. }) if *own == link);
+    assert!(by_us, "{:?}", peer.events);
 }
 
 #[test]

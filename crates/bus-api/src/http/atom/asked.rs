@@ -38,6 +38,8 @@ pub(super) struct AskedQueue {
     pub(super) enable_partitioning: Option<bool>,
     pub(super) enable_express: Option<bool>,
     pub(super) max_message_size_kilobytes: Option<u64>,
+    /// An update leaves the maximum message size as it is: who asks does not know that there is one.
+    pub(super) keeps_message_size: bool,
 }
 
 impl AskedQueue {

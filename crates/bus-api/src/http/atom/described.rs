@@ -9,6 +9,7 @@ use super::asked::STATUSES;
 use super::document::{CONTENT_NAMESPACES, close, open};
 use super::rules;
 use super::settings::{KILOBYTE, MEGABYTE};
+use super::version::ApiVersion;
 use crate::description::Description;
 use crate::duration;
 use crate::http::call::Head;
@@ -104,8 +105,10 @@ impl<'a> Queue<'a> {
             put_element(out, "ForwardDeadLetteredMessagesTo", &address);
         }
         put_element(out, "EnableExpress", &kept.enable_express.to_string());
-        let kilobytes = options.message_size_bytes_max.div_ceil(KILOBYTE);
-        put_element(out, "MaxMessageSizeInKilobytes", &kilobytes.to_string());
+        if ApiVersion::of(head).has_message_size() {
+            let kilobytes = options.message_size_bytes_max.div_ceil(KILOBYTE);
+            put_element(out, "MaxMessageSizeInKilobytes", &kilobytes.to_string());
+        }
     }
 }
 

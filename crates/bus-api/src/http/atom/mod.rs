@@ -4,6 +4,7 @@
 //! - `asked`: a description that came in; `settings`: what it comes to; `forward`: whether messages
 //!   may go on to where it says;
 //! - `described`: a description that goes out; `rules`: authorization rules, both ways;
+//! - `version`: what a version of the interface knows;
 //! - `document`: entries, feeds and links around them.
 //!
 //! Topics, subscriptions and rules of subscriptions are not served: to create one is refused, and
@@ -20,6 +21,7 @@ mod namespace;
 mod queue;
 mod rules;
 mod settings;
+mod version;
 
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ use super::asked::AskedQueue;
 use super::described;
 use super::document::Entry;
 use super::forward::{Targets, check_targets};
+use super::version::ApiVersion;
 use crate::address::{entity_named, is_queue_name};
 use crate::api::Shared;
 use crate::http::answer::{Answer, HttpError, answer_of};
@@ -48,10 +49,13 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
             return Err(HttpError::bad_request(detail));
         }
     };
-    let asked = AskedQueue::read(&call.body)?;
+    let mut asked = AskedQueue::read(&call.body)?;
+    let version = ApiVersion::of(&call.head);
+    version.check(&asked)?;
     let targets = asked.targets(&call.head)?;
     check_targets(shared, call, &targets).await?;
     if is_update {
+        asked.keeps_message_size = !version.has_message_size();
         let view = update(shared, name, &asked, &targets).await?;
         return Ok(entry(call, StatusCode::OK, &view));
     }

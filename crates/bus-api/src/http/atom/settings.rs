@@ -80,12 +80,7 @@ impl AskedQueue {
             status: self.status.unwrap_or_default(),
             size_bytes_max: sized(self.max_size_megabytes, MEGABYTE, before.size_bytes_max)
                 .unwrap_or(unset.size_bytes_max),
-            message_size_bytes_max: sized(
-                self.max_message_size_kilobytes,
-                KILOBYTE,
-                before.message_size_bytes_max,
-            )
-            .unwrap_or(unset.message_size_bytes_max),
+            message_size_bytes_max: self.message_size_bytes_max(before),
             description: Box::default(),
         };
         let description = self.described(description, targets, window_ms, detects, now_ms)?;
@@ -93,6 +88,15 @@ impl AskedQueue {
             description: description.encode(),
             ..options
         })
+    }
+
+    fn message_size_bytes_max(&self, before: &BusQueueOptions) -> u64 {
+        if self.keeps_message_size {
+            return before.message_size_bytes_max;
+        }
+        let asked = self.max_message_size_kilobytes;
+        sized(asked, KILOBYTE, before.message_size_bytes_max)
+            .unwrap_or_else(|| BusQueueOptions::default().message_size_bytes_max)
     }
 
     fn described(

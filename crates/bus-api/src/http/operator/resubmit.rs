@@ -265,7 +265,7 @@ fn as_new(
     write_head(
         &mut out,
         &shown.sent_header(),
-        &Map::default(),
+        &shown.delivery_annotations(),
         &annotations(&shown.annotations),
     );
     properties.encode(&mut out);

@@ -377,3 +377,39 @@ async fn who_forwards_must_manage_the_destination() {
         ask("DELETE", "/from").of(&server).await.check(200);
     }
 }
+
+/// 2017-04 knows no maximum message size: it neither shows nor changes it.
+#[tokio::test]
+async fn a_version_without_message_sizes_refuses_them() {
+    let server = Server::start().await;
+    let size = "<MaxMessageSizeInKilobytes>512</MaxMessageSizeInKilobytes>";
+    let says = "The entity description of type 'QueueDescription' has unsupported properties for \
+                api-version '2017-04' in the request. Try including the correct api-version query \
+                string in the request. TrackingId:";
+    create(&server, "/q?api-version=2017-04", size)
+        .await
+        .check_refused(400, 40_000, says);
+    for version in ["2021-05", "2024-05"] {
+        let path = format!("/q{version}?api-version={version}");
+        let created = create(&server, &path, size).await.check(201);
+        assert_eq!(created.text("MaxMessageSizeInKilobytes"), "512");
+    }
+    let old = "/q2021-05?api-version=2017-04";
+    update(&server, old, size)
+        .await
+        .check_refused(400, 40_000, says);
+    let updated = update(&server, old, "<MaxDeliveryCount>3</MaxDeliveryCount>").await;
+    let listed = ask("GET", "/$Resources/queues?api-version=2017-04").of(&server);
+    for shown in [updated, listed.await] {
+        let shown = shown.check(200);
+        assert!(
+            !shown.body.contains("MaxMessageSizeInKilobytes"),
+            "{shown:?}"
+        );
+    }
+    let read = ask("GET", "/q2021-05?api-version=2021-05")
+        .of(&server)
+        .await;
+    assert_eq!(read.text("MaxDeliveryCount"), "3");
+    assert_eq!(read.text("MaxMessageSizeInKilobytes"), "512");
+}

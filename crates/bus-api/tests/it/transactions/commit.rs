@@ -1,6 +1,7 @@
 //! What a commit does, and what cannot be committed.
 
 use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
+use kew_amqp::performative::Transfer;
 use kew_broker::AdmissionLimits;
 use kew_engine::SequenceNumber;
 use kew_engine::bus::{BreakTarget, EntityStatus};
@@ -8,6 +9,7 @@ use kew_engine::bus::{BreakTarget, EntityStatus};
 use super::*;
 use crate::client::settling;
 use crate::metrics::{Page, until};
+use crate::oversized;
 
 const BUSY: &str = "com.microsoft:server-busy";
 
@@ -254,4 +256,35 @@ async fn transactions_are_counted_and_what_they_hold() {
     assert_eq!(requests("commit", "200", ""), 1);
     assert_eq!(requests("commit", "400", UNKNOWN_ID), 1);
     assert_eq!(page.sum("kew_bus_messages_sent_total", &[]), 1);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_cannot_be_left_out() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let jobs = client.sender("jobs").await.unwrap();
+    client.can_send(jobs).await;
+    let coordinator = client.coordinator().await;
+    for is_settled in [false, true] {
+        let id = client.declare(coordinator).await;
+        // The two before it declared and discharged.
+        let number = if is_settled { 4 } else { 1 };
+        let first = Transfer {
+            state: Some(in_transaction(&id, None)),
+            settled: Some(is_settled),
+            ..oversized::delivery(number)
+        };
+        let size = (1 << 20) + 1;
+        oversized::transfer(&mut client, first, &vec![0; size]).await;
+        if !is_settled {
+            let state = oversized::verdict(&mut client, number).await;
+            oversized::assert_too_large(&state, number, size, 1 << 20);
+        }
+        let refused = error_of(&client.discharge(coordinator, &id, false).await);
+        assert_eq!(refused.condition, ROLLBACK);
+        let text = refused.description.unwrap();
+        assert!(text.as_str().contains("exceeds the limit"), "{text}");
+    }
+    client.fill(jobs, 1).await;
+    assert_eq!(held(&server, "jobs").await, (1, 0));
 }
