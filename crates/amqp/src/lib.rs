@@ -61,7 +61,9 @@
 //! [`Limits`] bound sessions, links, unsettled deliveries, unfinished messages and output, and can
 //! be raised when a peer has shown who it is. Frames are bounded before they are buffered.
 //! [`Connection::poll_event`] reads frame by frame, so that no flood of events waits in memory, and
-//! stops while the output is full. Names and properties that are kept are copied out of the input;
+//! stops while the output is full. A disposition of many deliveries is carried out one by one, and visits
+//! those alone of which it says something new. [`Connection::poll_event_within`] counts what is visited, and
+//! stops when its caller's [`Steps`] are taken, so that others have their turn. Names and properties that are kept are copied out of the input;
 //! a message in one frame is not, and its keeper decides.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -76,5 +78,5 @@ pub mod sasl;
 
 pub use connection::{
     By, Config, Connection, Delivery, DeliveryId, Direction, Event, Limits, LinkId, Millis,
-    Outgoing, Sasl, SendRefusal, SessionId,
+    Outgoing, Sasl, SendRefusal, SessionId, Steps,
 };

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use super::deliveries::Unsettled;
 use super::link::{LinkState, Sending};
-use super::session::{Unsettled, channel_of};
+use super::session::channel_of;
 use super::{Connection, DeliveryId, Direction, Event, LinkId, SendRefusal, SessionId};
 use crate::performative::{DeliveryState, Role, Tag, Transfer};
 
@@ -195,6 +196,7 @@ impl Connection {
         if self.blocked.is_empty() {
             return;
         }
+        self.visited += self.blocked.len();
         for id in std::mem::take(&mut self.blocked) {
             self.resume(id);
         }
