@@ -59,6 +59,11 @@ impl Grants {
         self.all.iter()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -76,16 +81,25 @@ impl Grants {
     }
 
     /// A credential was judged again, by other rules than before. It may have been replaced since.
-    pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) {
+    /// Says whether something else is allowed than before.
+    pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) -> bool {
         let is_same = |own: &Shown| own.credential == *credential;
+        let mut is_changed = false;
         match grant {
             Some(grant) => {
-                for own in self.all.iter_mut().filter(|own| is_same(own)) {
+                let all = self.all.iter_mut();
+                for own in all.filter(|own| is_same(own) && own.grant != grant) {
                     own.grant = grant.clone();
+                    is_changed = true;
                 }
             }
-            None => self.all.retain(|own| !is_same(own)),
+            None => {
+                let before = self.all.len();
+                self.all.retain(|own| !is_same(own));
+                is_changed = self.all.len() < before;
+            }
         }
+        is_changed
     }
 
     /// Whether something is allowed with an entity.

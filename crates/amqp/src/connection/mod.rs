@@ -4,7 +4,8 @@
 //!
 //! 1. what was read goes in with [`Connection::feed`];
 //! 2. [`Connection::poll_event`] is called until it has nothing more, and every event is handled
-//!    when it comes: input is read frame by frame, so that an answer precedes the next question;
+//!    when it comes: input is read frame by frame, so that an answer precedes the next question.
+//!    [`Connection::poll_event_within`] does the same for so many steps, after which others have their turn;
 //! 3. what [`Connection::take_output`] gives is written, which may make room for more events;
 //! 4. until [`Connection::next_timeout`], or more input; then [`Connection::on_time`] is called;
 //! 5. when [`Connection::is_closed`], the rest of the output is written and the socket closed.

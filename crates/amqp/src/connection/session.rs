@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::deliveries::Deliveries;
 use super::link::{Link, Sending};
 use super::slab::{Key, Slab};
+use super::steps::steps_to_look_at;
 use super::{By, Connection, Event, Fault, SessionId};
 use crate::codec::{Symbols, Text};
 use crate::error::{Error, condition};
@@ -239,7 +240,7 @@ impl Connection {
             return;
         };
         self.link_count -= session.links.len();
-        self.visited += session.links.len();
+        self.visited += steps_to_look_at(session.links.len());
         self.reassembly_size -= session.links.iter().map(Link::partial_size).sum::<u64>();
         session.links = Slab::new();
         session.handles.clear();

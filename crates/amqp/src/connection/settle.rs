@@ -3,6 +3,7 @@
 use super::deliveries::{Range, Unsettled, Wanted};
 use super::link::Link;
 use super::session::channel_of;
+use super::steps::steps_to_look_at;
 use super::{Connection, DeliveryId, Direction, Event, Fault, LinkId, SessionId};
 use crate::error::{Error, condition};
 use crate::performative::{DeliveryState, Disposition, Role};
@@ -191,7 +192,7 @@ impl Connection {
         let (count, role) = (std::mem::take(&mut link.unsettled), link.role);
         if count > 0 {
             let (deliveries, links) = session.unsettled(role);
-            self.visited += deliveries.orphan(count, links);
+            self.visited += steps_to_look_at(deliveries.orphan(count, links));
         }
         if let Some(sending) = session.sending.take_if(|sending| sending.link == id.key) {
             self.sending_size -= sending.size();

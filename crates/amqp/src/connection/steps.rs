@@ -1,5 +1,13 @@
 //! How much is done before others have their turn.
 
+/// How much that is only looked at costs a step.
+const LOOKED_AT: usize = 16;
+
+/// The steps for so much that is only looked at.
+pub(super) fn steps_to_look_at(count: usize) -> usize {
+    1 + count / LOOKED_AT
+}
+
 /// The steps that are left of a turn.
 ///
 /// A step is one thing that is visited: a header or a frame that is read, an event, a delivery of a range.

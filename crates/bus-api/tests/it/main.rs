@@ -24,4 +24,5 @@ mod sessions;
 mod tokens;
 mod transactions;
 mod turned_away;
+mod turns;
 mod websocket;

@@ -45,7 +45,7 @@ async fn server(issuer: Option<Issuer>, origin: Origin) -> Server {
     Server::open(options, origin).await
 }
 
-fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
+pub(crate) fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
     let rights: Rights = rights.iter().copied().collect();
     AuthorizationRule::generate(name, rights, 1).unwrap()
 }

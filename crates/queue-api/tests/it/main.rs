@@ -21,4 +21,5 @@ mod overload;
 mod properties;
 mod queues;
 mod smuggling;
+mod turns;
 mod versions;
