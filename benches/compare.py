@@ -1,4 +1,5 @@
-"""Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py.
+"""Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py;
+`bystander`: see bystander.py.
 
 Every round measures every server in every case for a short while, in an order that rotates, so
 that whatever else the machine does falls on all of them. What counts is the ratio within a round;
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import bystander
 import compare_bus
 from servers import ROOT, Server, add_common_options, finish_options, median, spread
 from servers import start_kew, start_null
@@ -158,6 +160,8 @@ def parse_options():
 def main():
     if sys.argv[1:2] == ["bus"]:
         return compare_bus.main(sys.argv[2:])
+    if sys.argv[1:2] == ["bystander"]:
+        return bystander.main(sys.argv[2:])
     options = parse_options()
     starters = [] if options.no_kew else [start_kew]
     starters += [start_null] + ([] if options.no_azurite else [start_azurite])
@@ -184,4 +188,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

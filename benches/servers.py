@@ -90,18 +90,27 @@ def start_null(options, data, more=()):
     return server
 
 
-def add_common_options(parser):
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (9)")
-    parser.add_argument("--size", type=int, default=1024, help="bytes of text or body (1024)")
+def add_program_options(parser):
     parser.add_argument("--kew", type=Path, help="the kew to measure (the release build)")
+    parser.add_argument("--bin", type=Path, help="where the load generators are (the release build)")
     parser.add_argument("--json", type=Path, help="also write every measurement to this file")
 
 
-def finish_options(parser, options):
+def add_common_options(parser):
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (9)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of text or body (1024)")
+    add_program_options(parser)
+
+
+def finish_programs(options):
     """Fills in where the programs are."""
     options.target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-    options.bin = options.target / "release"
+    options.bin = options.bin or options.target / "release"
     options.kew = options.kew or options.bin / "kew"
+
+
+def finish_options(parser, options):
+    finish_programs(options)
     if options.rounds < 2:
         parser.error("--rounds must be at least 2, to have a spread")
     return options

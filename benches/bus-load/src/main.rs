@@ -10,6 +10,8 @@
 
 mod amqp091;
 mod amqp10;
+mod attack;
+mod bystander;
 mod client;
 mod config;
 mod cycle;
@@ -59,6 +61,7 @@ async fn run(options: &Options) -> Result<()> {
         Mode::IdleConnections(idle) => print(&many::idle(target, idle).await?),
         Mode::Entities(entities) => print(&many::entities(target, entities).await?),
         Mode::Sessions(sessions) => print(&sessions::run(target, sessions).await?),
+        Mode::Bystander(it) => print(&bystander::run(target, it).await?),
         Mode::Declare(it) => amqp091::declare(target, &it.queue, it.queue_type).await,
         Mode::Config(it) => print(&config::config(it.entities)),
     }

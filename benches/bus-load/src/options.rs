@@ -95,6 +95,8 @@ pub(crate) enum Mode {
     Entities(Entities),
     /// Fills many sessions, and drains them with a few receivers.
     Sessions(Sessions),
+    /// Honest clients of each protocol, alone and beside attackers. Needs two queues of `config`.
+    Bystander(Bystander),
     /// Declares a durable queue over AMQP 0.9.1, anew.
     Declare(Declare),
     /// Prints a configuration file with the queues that the other modes use, for `kew serve --import`.
@@ -208,6 +210,25 @@ pub(crate) struct Sessions {
     /// A receiver that sees nothing for so long, in seconds, has stalled, and the run fails.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub(crate) stall: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Bystander {
+    /// Where Queue Storage is: `http://HOST:PORT/ACCOUNT`.
+    #[arg(long, default_value = "http://127.0.0.1:10001/devstoreaccount1")]
+    pub(crate) queue: String,
+
+    /// Attackers, each with a connection of its own.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) attackers: u32,
+
+    /// Messages that each of them has received and tells nothing of.
+    #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) deliveries: u32,
+
+    /// Length of each measurement in seconds.
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -60,7 +60,7 @@ pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
 }
 
 /// A shared access signature.
-fn sign(audience: &str, rule: &str, key: &str) -> Result<String> {
+pub(crate) fn sign(audience: &str, rule: &str, key: &str) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let expiry = now.as_secs() + VALID_SECONDS;
     let resource = audience.replace(':', "%3A").replace('/', "%2F");

@@ -62,7 +62,10 @@
 //! be raised when a peer has shown who it is. Frames are bounded before they are buffered.
 //! [`Connection::poll_event`] reads frame by frame, so that no flood of events waits in memory, and
 //! stops while the output is full. A message that is too large is thrown away part by part, and its
-//! caller rejects it when it is complete; far too large a one detaches its link. Names and properties that are kept are copied out of the input;
+//! caller rejects it when it is complete; far too large a one detaches its link. A disposition of many
+//! deliveries is carried out one by one, and visits those alone of which it says something new.
+//! [`Connection::poll_event_within`] counts what is visited, and stops when its caller's [`Steps`] are taken, so
+//! that others have their turn. Names and properties that are kept are copied out of the input;
 //! a message in one frame is not, and its keeper decides.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -77,5 +80,5 @@ pub mod sasl;
 
 pub use connection::{
     By, Config, Connection, Delivery, DeliveryId, Direction, Event, Limits, LinkId, Millis,
-    Outgoing, Oversized, Sasl, SendRefusal, SessionId,
+    Outgoing, Oversized, Sasl, SendRefusal, SessionId, Steps,
 };

@@ -91,7 +91,7 @@ impl Driver {
         let mut is_stopping = false;
         let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         loop {
-            self.client.turn();
+            let is_more_due = self.client.turn();
             let output = self.client.connection.take_output(self.now());
             self.client.tell(output.len());
             if !output.is_empty() {
@@ -108,7 +108,9 @@ impl Driver {
                 written?;
                 continue;
             }
-            if self.client.connection.is_closed() {
+            // What came first is done first, and others have their turn before.
+            let is_done = !is_more_due;
+            if is_done && self.client.connection.is_closed() {
                 return Ok(());
             }
             let wake_at = self.wake_at();
@@ -116,19 +118,22 @@ impl Driver {
             if alarm.is_elapsed() || wake_at < alarm.deadline() {
                 alarm.as_mut().reset(wake_at);
             }
-            let wants_input = self.client.wants_input();
+            let wants_input = is_done && self.client.wants_input();
             let (connection, began) = (&mut self.client.connection, self.began);
             tokio::select! {
+                () = tokio::task::yield_now(), if is_more_due => self.client.renew_steps(),
                 read = read(stream, connection, began), if wants_input => {
                     if read? == 0 {
                         return Ok(());
                     }
                     self.is_lean = false;
                 }
-                () = self.client.answers.ready() => self.client.on_answers(),
-                Some(done) = self.client.tasks.join_next(), if !self.client.tasks.is_empty() => {
+                () = self.client.answers.ready(), if is_done => self.client.on_answers(),
+                Some(done) = self.client.tasks.join_next(), if is_done && !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
-                    while let Some(done) = self.client.tasks.try_join_next() {
+                    while self.client.has_steps()
+                        && let Some(done) = self.client.tasks.try_join_next()
+                    {
                         self.client.on_done(done);
                     }
                 }

@@ -67,6 +67,11 @@ impl Grants {
         self.all.iter()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -54,6 +54,12 @@ pub struct Limits {
     pub ready_size_bytes_max: usize,
     /// From the beginning to the first token. Default 20 s, the service's.
     pub token_timeout: Duration,
+    /// What a connection over AMQP visits, decodes and queues before others have their turn, in steps of
+    /// about a microsecond: a frame, an event, a message, a settlement, some links that are looked at.
+    /// What cannot be cut, as the answer to a transaction, is charged afterwards. Default 1,024.
+    pub turn_steps_max: u32,
+    /// Requests of an HTTP connection that are answered before others have their turn. Default 4.
+    pub http_turn_requests_max: u32,
     /// How long a client may take to read what it was sent. Default 60 s.
     pub write_timeout: Duration,
     /// How long a client that wants the next session waits for one at most, whatever it asks for.
@@ -95,6 +101,8 @@ impl Default for Limits {
             replies_size_bytes_max: 16 << 20,
             held_size_bytes_max: 256 << 20,
             ready_size_bytes_max: 8 << 20,
+            turn_steps_max: 1_024,
+            http_turn_requests_max: 4,
             token_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(60),
             session_wait_max: Duration::from_mins(10),

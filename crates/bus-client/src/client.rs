@@ -279,11 +279,29 @@ impl Client {
         }
     }
 
+    /// The socket, once all is written that there is to be written: for those who say more than the
+    /// protocol's state knows of.
+    pub async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
+        loop {
+            if self.output.is_empty() {
+                self.output = self.connection.take_output(self.now());
+            }
+            if self.output.is_empty() {
+                return Ok(&mut self.stream);
+            }
+            self.stream.write_all_buf(&mut self.output).await?;
+        }
+    }
+
+    fn now(&self) -> Millis {
+        let ms = self.began.elapsed().as_millis();
+        Millis(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
     /// Writes what there is to be written, and waits until something came in or went out. To drop the
     /// future loses nothing.
     pub async fn exchange(&mut self) -> Result<(), Error> {
-        let ms = self.began.elapsed().as_millis();
-        let now = Millis(u64::try_from(ms).unwrap_or(u64::MAX));
+        let now = self.now();
         if self.output.is_empty() {
             self.output = self.connection.take_output(now);
         }

@@ -56,6 +56,29 @@ impl Gauge {
     }
 }
 
+/// Remembers the largest value.
+#[derive(Debug, Default)]
+pub struct HighWater(AtomicU64);
+
+impl HighWater {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Takes note of a value. One that is not larger costs a read.
+    pub fn note(&self, value: u64) {
+        if value > self.0.load(Ordering::Relaxed) {
+            self.0.fetch_max(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The largest one; 0 if there was none.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Upper bounds of latencies in microseconds: from 50 us to 30 s.
 const LATENCIES_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,

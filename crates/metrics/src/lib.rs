@@ -1,6 +1,6 @@
 //! Metrics: what is counted where the work is done, and the page that shows it.
 //!
-//! [`Counter`], [`Gauge`] and [`Histogram`] are written on hot paths: an observation is a few relaxed atomic
+//! [`Counter`], [`Gauge`], [`HighWater`] and [`Histogram`] are written on hot paths: an observation is a few relaxed atomic
 //! additions, without a lock and without an allocation. A [`Family`] is what a page says of one metric
 //! at one time; [`page_in`] writes families in the OpenMetrics text format or in the older one of Prometheus.
 //!
@@ -20,7 +20,7 @@ mod read;
 pub use family::{Family, Labels, Unit, page, page_in};
 pub use few_a_second::{FewASecond, Line};
 pub use format::Format;
-pub use instrument::{Counter, Gauge, Histogram, Observed, SIZES_BYTES, Scale};
+pub use instrument::{Counter, Gauge, HighWater, Histogram, Observed, SIZES_BYTES, Scale};
 pub use lint::lint;
 pub use once_a_second::OnceASecond;
 pub use process::{disk_free_bytes, process};

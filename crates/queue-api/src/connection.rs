@@ -12,10 +12,11 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
@@ -145,6 +146,7 @@ impl QueueApi {
             activity.enter(Phase::Answering);
             let heard = activity.heads.take();
             async move {
+                take_turn(&shared, &activity).await;
                 let prove = || activity.prove();
                 let answered = shared.answer(&origin, request, heard, prove).await;
                 activity.answered(&answered);
@@ -169,7 +171,10 @@ impl QueueApi {
         loop {
             tokio::select! {
                 biased;
-                result = &mut connection => {
+                result = poll_fn(|cx| {
+                    activity.turn_requests.store(0, Ordering::Relaxed);
+                    Pin::new(&mut connection).poll(cx)
+                }) => {
                     if let Err(error) = result {
                         shared.instruments.broken.increment();
                         tracing::debug!(%peer, %error, "connection failed");
@@ -197,6 +202,19 @@ impl QueueApi {
             say_farewell(io, shared.busy().to_bytes(shared.now()), limits).await;
         }
     }
+}
+
+/// Requests can come one behind the other, and each be answered at once: after some of them, others have their
+/// turn first.
+async fn take_turn(shared: &Shared, activity: &Activity) {
+    let instruments = &shared.instruments;
+    let mut count = activity.count_request();
+    if count > shared.limits.turn_requests_max {
+        instruments.turns_cut.increment();
+        tokio::task::yield_now().await;
+        count = activity.count_request();
+    }
+    instruments.turn_requests_max.note(u64::from(count));
 }
 
 /// Gives a client its only answer, and time to read it.
@@ -232,6 +250,8 @@ struct Activity {
     start: Instant,
     /// Milliseconds from `start`, times four, plus the phase.
     state: AtomicU64,
+    /// Requests since others had their turn.
+    turn_requests: AtomicU32,
     /// Whether an answer was made that is not all written yet.
     is_writing: AtomicBool,
     /// Whether some request was authentic.
@@ -251,6 +271,7 @@ impl Activity {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
+            turn_requests: AtomicU32::new(0),
             is_writing: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
@@ -265,6 +286,11 @@ impl Activity {
     fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
         self.place.prove();
+    }
+
+    /// Counts a request of this turn, and says which one it is.
+    fn count_request(&self) -> u32 {
+        self.turn_requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Takes note of an answer that is to be written now.

@@ -54,6 +54,8 @@ pub struct Limits {
     pub operator_timeout: Duration,
     /// How far a request's date may be from the server's, either way. Default 15 minutes.
     pub clock_skew_max: Duration,
+    /// Requests of a connection that are answered before others have their turn. Default 4.
+    pub turn_requests_max: u32,
 }
 
 impl Default for Limits {
@@ -77,6 +79,7 @@ impl Default for Limits {
             operator_connections_max: 32,
             operator_timeout: Duration::from_secs(30),
             clock_skew_max: Duration::from_secs(15 * 60),
+            turn_requests_max: 4,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use kew_metrics::{Counter, Family, Histogram, Unit};
+use kew_metrics::{Counter, Family, HighWater, Histogram, Unit};
 
 use crate::route::Operation;
 
@@ -128,6 +128,10 @@ pub(crate) struct Instruments {
     pub(crate) turned_away: Counter,
     pub(crate) gave_way: Counter,
     pub(crate) broken: Counter,
+    /// Requests that waited until other connections had their turn.
+    pub(crate) turns_cut: Counter,
+    /// The most requests of a connection that were answered in one turn.
+    pub(crate) turn_requests_max: HighWater,
     overdue: [Counter; 3],
 }
 
@@ -156,6 +160,8 @@ impl Instruments {
             turned_away: Counter::new(),
             gave_way: Counter::new(),
             broken: Counter::new(),
+            turns_cut: Counter::new(),
+            turn_requests_max: HighWater::new(),
             overdue: Default::default(),
         }
     }
@@ -263,6 +269,18 @@ impl Instruments {
                 "Connections that broke, or on which no HTTP was spoken",
             )
             .count(labels(), self.broken.value()),
+            Family::counter(
+                "kew_http_turns_cut",
+                Unit::None,
+                "Requests that waited until other connections had their turn",
+            )
+            .count(labels(), self.turns_cut.value()),
+            Family::gauge(
+                "kew_http_turn_requests_max",
+                Unit::None,
+                "The most requests of a connection that were answered in one turn",
+            )
+            .count(labels(), self.turn_requests_max.value()),
         ]
     }
 }

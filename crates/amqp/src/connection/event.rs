@@ -174,7 +174,8 @@ pub enum Event {
         tag: Tag,
         /// Whether the peer has forgotten it. If not, answer with `settle`.
         is_settled: bool,
-        /// Its state.
+        /// Its state. Of one that is not settled it is an outcome, or part of a transaction, and comes once: an
+        /// outcome does not change.
         state: Option<DeliveryState>,
     },
     /// The peer tells of deliveries as part of a transaction, and not all of them are known (any more).

@@ -112,6 +112,11 @@ impl Link {
         }
     }
 
+    /// Whether its deliveries count. They are forgotten when it is detached.
+    pub(super) fn has_deliveries(&self) -> bool {
+        self.state == LinkState::Attached
+    }
+
     pub(super) fn partial_size(&self) -> u64 {
         let partial = self.partial.as_ref();
         partial.map_or(0, |partial| partial.payload.len() as u64)
@@ -423,6 +428,10 @@ impl Connection {
             return Ok(());
         };
         let id = LinkId { session, key };
+        if let Some(link) = own.links.get_mut(key) {
+            // Neither its name nor its deliveries are of any use now.
+            link.state = LinkState::DetachSent { is_awaited: false };
+        }
         self.forget_deliveries(id);
         if state == LinkState::Attached {
             let answer = Detach {

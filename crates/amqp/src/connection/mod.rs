@@ -4,7 +4,8 @@
 //!
 //! 1. what was read goes in with [`Connection::feed`];
 //! 2. [`Connection::poll_event`] is called until it has nothing more, and every event is handled
-//!    when it comes: input is read frame by frame, so that an answer precedes the next question;
+//!    when it comes: input is read frame by frame, so that an answer precedes the next question.
+//!    [`Connection::poll_event_within`] does the same for so many steps, after which others have their turn;
 //! 3. what [`Connection::take_output`] gives is written, which may make room for more events;
 //! 4. until [`Connection::next_timeout`], or more input; then [`Connection::on_time`] is called;
 //! 5. when [`Connection::is_closed`], the rest of the output is written and the socket closed.
@@ -13,6 +14,7 @@
 //! too late does nothing, and says so.
 
 mod config;
+mod deliveries;
 mod event;
 mod flow;
 mod handshake;
@@ -23,6 +25,7 @@ mod send;
 mod session;
 mod settle;
 mod slab;
+mod steps;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,12 +37,14 @@ pub use event::{
     By, Delivery, DeliveryId, Direction, Event, LinkId, Oversized, SendRefusal, SessionId,
 };
 pub use send::Outgoing;
+pub use steps::Steps;
 pub use timers::Millis;
 
 use self::handshake::Phase;
 use self::link::Link;
 use self::output::Output;
 use self::session::{Ending, Session};
+use self::settle::Told;
 use self::slab::Slab;
 use self::timers::Timers;
 use crate::error::{Error, condition};
@@ -84,6 +89,10 @@ pub struct Connection {
     sending_size: usize,
     /// Sessions with a message on its way out, or with a caller who was refused, that wait for room.
     blocked: BTreeSet<SessionId>,
+    /// The last disposition, until all its deliveries were visited: nothing is read before that.
+    told: Option<Told>,
+    /// What was visited in one go, and is still to be charged to a turn.
+    visited: usize,
     timers: Timers,
 }
 
@@ -115,6 +124,8 @@ impl Connection {
             reassembly_size: 0,
             sending_size: 0,
             blocked: BTreeSet::new(),
+            told: None,
+            visited: 0,
             timers: Timers::new(now),
             config,
             limits,
@@ -156,9 +167,22 @@ impl Connection {
 
     /// The next thing that happened, if any did.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.poll_event_within(&mut Steps::unlimited())
+    }
+
+    /// The same, as far as the steps reach. None means that nothing more happened only while some are left.
+    ///
+    /// An event is a step, and so is each header, frame and delivery of a range that is visited until there
+    /// is one.
+    pub fn poll_event_within(&mut self, steps: &mut Steps) -> Option<Event> {
         loop {
+            steps.charge(std::mem::take(&mut self.visited));
+            if !steps.are_left() {
+                return None;
+            }
             self.fail_if_oversized();
             if let Some(event) = self.events.pop_front() {
+                steps.charge(1);
                 return Some(event);
             }
             match self.step() {
@@ -166,6 +190,7 @@ impl Connection {
                 Ok(false) => return None,
                 Err(fault) => self.handle_fault(fault),
             }
+            steps.charge(1);
         }
     }
 
@@ -254,6 +279,9 @@ impl Connection {
             Phase::FirstHeader | Phase::SecondHeader => self.take_header(),
             _ if self.is_choked() => Ok(false),
             phase => {
+                if self.visit_told() {
+                    return Ok(true);
+                }
                 let size_max = match phase {
                     Phase::Open | Phase::CloseSent => self.config.frame_size_max,
                     _ => self.config.frame_size_max_before_open,

@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::deliveries::Unsettled;
 use super::flow::ahead;
 use super::link::{LinkState, Partial};
-use super::session::Unsettled;
 use super::{
     Connection, Delivery, DeliveryId, Direction, Event, Fault, LinkId, Oversized, SessionId,
 };
@@ -91,7 +91,7 @@ impl Connection {
         let Some(session) = self.session(id.session) else {
             return Err(gone(id.session));
         };
-        if session.incoming.contains_key(&delivery_id) {
+        if session.incoming.has(delivery_id, &session.links) {
             let text = format!("delivery {delivery_id} is not settled, and comes again");
             let error = Error::new(condition::INVALID_FIELD, text);
             return Err(Fault::Session(id.session, error));
@@ -219,7 +219,7 @@ impl Connection {
         let Some(session) = self.session(id.session) else {
             return;
         };
-        if session.incoming.remove(&delivery).is_some()
+        if session.incoming.take(delivery, &session.links).is_some()
             && let Some(link) = session.links.get_mut(id.key)
         {
             link.unsettled -= 1;

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 
+use super::deliveries::Unsettled;
 use super::link::{LinkState, Sending};
-use super::session::{Unsettled, channel_of};
+use super::session::channel_of;
+use super::steps::steps_to_look_at;
 use super::{Connection, DeliveryId, Direction, Event, LinkId, SendRefusal, SessionId};
 use crate::performative::{DeliveryState, Role, Tag, Transfer};
 
@@ -24,6 +26,15 @@ impl Connection {
     /// Whether a message can be sent on a link now.
     pub fn can_send(&self, id: LinkId) -> bool {
         self.check_send(id, 0).is_ok()
+    }
+
+    /// The same, before a message is made. If only room is missing, `Event::Writable` tells when there is.
+    pub fn can_send_or_await(&mut self, id: LinkId) -> bool {
+        let checked = self.check_send(id, 0);
+        if checked == Err(SendRefusal::Blocked) {
+            self.await_room(id.session);
+        }
+        checked.is_ok()
     }
 
     /// Sends a message, of two parts: a new head, and what is stored. In several frames, if it has
@@ -195,6 +206,7 @@ impl Connection {
         if self.blocked.is_empty() {
             return;
         }
+        self.visited += steps_to_look_at(self.blocked.len());
         for id in std::mem::take(&mut self.blocked) {
             self.resume(id);
         }

@@ -2,22 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::deliveries::Deliveries;
 use super::link::{Link, Sending};
 use super::slab::{Key, Slab};
+use super::steps::steps_to_look_at;
 use super::{By, Connection, Event, Fault, SessionId};
 use crate::codec::{Symbols, Text};
 use crate::error::{Error, condition};
-use crate::performative::{Begin, End, Flow, Role, Tag};
+use crate::performative::{Begin, End, Flow, Role};
 
 /// What we say of how much we may send: the peer's window is what counts.
 pub(super) const OUTGOING_WINDOW: u32 = 0x7fff_ffff;
-
-/// A delivery that is not settled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unsettled {
-    pub(crate) link: Key,
-    pub(crate) tag: Tag,
-}
 
 /// Whether nothing but the peer's end counts any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +42,8 @@ pub(crate) struct Session {
     /// Links by our role and their name.
     pub(super) names: BTreeMap<(Role, Text), Key>,
     pub(super) next_delivery_id: u32,
-    pub(super) outgoing: BTreeMap<u32, Unsettled>,
-    pub(super) incoming: BTreeMap<u32, Unsettled>,
+    pub(super) outgoing: Deliveries,
+    pub(super) incoming: Deliveries,
     /// The message that is on its way out.
     pub(super) sending: Option<Sending>,
     /// Somebody wants to know when there is room.
@@ -56,11 +51,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn unsettled(&mut self, role: Role) -> &mut BTreeMap<u32, Unsettled> {
-        match role {
+    /// Those of our role, and the links.
+    pub(super) fn unsettled(&mut self, role: Role) -> (&mut Deliveries, &mut Slab<Link>) {
+        let deliveries = match role {
             Role::Sender => &mut self.outgoing,
             Role::Receiver => &mut self.incoming,
-        }
+        };
+        (deliveries, &mut self.links)
     }
 
     /// A flow of the session alone.
@@ -111,8 +108,8 @@ impl Connection {
             handles: BTreeMap::new(),
             names: BTreeMap::new(),
             next_delivery_id: self.config.first_id,
-            outgoing: BTreeMap::new(),
-            incoming: BTreeMap::new(),
+            outgoing: Deliveries::default(),
+            incoming: Deliveries::default(),
             sending: None,
             is_awaited: false,
         })));
@@ -243,6 +240,7 @@ impl Connection {
             return;
         };
         self.link_count -= session.links.len();
+        self.visited += steps_to_look_at(session.links.len());
         self.reassembly_size -= session.links.iter().map(Link::partial_size).sum::<u64>();
         session.links = Slab::new();
         session.handles.clear();

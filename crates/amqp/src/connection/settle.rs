@@ -1,14 +1,56 @@
 //! What becomes of deliveries (AMQP 1.0, 2.6.12 and 2.7.6).
 
-use std::collections::BTreeMap;
-
-use super::session::{Unsettled, channel_of};
+use super::deliveries::{Range, Unsettled, Wanted};
+use super::link::Link;
+use super::session::channel_of;
+use super::steps::steps_to_look_at;
 use super::{Connection, DeliveryId, Direction, Event, Fault, LinkId, SessionId};
 use crate::error::{Error, condition};
 use crate::performative::{DeliveryState, Disposition, Role};
 
 /// More deliveries than that cannot lie between two serial numbers.
 const SPAN_MAX: u32 = 0x7fff_ffff;
+
+/// What a peer has told of a range of deliveries, of which some are still to be visited.
+#[derive(Debug)]
+pub(super) struct Told {
+    session: SessionId,
+    direction: Direction,
+    range: Option<Range>,
+    is_settled: bool,
+    state: Option<DeliveryState>,
+    /// How many of the range were not met, until now.
+    unmatched: u64,
+}
+
+impl Told {
+    /// What is to be said of one delivery, unless its caller does not know of it yet.
+    fn event(&self, delivery: u32, own: Unsettled, link: &mut Link) -> Option<Event> {
+        if let Some(partial) = link.partial.as_mut().filter(|it| it.id == delivery) {
+            // It will come with this.
+            partial.is_settled |= self.is_settled;
+            // As in the parts of a transfer, no state does not take back one.
+            if self.state.is_some() {
+                partial.state.clone_from(&self.state);
+            }
+            return None;
+        }
+        Some(Event::Disposition {
+            delivery: DeliveryId {
+                session: self.session,
+                direction: self.direction,
+                id: delivery,
+            },
+            link: LinkId {
+                session: self.session,
+                key: own.link,
+            },
+            tag: own.tag,
+            is_settled: self.is_settled,
+            state: self.state.clone(),
+        })
+    }
+}
 
 impl Direction {
     /// Our role in it.
@@ -30,10 +72,11 @@ impl Connection {
         let Some(session) = self.session(delivery.session) else {
             return false;
         };
-        let Some(settled) = session.unsettled(role).remove(&delivery.id) else {
+        let (deliveries, links) = session.unsettled(role);
+        let Some(settled) = deliveries.take(delivery.id, links) else {
             return false;
         };
-        if let Some(link) = session.links.get_mut(settled.link) {
+        if let Some(link) = links.get_mut(settled.link) {
             link.unsettled -= 1;
         }
         let channel = channel_of(delivery.session);
@@ -49,7 +92,8 @@ impl Connection {
         let Some(session) = self.session(delivery.session) else {
             return false;
         };
-        if !session.unsettled(role).contains_key(&delivery.id) {
+        let (deliveries, links) = session.unsettled(role);
+        if !deliveries.has(delivery.id, links) {
             return false;
         }
         let channel = channel_of(delivery.session);
@@ -59,7 +103,8 @@ impl Connection {
     }
 
     /// Deliveries of the range that nobody knows (any more) are passed over: they were settled on
-    /// this side, or their link is gone.
+    /// this side, or their link is gone. So are those whose outcome was told before, unless they are settled
+    /// now: an outcome does not change (AMQP 1.0, 3.4).
     pub(super) fn on_disposition(
         &mut self,
         id: SessionId,
@@ -79,57 +124,58 @@ impl Connection {
             let error = Error::new(condition::INVALID_FIELD, text);
             return Err(Fault::Session(id, error));
         }
-        let (role, direction) = match peers_role {
-            Role::Receiver => (Role::Sender, Direction::Outgoing),
-            Role::Sender => (Role::Receiver, Direction::Incoming),
-        };
-        let Some(session) = self.sessions.get_mut(id.0) else {
+        if !settled && !is_outcome(state.as_ref()) {
             return Ok(());
-        };
-        let found = if settled {
-            take_range(session.unsettled(role), first, last)
-        } else {
-            in_range(session.unsettled(role), first, last)
-        };
-        let count = u64::from(last.wrapping_sub(first)) + 1;
-        if let Some(DeliveryState::Transactional(state)) = &state
-            && (found.len() as u64) < count
-        {
-            let state = state.clone();
-            self.events.push_back(Event::Unmatched { state });
         }
-        for (delivery, own) in found {
-            let Some(link) = session.links.get_mut(own.link) else {
-                continue;
-            };
-            if settled {
+        let direction = match peers_role {
+            Role::Receiver => Direction::Outgoing,
+            Role::Sender => Direction::Incoming,
+        };
+        self.told = Some(Told {
+            session: id,
+            direction,
+            range: Some(Range { next: first, last }),
+            is_settled: settled,
+            state,
+            unmatched: u64::from(last.wrapping_sub(first)) + 1,
+        });
+        Ok(())
+    }
+
+    /// Visits one delivery of the last disposition. Says whether there was one, or something to say of those
+    /// that are not known.
+    pub(super) fn visit_told(&mut self) -> bool {
+        let Some(mut told) = self.told.take() else {
+            return false;
+        };
+        let Some(session) = self.sessions.get_mut(told.session.0) else {
+            return false;
+        };
+        let wanted = match told.is_settled {
+            true => Wanted::All,
+            false => Wanted::Untold,
+        };
+        let (deliveries, links) = session.unsettled(told.direction.role());
+        let Some((delivery, own)) = deliveries.visit(&mut told.range, wanted, links) else {
+            if told.unmatched > 0
+                && let Some(DeliveryState::Transactional(state)) = told.state
+            {
+                self.events.push_back(Event::Unmatched { state });
+                return true;
+            }
+            return false;
+        };
+        if let Some(own) = own
+            && let Some(link) = links.get_mut(own.link)
+        {
+            told.unmatched -= 1;
+            if told.is_settled {
                 link.unsettled -= 1;
             }
-            if let Some(partial) = link.partial.as_mut().filter(|p| p.id == delivery) {
-                // The caller does not know of it yet: it will come with this.
-                partial.is_settled |= settled;
-                // As in the parts of a transfer, no state does not take back one.
-                if state.is_some() {
-                    partial.state.clone_from(&state);
-                }
-                continue;
-            }
-            self.events.push_back(Event::Disposition {
-                delivery: DeliveryId {
-                    session: id,
-                    direction,
-                    id: delivery,
-                },
-                link: LinkId {
-                    session: id,
-                    key: own.link,
-                },
-                tag: own.tag,
-                is_settled: settled,
-                state: state.clone(),
-            });
+            self.events.extend(told.event(delivery, own, link));
         }
-        Ok(())
+        self.told = Some(told);
+        true
     }
 
     /// Takes a link out of the accounts of its session.
@@ -143,9 +189,10 @@ impl Connection {
         self.reassembly_size -= link.partial_size();
         link.partial = None;
         link.credit = 0;
-        if std::mem::take(&mut link.unsettled) > 0 {
-            let role = link.role;
-            session.unsettled(role).retain(|_, own| own.link != id.key);
+        let (count, role) = (std::mem::take(&mut link.unsettled), link.role);
+        if count > 0 {
+            let (deliveries, links) = session.unsettled(role);
+            self.visited += steps_to_look_at(deliveries.orphan(count, links));
         }
         if let Some(sending) = session.sending.take_if(|sending| sending.link == id.key) {
             self.sending_size -= sending.size();
@@ -184,25 +231,10 @@ impl Connection {
     }
 }
 
-/// The deliveries from `first` to `last`, whose numbers may begin again in between.
-fn in_range(unsettled: &BTreeMap<u32, Unsettled>, first: u32, last: u32) -> Vec<(u32, Unsettled)> {
-    let (until_end, from_start) = if first <= last {
-        (unsettled.range(first..=last), None)
-    } else {
-        (unsettled.range(first..), Some(unsettled.range(..=last)))
-    };
-    let found = until_end.chain(from_start.into_iter().flatten());
-    found.map(|(&delivery, &own)| (delivery, own)).collect()
-}
-
-fn take_range(
-    unsettled: &mut BTreeMap<u32, Unsettled>,
-    first: u32,
-    last: u32,
-) -> Vec<(u32, Unsettled)> {
-    let found = in_range(unsettled, first, last);
-    for (delivery, _) in &found {
-        unsettled.remove(delivery);
+/// Whether a state says what becomes of a delivery. How far a peer has read it does not.
+fn is_outcome(state: Option<&DeliveryState>) -> bool {
+    match state {
+        None | Some(DeliveryState::Received(_)) => false,
+        Some(DeliveryState::Outcome(_) | DeliveryState::Transactional(_)) => true,
     }
-    found
 }

@@ -32,15 +32,6 @@ impl Client {
         }
     }
 
-    /// Looks at every entity that may have changed.
-    pub(crate) fn on_changes(&mut self) {
-        let links = self.links.iter();
-        let changed = links.filter(|(_, link)| link.attached().is_some_and(|it| it.change.take()));
-        for link in changed.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.look(link);
-        }
-    }
-
     /// Reads what a link's entity is now.
     pub(super) fn look(&mut self, link: LinkId) {
         let Some(attached) = self.links.get(&link).and_then(Link::attached) else {
@@ -97,6 +88,11 @@ pub(super) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
 }
 
 impl Link {
+    /// Whether its entity may have changed since this was asked last.
+    pub(super) fn may_have_changed(&self) -> bool {
+        self.attached().is_some_and(|it| it.change.take())
+    }
+
     /// Its entity, if it is a link to one.
     fn attached(&self) -> Option<&Attached> {
         match self {

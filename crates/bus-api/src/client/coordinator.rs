@@ -191,6 +191,7 @@ impl Client {
             delivery,
             transaction,
         } = commit;
+        self.steps.charge(transaction.noted.len());
         for noted in transaction.noted {
             let instruments = &self.shared.instruments;
             match noted {

@@ -1,6 +1,6 @@
 //! The links of a client, counted by what they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use kew_amqp::LinkId;
@@ -14,23 +14,37 @@ const KINDS: usize = 5;
 pub(super) struct Links {
     by_id: BTreeMap<LinkId, Link>,
     counts: [u64; KINDS],
+    /// Those for answers, which every answer looks at.
+    replies: BTreeSet<LinkId>,
 }
 
 impl Links {
     pub(super) fn insert(&mut self, id: LinkId, link: Link) {
         self.remove(id);
         *self.count(&link) += 1;
+        if let Link::Replies(_) = link {
+            self.replies.insert(id);
+        }
         self.by_id.insert(id, link);
     }
 
     pub(super) fn remove(&mut self, id: LinkId) -> Option<Link> {
         let link = self.by_id.remove(&id)?;
         *self.count(&link) -= 1;
+        if let Link::Replies(_) = link {
+            self.replies.remove(&id);
+        }
         Some(link)
     }
 
     pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         self.by_id.get_mut(&id)
+    }
+
+    /// Those for answers.
+    pub(super) fn replies(&self) -> impl ExactSizeIterator<Item = (&LinkId, &Link)> {
+        let link = |id| self.by_id.get(id).expect("it was inserted with its link");
+        self.replies.iter().map(move |id| (id, link(id)))
     }
 
     /// How many there are of each kind.

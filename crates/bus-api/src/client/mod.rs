@@ -11,6 +11,7 @@ mod session_end;
 mod settle;
 mod tokens;
 mod transaction;
+mod turn;
 mod under_way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +23,7 @@ use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
-use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl};
+use kew_amqp::{By, Config, Connection, Event, Limits as WireLimits, LinkId, Millis, Sasl, Steps};
 use kew_broker::{Answer, Answers, Broker, Rejection, Reply};
 use kew_engine::bus::{BusCommand, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Timestamp, Token};
@@ -40,13 +41,13 @@ use crate::client::sender::Sender;
 use crate::client::settle::Settlement;
 use crate::client::tokens::{Judged, Put};
 use crate::client::transaction::{Transactions, gone};
+use crate::client::turn::{ATTACH_STEPS, Backlog, steps_to_look_at};
 use crate::client::under_way::AllUnderWay;
 use crate::grants::Grants;
 use crate::holdings::{Account, Holdings, MODEST_SIZE_BYTES, Room, Sum, UNPROVEN_SIZE_BYTES};
 use crate::metrics::{HELD, Held, Offered, Overdue, Scope};
 use crate::origin::Origin;
 use crate::refusal::bus_condition;
-use crate::rights::Right;
 pub(crate) use receiver::{Batch, batch_of, has_some};
 pub(crate) use settle::overlay_of;
 
@@ -66,6 +67,16 @@ enum Link {
     Replies(Replies),
     /// The client declares and discharges transactions.
     Coordinator,
+}
+
+impl Link {
+    /// Whether what comes over it can be part of a transaction.
+    fn may_be_in_transactions(&self) -> bool {
+        match self {
+            Self::Sender(_) | Self::Receiver(_) | Self::Requests(_) => true,
+            Self::Opening(_) | Self::Replies(_) | Self::Coordinator => false,
+        }
+    }
 }
 
 /// What a task of the client comes to.
@@ -114,6 +125,9 @@ pub(crate) struct Client {
     stirred: BTreeSet<LinkId>,
     /// Receivers that would receive if there were room.
     starved: BTreeSet<LinkId>,
+    /// What is left of this turn.
+    steps: Steps,
+    backlog: Backlog,
     /// Of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
     transactions: Transactions,
@@ -167,6 +181,7 @@ impl Client {
         };
         let timeout = shared.limits.token_timeout.as_millis();
         let timeout = u64::try_from(timeout).unwrap_or(u64::MAX);
+        let steps = Steps::of(shared.limits.turn_steps_max);
         Self {
             connection: Connection::server(config, WireLimits::before_trust(), now),
             tasks: JoinSet::new(),
@@ -184,6 +199,8 @@ impl Client {
             session_ends: BTreeSet::new(),
             stirred: BTreeSet::new(),
             starved: BTreeSet::new(),
+            steps,
+            backlog: Backlog::default(),
             settlements: BTreeMap::new(),
             transactions: Transactions::default(),
             answers: Arc::default(),
@@ -198,33 +215,6 @@ impl Client {
             account: Account::default(),
             room: Room::Much,
             ended: None,
-        }
-    }
-
-    /// Does all that can be done now.
-    pub(crate) fn turn(&mut self) {
-        self.look_for_room();
-        if !self.starved.is_empty() && self.may_receive() {
-            self.stirred.append(&mut self.starved);
-        }
-        loop {
-            while self.has_room()
-                && let Some(event) = self.connection.poll_event()
-            {
-                self.on_event(event);
-            }
-            self.flush_settlements();
-            while let Some(link) = self.stirred.pop_first() {
-                match self.links.get(&link) {
-                    Some(Link::Receiver(_)) => self.pump(link),
-                    Some(Link::Replies(_)) => self.pump_replies(link),
-                    _ => {}
-                }
-            }
-            // What was refused at once has made room for more.
-            if !self.flush_outbox() {
-                break;
-            }
         }
     }
 
@@ -424,6 +414,7 @@ impl Client {
             } => self.on_sasl(mechanism.as_str(), response.as_deref()),
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
             Event::Attach { link, attach } => {
+                self.steps.charge(ATTACH_STEPS);
                 // Its session may be that of a message which was sent before, or settled.
                 self.hand_over();
                 self.on_attach(link, attach);
@@ -458,7 +449,10 @@ impl Client {
             },
             Event::Writable { session } => {
                 let links = self.links.range(session.links());
+                let before = self.stirred.len();
                 self.stirred.extend(links.map(|(link, _)| *link));
+                let count = self.stirred.len() - before;
+                self.steps.charge(steps_to_look_at(count));
             }
             Event::Detached {
                 link, by, error, ..
@@ -475,23 +469,19 @@ impl Client {
             } => {
                 if by == By::Us {
                     self.note_broken_rule(Scope::Session, error.as_ref());
-                }
-                let links = self.links.range(session.links());
-                for link in links.map(|(link, _)| *link).collect::<Vec<_>>() {
-                    if by == By::Us {
-                        self.fail_transactions_over(link, error.clone());
+                    let mut links = self.links.range(session.links());
+                    if links.any(|(_, link)| link.may_be_in_transactions()) {
+                        self.fail_transactions(&error.unwrap_or_else(gone));
                     }
-                    self.forget(link);
                 }
+                self.forget_all_of(session);
             }
             Event::Closed { by, error } => {
                 if by == By::Us {
                     self.note_broken_rule(Scope::Connection, error.as_ref());
                 }
                 self.ended = error;
-                for link in self.links.keys().copied().collect::<Vec<_>>() {
-                    self.forget(link);
-                }
+                self.forget_all();
             }
             Event::Opened(open) => {
                 let is_proven = self.token_due.is_none();
@@ -551,6 +541,7 @@ impl Client {
     }
 
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
+        self.steps.charge(1);
         match done {
             Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
@@ -594,8 +585,8 @@ impl Client {
     /// A link is detached here. What its client does over it until it hears of that is lost, and may be
     /// part of any of its transactions.
     fn fail_transactions_over(&mut self, link: LinkId, error: Option<Error>) {
-        if let Some(Link::Sender(_) | Link::Receiver(_) | Link::Requests(_)) = self.links.get(&link)
-        {
+        let link = self.links.get(&link);
+        if link.is_some_and(Link::may_be_in_transactions) {
             self.fail_transactions(&error.unwrap_or_else(gone));
         }
     }
@@ -616,24 +607,6 @@ impl Client {
         }
     }
 
-    fn detach_what_is_not_allowed(&mut self) {
-        let refused: Vec<LinkId> = self
-            .links
-            .iter()
-            .filter(|(_, link)| match link {
-                Link::Sender(it) => !self.grants.allow(&it.attached.entity, Right::Send),
-                Link::Receiver(it) => !self.grants.allow(&it.attached.entity, Right::Listen),
-                _ => false,
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for link in refused {
-            let text = "No token of this connection allows this any more: it expired, its rule was \
-                        changed, or another one took its place.";
-            self.detach(link, Error::new(condition::UNAUTHORIZED_ACCESS, text));
-        }
-    }
-
     /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
     /// the whole time of a lock, so that it is tried again if the broker is busy.
     fn submit_and_forget(&mut self, command: BusCommand) {
@@ -650,27 +623,12 @@ impl Client {
         });
     }
 
-    /// The connection is gone: what its tasks still bring is given back.
-    pub(crate) async fn leave(mut self) {
-        self.putting.clear();
-        for link in self.links.keys().copied().collect::<Vec<_>>() {
-            self.forget(link);
-        }
-        self.flush_outbox();
-        // What is given back is a task, and may follow from an answer.
-        while !(self.tasks.is_empty() && self.under_way.is_empty()) {
-            tokio::select! {
-                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_done(done),
-                () = self.answers.ready() => self.on_answers(),
-            }
-        }
-    }
-
     /// Gives back memory that only a busy connection needs.
     pub(crate) fn shrink(&mut self) {
         self.connection.shrink();
         self.outbox.shrink_to_fit();
         self.came.shrink_to_fit();
+        self.backlog.shrink();
         self.under_way.shrink_to_fit();
     }
 }

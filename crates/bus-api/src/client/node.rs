@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::changes::view_of;
 use super::transaction::{Failure, Noted, state_in};
+use super::turn::{REQUEST_STEPS, steps_to_look_at};
 use super::{Client, Done, Link};
 use crate::address::Node;
 use crate::holdings::{Part, Sum};
@@ -108,6 +109,7 @@ impl Client {
             reply_links: self.reply_links,
         };
         self.renew_credit(delivery.link, Requests::CREDIT);
+        self.steps.charge(REQUEST_STEPS);
         let request = match Request::read(&delivery.payload) {
             Ok(request) => request,
             Err(error) => {
@@ -198,6 +200,7 @@ impl Client {
             }
             Ok(InTransaction::Settle(settlements)) => {
                 let queue = &asked.context.entity;
+                self.steps.charge(settlements.len());
                 let result = settlements.into_iter().try_for_each(|(lock, disposition)| {
                     let noted = Noted::Settled(management::settled(&disposition));
                     let part = TransactionPart {
@@ -285,7 +288,9 @@ impl Client {
         }
     }
 
-    fn context_of(&self, entity: EntityName, request: &Request) -> management::Context {
+    fn context_of(&mut self, entity: EntityName, request: &Request) -> management::Context {
+        // The session may be that of any link.
+        self.steps.charge(steps_to_look_at(self.links.len()));
         management::Context {
             shared: Arc::clone(&self.shared),
             origin: self.origin,
@@ -351,9 +356,11 @@ impl Client {
         let is_gone = !self.links.contains_key(&asker.link);
         let is_named =
             |replies: &Replies| reply.reply_to.is_some() && replies.names.contains(&reply.reply_to);
+        self.steps
+            .charge(steps_to_look_at(self.links.replies().len()));
         let best = self
             .links
-            .iter()
+            .replies()
             .filter_map(|(id, link)| match link {
                 Link::Replies(replies) if replies.node == asker.node => Some((id, replies)),
                 _ => None,
@@ -365,6 +372,8 @@ impl Client {
             tracing::debug!("an answer has no link to go over");
             return;
         };
+        // Those of this turn that have credit wait no longer than this.
+        self.pump_replies(id);
         let limits = &self.shared.limits;
         let size_bytes = self.account.value(Sum::ReplyBytes) + reply.answer.len();
         let is_over = size_bytes > limits.replies_size_bytes_max;
@@ -398,6 +407,7 @@ impl Client {
                 state: None,
             };
             let parts = [answer.clone(), Bytes::new()];
+            self.steps.charge(1);
             match self.connection.send(link, outgoing, parts) {
                 Ok(_) => {}
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {

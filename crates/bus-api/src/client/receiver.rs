@@ -21,6 +21,7 @@ use kew_engine::{EntityName, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::changes::Attached;
+use super::turn::steps_to_change;
 use super::under_way::Purpose;
 use super::{Client, Done, Link};
 use crate::api::Shared;
@@ -263,8 +264,10 @@ impl Client {
             return Ok(());
         };
         while let Some(ready) = receiver.ready.messages.front()
-            && self.connection.credit(link) > 0
+            && self.connection.can_send_or_await(link)
         {
+            let changes = ready.bytes.iter().skip(1).map(Bytes::len).sum();
+            self.steps.charge(1 + steps_to_change(changes));
             let Some(parts) = ready.encode() else {
                 receiver.ready.pop();
                 continue;
@@ -402,6 +405,7 @@ impl Client {
             Err(rejection) => return self.detach(link, error_of(&rejection)),
         };
         let is_empty = batch.is_empty();
+        self.steps.charge(batch.len());
         if let Some(largest) = batch.iter().map(|(_, bytes)| size_of(bytes)).max() {
             let count = SIZE_BYTES_WANTED / largest.max(1);
             receiver.count = u32::try_from(count)
@@ -431,6 +435,7 @@ impl Client {
 
     /// Unlocks messages that nobody has seen.
     fn give_back(&mut self, queue: EntityName, unwanted: VecDeque<Ready>) {
+        self.steps.charge(unwanted.len());
         let locks = unwanted.into_iter().filter_map(|it| it.message.lock);
         let settlements: Vec<_> = locks.map(|lock| (lock, Disposition::Release)).collect();
         if !settlements.is_empty() {

@@ -46,6 +46,7 @@ impl Client {
             Err(error) => return self.reject(delivery.delivery, error),
         };
         let sent = sent_of(&messages);
+        self.steps.charge(sent.messages);
         let send = BusCommand::Send { queue, messages };
         let delivery = delivery.delivery;
         self.sending_size_bytes += sent.size_bytes;
@@ -63,6 +64,7 @@ impl Client {
         let messages = messages_of(&delivery.payload, delivery.message_format);
         let enlisted = match messages {
             Ok(messages) => {
+                self.steps.charge(messages.len());
                 let noted = Noted::Sent(sent_of(&messages));
                 let part = TransactionPart {
                     queue,

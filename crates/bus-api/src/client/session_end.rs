@@ -8,6 +8,7 @@ use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusRefusal};
 use kew_engine::{Refusal, Timestamp, Token};
 
+use super::turn::{REQUEST_STEPS, steps_to_look_at};
 use super::{Client, Done, Link};
 use crate::refusal::error_of;
 use crate::submit::Submitted;
@@ -37,6 +38,7 @@ impl Client {
 
     /// A request has renewed this lock.
     pub(super) fn on_session_renewed(&mut self, lock: Token, until: Timestamp) {
+        self.steps.charge(steps_to_look_at(self.links.len()));
         let link = self.links.iter().find_map(|(id, link)| match link {
             Link::Receiver(receiver) => {
                 let session = receiver.session.as_ref()?;
@@ -60,10 +62,12 @@ impl Client {
     /// Asks the broker about the session locks that should have run out.
     pub(super) fn look_at_session_ends(&mut self) {
         let now_ms = self.shared.now_ms();
-        while let Some(&(at, link)) = self.session_ends.first() {
-            if at.as_ms() > now_ms {
-                return;
-            }
+        // What is due and not looked at now is due again at once.
+        while self.steps.are_left()
+            && let Some(&(at, link)) = self.session_ends.first()
+            && at.as_ms() <= now_ms
+        {
+            self.steps.charge(REQUEST_STEPS);
             self.forget_session_end(link);
             let Some(Link::Receiver(receiver)) = self.links.get(&link) else {
                 continue;

@@ -20,6 +20,7 @@ use kew_engine::{EntityName, Incarnation, Outcome as EngineOutcome, Token};
 use tokio::time::Instant;
 
 use super::transaction::{Noted, gone, state_in};
+use super::turn::steps_to_change;
 use super::under_way::Purpose;
 use super::{Client, Done, Link, submit_again};
 use crate::metrics::Settled;
@@ -109,6 +110,8 @@ impl Client {
             self.fail_if_transactional(Some(&state), || error.clone());
             return self.refuse_settlement(&told, error);
         };
+        let changes = overlay_size_bytes(&meaning.disposition);
+        self.steps.charge(steps_to_change(changes));
         match state {
             DeliveryState::Transactional(state) => {
                 self.settle_in_transaction(told, &state.txn_id, meaning);
@@ -199,6 +202,7 @@ impl Client {
             _ => Vec::new(),
         });
         self.shared.instruments.note_settle_time(took);
+        self.steps.charge(settlements.each.len());
         for (index, settlement) in settlements.each.into_iter().enumerate() {
             let size_bytes = overlay_size_bytes(&settlement.disposition);
             self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);

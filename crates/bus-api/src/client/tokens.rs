@@ -11,6 +11,7 @@ use crate::api::Shared;
 use crate::authorize::{BadToken, Grant};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::{Asker, Reply};
+use crate::client::turn::TOKEN_STEPS;
 use crate::holdings::{Part, Sum};
 use crate::origin::Origin;
 use crate::request::{Asked, Request};
@@ -41,6 +42,7 @@ impl Client {
     /// Takes a token, once those that were put before it were judged, so that answers come in order.
     pub(super) fn put_token(&mut self, asker: Asker, request: &Request, size_bytes: usize) {
         self.requests += 1;
+        self.steps.charge(TOKEN_STEPS);
         self.putting.push_back(Put {
             asker,
             asked: request.asked.clone(),
@@ -168,6 +170,7 @@ impl Client {
     pub(crate) fn judge_again(&mut self) {
         let changes = *self.rule_changes.borrow_and_update();
         self.judged_changes = changes;
+        self.steps.charge(self.grants.len());
         let all: Vec<Shown> = self.grants.iter().cloned().collect();
         for shown in all {
             let Shown {

@@ -283,7 +283,9 @@ impl Client {
 
     /// A link was detached here: what comes over it until its client hears of that is lost.
     pub(super) fn fail_transactions(&mut self, why: &Error) {
-        for transaction in self.transactions.open.values_mut() {
+        let open = self.transactions.open.values_mut();
+        // Those that have failed keep their reason.
+        for transaction in open.filter(|it| it.failed.is_none()) {
             transaction.fail(Failure::Refused(why.clone()));
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use kew_amqp::DeliveryId;
-use kew_broker::{Answered, Rejection};
+use kew_broker::{Answered, Rejection, Reply};
 use kew_engine::Command;
 use kew_engine::bus::BusCommand;
 use tokio::time::Instant;
@@ -95,16 +95,11 @@ impl Client {
         is_any_refused
     }
 
-    /// Takes the answers that have come.
-    pub(crate) fn on_answers(&mut self) {
-        let mut came = std::mem::take(&mut self.came);
-        self.answers.take(&mut came);
-        for (key, reply) in came.drain(..) {
-            if let Some(under_way) = self.under_way.remove(key) {
-                self.on_answer(under_way, reply);
-            }
+    /// Takes one answer.
+    pub(super) fn take_answer(&mut self, key: u64, reply: Reply) {
+        if let Some(under_way) = self.under_way.remove(key) {
+            self.on_answer(under_way, reply);
         }
-        self.came = came;
     }
 
     fn on_answer(&mut self, under_way: UnderWay, reply: Result<Answered, Rejection>) {

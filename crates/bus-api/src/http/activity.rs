@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub(super) struct Activity {
     start: Instant,
     /// Milliseconds from `start`, times four, plus the phase.
     state: AtomicU64,
+    /// Requests since others had their turn.
+    turn_requests: AtomicU32,
     /// Whether an answer was made that is not all written yet.
     is_writing: AtomicBool,
     /// Whether some request had a token that was right.
@@ -53,6 +55,7 @@ impl Activity {
         Self {
             start: Instant::now(),
             state: AtomicU64::new(0),
+            turn_requests: AtomicU32::new(0),
             is_writing: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
             is_crowded: AtomicBool::new(false),
@@ -69,6 +72,16 @@ impl Activity {
         };
         let state = since_ms.saturating_mul(4) | code;
         self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Others had their turn.
+    pub(super) fn begin_turn(&self) {
+        self.turn_requests.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a request of this turn, and says which one it is.
+    pub(super) fn count_request(&self) -> u32 {
+        self.turn_requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// An answer is to be written.

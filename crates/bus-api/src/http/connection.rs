@@ -6,6 +6,7 @@
 //! WebSocket, hyper gives the socket back, and the same task goes on with it.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -61,6 +62,7 @@ pub(crate) async fn serve<S>(
         let web_socket = &web_socket;
         activity.enter(Phase::Answering);
         async move {
+            take_turn(&shared, &activity).await;
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
             let speaker = websocket::origin_of(origin, request.headers());
             let mut answer = answer(&shared, speaker, request, &activity, stopped).await;
@@ -93,7 +95,10 @@ pub(crate) async fn serve<S>(
     loop {
         tokio::select! {
             biased;
-            result = &mut connection => {
+            result = poll_fn(|cx| {
+                activity.begin_turn();
+                Pin::new(&mut connection).poll(cx)
+            }) => {
                 if let Err(error) = result {
                     tracing::debug!(peer = %origin.peer, %error, "an HTTP connection broke");
                 }
@@ -136,6 +141,19 @@ pub(crate) async fn serve<S>(
     } else {
         say_farewell(stream, activity.is_crowded()).await;
     }
+}
+
+/// Requests can come one behind the other, and each be answered at once: after some of them, others have their
+/// turn first.
+async fn take_turn(shared: &Shared, activity: &Activity) {
+    let instruments = &shared.instruments;
+    let mut count = activity.count_request();
+    if count > shared.limits.http_turn_requests_max {
+        instruments.http_turns_cut.increment();
+        tokio::task::yield_now().await;
+        count = activity.count_request();
+    }
+    instruments.http_turn_requests_max.note(u64::from(count));
 }
 
 /// Sees to it that the last answer arrives: what is unread when a socket is closed would take it back.

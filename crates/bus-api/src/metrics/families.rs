@@ -97,6 +97,16 @@ impl Instruments {
                 "Connections that broke, or on which the protocol was not spoken",
             )
             .count(protocol(), self.broken.value()),
+            counter(
+                "kew_http_turns_cut",
+                "Requests that waited until other connections had their turn",
+            )
+            .count(protocol(), self.http_turns_cut.value()),
+            gauge(
+                "kew_http_turn_requests_max",
+                "The most requests of a connection that were answered in one turn",
+            )
+            .count(protocol(), self.http_turn_requests_max.value()),
             by_code(
                 denied,
                 protocol(),
@@ -166,6 +176,16 @@ impl Instruments {
                 "Commands of clients that are under way",
             )
             .count(none(), value(Held::Commands)),
+            counter(
+                "kew_amqp_turns_cut",
+                "Turns of connections that ended because their steps were taken",
+            )
+            .count(none(), self.turns_cut.value()),
+            gauge(
+                "kew_amqp_turn_steps_max",
+                "The most steps that a connection took before others had their turn",
+            )
+            .count(none(), self.turn_steps_max.value()),
             Family::gauge(
                 "kew_amqp_held",
                 Unit::Bytes,

@@ -9,7 +9,7 @@ mod families;
 
 use std::time::Duration;
 
-use kew_metrics::{Counter, Gauge, Histogram};
+use kew_metrics::{Counter, Gauge, HighWater, Histogram};
 
 pub(crate) use codes::ByCode;
 use codes::Requests;
@@ -136,6 +136,12 @@ pub(crate) struct Instruments {
     pub(crate) turned_away: Counter,
     pub(crate) gave_way: Counter,
     pub(crate) broken: Counter,
+    /// Turns of connections over AMQP that ended because their steps were taken.
+    pub(crate) turns_cut: Counter,
+    turn_steps_max: HighWater,
+    /// Turns of connections over HTTP that ended before a request that was there.
+    pub(crate) http_turns_cut: Counter,
+    pub(crate) http_turn_requests_max: HighWater,
     overdue: [Counter; OVERDUE.len()],
     denied: [ByCode; OFFERED.len()],
     requests: Requests,
@@ -161,6 +167,10 @@ impl Instruments {
             turned_away: Counter::new(),
             gave_way: Counter::new(),
             broken: Counter::new(),
+            turns_cut: Counter::new(),
+            turn_steps_max: HighWater::new(),
+            http_turns_cut: Counter::new(),
+            http_turn_requests_max: HighWater::new(),
             overdue: Default::default(),
             denied: Default::default(),
             requests: Requests::default(),
@@ -177,6 +187,11 @@ impl Instruments {
             renewals: Default::default(),
             locks_lost: Default::default(),
         }
+    }
+
+    /// A connection over AMQP has taken so many steps since others had their turn.
+    pub(crate) fn note_turn(&self, steps: u32) {
+        self.turn_steps_max.note(u64::from(steps));
     }
 
     pub(crate) fn note_overdue(&self, overdue: Overdue) {

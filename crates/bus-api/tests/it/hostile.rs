@@ -21,7 +21,7 @@ const BUSY: &str = "com.microsoft:server-busy";
 const TOO_MUCH: &str = "amqp:resource-limit-exceeded";
 
 /// Sends, receives and completes, and gives up after some seconds.
-async fn work(server: &Server) {
+pub(crate) async fn work(server: &Server) {
     let working = async {
         let mut client = server.trusted().await;
         let sender = client.sender("spare").await.unwrap();

@@ -28,5 +28,6 @@ mod sessions;
 mod tokens;
 mod transactions;
 mod turned_away;
+mod turns;
 mod wakes;
 mod websocket;

@@ -49,7 +49,7 @@ async fn server(issuers: impl IntoIterator<Item = Issuer>, origin: Origin) -> Se
     Server::open(options, origin).await
 }
 
-fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
+pub(crate) fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
     let rights: Rights = rights.iter().copied().collect();
     AuthorizationRule::generate(name, rights, 1).unwrap()
 }

@@ -22,4 +22,5 @@ mod overload;
 mod properties;
 mod queues;
 mod smuggling;
+mod turns;
 mod versions;

@@ -10,20 +10,20 @@ use kew_queue_api::Limits;
 
 use crate::client::{Answer, Call, Door, Wire, call, put};
 
-type Page = BTreeMap<String, Read>;
+pub(crate) type Page = BTreeMap<String, Read>;
 
 fn scrape_call(method: &'static str) -> Call {
     call(method, "").target("/metrics").anonymous()
 }
 
-async fn scrape(door: &Door) -> Page {
+pub(crate) async fn scrape(door: &Door) -> Page {
     let answer = door.send(scrape_call("GET")).await;
     answer.check_status(200);
     read(&answer.body).unwrap()
 }
 
 /// The sum of the samples of that name that have these labels among theirs.
-fn sum(page: &Page, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(crate) fn sum(page: &Page, name: &str, labels: &[(&str, &str)]) -> f64 {
     let has = |sample: &BTreeMap<String, String>| {
         let mut labels = labels.iter();
         labels.all(|(name, value)| sample.get(*name).is_some_and(|other| other == value))

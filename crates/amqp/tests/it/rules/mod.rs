@@ -3,6 +3,7 @@
 mod connection;
 mod link;
 mod session;
+mod steps;
 
 use bytes::BytesMut;
 use kew_amqp::frame::{AMQP_HEADER, FrameType, take_frame, write_frame};

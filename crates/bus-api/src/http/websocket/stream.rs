@@ -17,6 +17,8 @@ use super::frame::{CONTROL_SIZE_BYTES_MAX, CloseCode, Kind, Mask, read_header, w
 const READ_SIZE_BYTES: usize = 4 * 1024;
 /// From how much output on no more is taken.
 const OUTPUT_SIZE_BYTES: usize = 64 * 1024;
+/// How many frames without payload are read before others have their turn.
+const EMPTY_FRAMES_MAX: usize = 256;
 /// The header of AMQP and of its layers begins with this; a frame begins with its size.
 const AMQP: &[u8; 4] = b"AMQP";
 /// The size of such a header, and of the smallest frame.
@@ -272,6 +274,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketStream<S> {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
+        let mut frames = 0;
         loop {
             if let Some(ended) = this.ended {
                 ready!(this.poll_output(cx))?;
@@ -292,6 +295,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketStream<S> {
             if this.take_frame() {
                 // A frame without payload is over with its header.
                 this.forget_read_payload();
+                frames += 1;
+                if frames > EMPTY_FRAMES_MAX {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 continue;
             }
             if !ready!(this.poll_more(cx))? {
@@ -455,6 +463,26 @@ mod tests {
             let expected = [&b"\x88\x02"[..], &number.to_be_bytes()].concat();
             assert_eq!(told, expected, "{sent:x?}");
         }
+    }
+
+    #[tokio::test]
+    async fn frames_of_nothing_let_others_have_their_turn() {
+        let (mut client, mut server) = pair();
+        for frame in [masked(0x82, b""), masked(0x89, b"")] {
+            client.write_all(&frame.repeat(10_000)).await.unwrap();
+        }
+        client.write_all(&masked(0x82, b"x")).await.unwrap();
+        let mut byte = [0];
+        let mut reading = std::pin::pin!(server.read_exact(&mut byte));
+        let mut turns = 0;
+        std::future::poll_fn(|cx| {
+            turns += 1;
+            reading.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        assert!(turns >= 20_000 / (EMPTY_FRAMES_MAX + 1), "{turns} turns");
+        assert_eq!(byte, *b"x");
     }
 
     #[tokio::test]

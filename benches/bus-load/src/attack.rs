@@ -1,0 +1,420 @@
+//! What some bytes can ask for: the most expensive frames and requests that we know.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Encode, Map, Text};
+use kew_amqp::frame::{FrameType, write_frame};
+use kew_amqp::message::{
+    BATCH_FORMAT, write_application_properties, write_batch, write_data, write_value,
+};
+use kew_amqp::performative::{
+    Attach, Begin, DeliveryState, Detach, Disposition, End, Flow, Received, Role, Source, Tag,
+    Target as Terminus, Transfer,
+};
+use kew_amqp::{Event, Outgoing};
+use kew_bus_client::Client;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::{connect, receiver};
+use crate::many::entity;
+use crate::options::{Auth, Bystander, Target};
+
+/// How much is written at once, about, in bytes.
+const CHUNK_SIZE_BYTES: usize = 64 * 1024;
+/// Messages of a batch.
+const BATCH_COUNT: usize = 1_000;
+/// After what a connection that the server has ended is made anew.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A message with this body.
+pub(crate) fn message(body: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    write_data(&mut out, body);
+    out.freeze()
+}
+
+/// A kind of attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Dispositions of all deliveries that say no outcome.
+    Dispositions,
+    /// The same outcome of all deliveries again and again.
+    Outcomes,
+    /// Links that come and go by the thousand, with their session.
+    Links,
+    /// The smallest frames and sessions.
+    Frames,
+    /// Tokens that are wrong, one behind the other.
+    Tokens,
+    /// Requests over HTTP with wrong tokens and long heads, one behind the other.
+    Requests,
+    /// The same to Queue Storage.
+    QueueRequests,
+}
+
+impl Attack {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Dispositions,
+        Self::Outcomes,
+        Self::Links,
+        Self::Frames,
+        Self::Tokens,
+        Self::Requests,
+        Self::QueueRequests,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Dispositions => "dispositions",
+            Self::Outcomes => "outcomes",
+            Self::Links => "links",
+            Self::Frames => "frames",
+            Self::Tokens => "tokens",
+            Self::Requests => "requests",
+            Self::QueueRequests => "queue requests",
+        }
+    }
+
+    /// What is said again and again.
+    fn said(self) -> Vec<u8> {
+        let once = match self {
+            Self::Dispositions => [disposition(None), disposition(Some(received()))].concat(),
+            Self::Outcomes => disposition(Some(DeliveryState::ACCEPTED)),
+            Self::Links => links(),
+            Self::Frames => [&b"\0\0\0\x08\x02\0\0\0".repeat(8)[..], &begin(), &end()].concat(),
+            Self::Tokens => token_request(),
+            Self::Requests => request(&format!("/{}/messages/head", entity(0))),
+            Self::QueueRequests => request("/devstoreaccount1/bystander/messages"),
+        };
+        once.repeat(CHUNK_SIZE_BYTES.div_ceil(once.len()))
+    }
+}
+
+/// Attackers on a thread of their own, until they are stopped.
+pub(crate) struct Attackers {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    sent_bytes: AtomicU64,
+}
+
+/// Who is attacked, and with how much.
+#[derive(Clone)]
+struct Plan {
+    attack: Attack,
+    target: Target,
+    queue_address: SocketAddr,
+    deliveries: usize,
+}
+
+impl Attackers {
+    /// Answers when all of them are about to begin.
+    pub(crate) fn start(
+        attack: Attack,
+        target: &Target,
+        queue_address: SocketAddr,
+        options: &Bystander,
+    ) -> Result<Self> {
+        let plan = Plan {
+            attack,
+            target: target.clone(),
+            queue_address,
+            deliveries: options.deliveries as usize,
+        };
+        let shared = Arc::<Shared>::default();
+        let (own, count) = (Arc::clone(&shared), options.attackers);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(attack_all(&plan, count, &own, &ready))
+        });
+        // One that fails says why when it is stopped.
+        let _ = is_ready.recv();
+        Ok(Self { shared, thread })
+    }
+
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.shared.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(self) -> Result<()> {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let Ok(result) = self.thread.join() else {
+            bail!("the attackers panicked");
+        };
+        result
+    }
+}
+
+async fn attack_all(
+    plan: &Plan,
+    count: u32,
+    shared: &Arc<Shared>,
+    ready: &std::sync::mpsc::Sender<()>,
+) -> Result<()> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let first = Attacker::connect(plan).await?;
+        let (plan, shared) = (plan.clone(), Arc::clone(shared));
+        tasks.spawn(async move { keep_on(&plan, first, &shared).await });
+    }
+    ready.send(()).context("nobody waits for the attackers")?;
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+/// Attacks until it is over, on connections that are made anew when the server has ended them.
+async fn keep_on(plan: &Plan, mut attacker: Attacker, shared: &Shared) -> Result<()> {
+    let said = plan.attack.said();
+    while !shared.is_over.load(Ordering::Relaxed) {
+        match attacker.say(&said, shared).await {
+            Ok(()) => {}
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                attacker = Attacker::connect(plan).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A connection of an attacker.
+enum Attacker {
+    Amqp(Box<Client>),
+    Http(TcpStream),
+}
+
+impl Attacker {
+    async fn connect(plan: &Plan) -> Result<Self> {
+        let client = match plan.attack {
+            Attack::Dispositions | Attack::Outcomes => {
+                let mut client = connect(&plan.target).await?;
+                take_deliveries(&mut client, plan).await?;
+                client
+            }
+            Attack::Links | Attack::Frames => connect(&plan.target).await?,
+            Attack::Tokens => {
+                // Without a token of its own its first link is the one that the requests name.
+                let target = Target {
+                    auth: Auth::Plain,
+                    ..plan.target.clone()
+                };
+                let mut client = connect(&target).await?;
+                client.sender("$cbs").await?;
+                let answers = client.receiver("$cbs").await?;
+                client.connection.grant(answers, 1_000_000_000);
+                client
+            }
+            Attack::Requests => {
+                return Ok(Self::Http(TcpStream::connect(plan.target.address).await?));
+            }
+            Attack::QueueRequests => {
+                return Ok(Self::Http(TcpStream::connect(plan.queue_address).await?));
+            }
+        };
+        Ok(Self::Amqp(Box::new(client)))
+    }
+
+    /// Says it once, and reads what comes meanwhile. Gives up when it is over: who is not read is
+    /// held up, as it should be.
+    async fn say(&mut self, said: &[u8], shared: &Shared) -> Result<()> {
+        let stream = match self {
+            Self::Amqp(client) => client.socket().await?,
+            Self::Http(stream) => stream,
+        };
+        let (mut reading, mut writing) = stream.split();
+        let mut heard = vec![0; CHUNK_SIZE_BYTES];
+        let mut left = said;
+        while !left.is_empty() && !shared.is_over.load(Ordering::Relaxed) {
+            tokio::select! {
+                written = writing.write(left) => {
+                    let written = written?;
+                    shared.sent_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                    left = left.get(written..).unwrap_or_default();
+                }
+                read = reading.read(&mut heard) => {
+                    if read? == 0 {
+                        bail!("the server hung up");
+                    }
+                }
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Receives messages, and tells nothing of them.
+async fn take_deliveries(client: &mut Client, plan: &Plan) -> Result<()> {
+    let queue = entity(0);
+    let sender = client.sender(&queue).await?;
+    let one = message(b"x");
+    for number in 0..plan.deliveries.div_ceil(BATCH_COUNT) {
+        let count = BATCH_COUNT.min(plan.deliveries - number * BATCH_COUNT);
+        let mut batch = BytesMut::new();
+        write_batch(&mut batch, std::iter::repeat_n(&one, count));
+        while !client.connection.can_send(sender) {
+            client.event().await?;
+        }
+        let outgoing = Outgoing {
+            tag: Tag::from([0; 16]),
+            message_format: BATCH_FORMAT,
+            is_settled: true,
+            state: None,
+        };
+        let parts = [batch.freeze(), Bytes::new()];
+        client.connection.send(sender, outgoing, parts)?;
+    }
+    let receiver = receiver(client, &queue, plan.target.settles).await?;
+    let credit = u32::try_from(plan.deliveries)?;
+    client.connection.grant(receiver, credit);
+    let mut left = plan.deliveries;
+    while left > 0 {
+        if let Event::Delivery(_) = client.event().await? {
+            left -= 1;
+        }
+    }
+    Ok(())
+}
+
+fn frame(channel: u16, performative: &impl Encode) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    write_frame(&mut out, FrameType::Amqp, channel, |out| {
+        performative.encode(out);
+    });
+    out.to_vec()
+}
+
+fn disposition(state: Option<DeliveryState>) -> Vec<u8> {
+    let disposition = Disposition {
+        role: Role::Receiver,
+        first: 0,
+        last: Some(65_535),
+        settled: false,
+        state,
+        batchable: false,
+    };
+    frame(0, &disposition)
+}
+
+fn received() -> DeliveryState {
+    DeliveryState::Received(Received {
+        section_number: 0,
+        section_offset: 0,
+    })
+}
+
+fn begin() -> Vec<u8> {
+    let begin = Begin {
+        remote_channel: None,
+        next_outgoing_id: 0,
+        incoming_window: 1_000,
+        outgoing_window: 1_000,
+        handle_max: 8_191,
+        offered_capabilities: Default::default(),
+        desired_capabilities: Default::default(),
+        properties: None,
+    };
+    frame(1, &begin)
+}
+
+fn end() -> Vec<u8> {
+    frame(1, &End { error: None })
+}
+
+/// A session with links that ask for messages, of which half are detached before it ends.
+fn links() -> Vec<u8> {
+    const LINKS: u32 = 4_000;
+    let mut said = begin();
+    for handle in 0..LINKS {
+        let mut attach = Attach::new(format!("{handle}").into(), Role::Receiver);
+        attach.handle = handle;
+        attach.source = Some(Source::new(entity(0).into()));
+        attach.target = Some(Terminus::new("here".into()));
+        said.extend(frame(1, &attach));
+    }
+    for handle in 0..LINKS {
+        let flow = Flow {
+            next_incoming_id: Some(0),
+            incoming_window: 1_000,
+            next_outgoing_id: 0,
+            outgoing_window: 1_000,
+            handle: Some(handle),
+            delivery_count: Some(0),
+            link_credit: Some(1),
+            available: None,
+            drain: false,
+            echo: true,
+            properties: None,
+        };
+        said.extend(frame(1, &flow));
+    }
+    for handle in 0..LINKS / 2 {
+        let detach = Detach {
+            handle,
+            closed: true,
+            error: None,
+        };
+        said.extend(frame(1, &detach));
+    }
+    said.extend(end());
+    said
+}
+
+/// A request that puts a token whose signature is wrong. The link is the first one of its client.
+fn token_request() -> Vec<u8> {
+    let mut payload = BytesMut::new();
+    let properties = Map::build(|map| {
+        map.entry("operation", "put-token");
+        map.entry("type", "servicebus.windows.net:sastoken");
+        map.entry("name", "sb://localhost/bench");
+    });
+    write_application_properties(&mut payload, &properties);
+    let token = "SharedAccessSignature sr=sb%3A%2F%2Flocalhost%2Fbench&sig=AAAA&se=4000000000&skn=\
+                 RootManageSharedAccessKey";
+    write_value(&mut payload, &Text::from(token));
+    let transfer = Transfer {
+        handle: 0,
+        delivery_id: Some(0),
+        delivery_tag: Some(Tag::from([0; 16])),
+        message_format: Some(0),
+        settled: Some(true),
+        more: false,
+        rcv_settle_mode: None,
+        state: None,
+        resume: false,
+        aborted: false,
+        batchable: false,
+    };
+    let mut out = BytesMut::new();
+    write_frame(&mut out, FrameType::Amqp, 0, |out| {
+        transfer.encode(out);
+        out.extend_from_slice(&payload);
+    });
+    out.to_vec()
+}
+
+/// A request over HTTP that is refused for its credential, with a head that nearly nobody counts.
+fn request(path: &str) -> Vec<u8> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
+    for number in 0..60 {
+        request += &format!("x-ms-meta-{number}: {}\r\n", "x".repeat(80));
+    }
+    request += "Authorization: SharedKey devstoreaccount1:AAAA\r\n\r\n";
+    request.into_bytes()
+}

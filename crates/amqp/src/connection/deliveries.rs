@@ -1,0 +1,155 @@
+//! Deliveries of a session that are not settled, in one direction.
+//!
+//! A peer names them by ranges of up to 2^31 numbers, in a frame of some thirty bytes, and may say the same
+//! again and again. So those of which it has told an outcome are kept apart: to walk a range visits
+//! what the frame changes, and nothing else.
+//!
+//! Those of a link that is gone are not looked for: they are dropped where they are met, and all at once when
+//! they are more than the others. So a link goes at a cost that its own deliveries have paid for.
+
+use std::collections::BTreeMap;
+
+use super::link::Link;
+use super::slab::{Key, Slab};
+use crate::performative::Tag;
+
+/// A delivery that is not settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) link: Key,
+    pub(crate) tag: Tag,
+}
+
+/// How many deliveries of links that are gone are kept in any case.
+const ORPHANS_MIN: usize = 64;
+
+/// What of a range is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Those that the peer settles, whatever it has told of them: they are taken out.
+    All,
+    /// Those of which the peer has told no outcome. It has then.
+    Untold,
+}
+
+/// Numbers that are still to be visited, from `next` to `last`. They may begin again in between.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) next: u32,
+    pub(super) last: u32,
+}
+
+impl Range {
+    /// The first number in it that a map has.
+    fn first_in(self, map: &BTreeMap<u32, Unsettled>) -> Option<u32> {
+        let Self { next, last } = self;
+        let found = if next <= last {
+            map.range(next..=last).next()
+        } else {
+            let until_end = map.range(next..).next();
+            until_end.or_else(|| map.range(..=last).next())
+        };
+        found.map(|(&id, _)| id)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    /// The peer has told no outcome of these.
+    untold: BTreeMap<u32, Unsettled>,
+    /// It has of these, and has not settled them.
+    told: BTreeMap<u32, Unsettled>,
+    /// How many of both are of links that are gone.
+    orphans: usize,
+}
+
+impl Deliveries {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.untold.len() + self.told.len() - self.orphans
+    }
+
+    /// A new one. Its number is not that of another one.
+    pub(super) fn insert(&mut self, id: u32, delivery: Unsettled) {
+        // Only one of a link that is gone can have had the number.
+        let before = self.untold.insert(id, delivery);
+        let before = before.or_else(|| self.told.remove(&id));
+        self.orphans = self.orphans.saturating_sub(usize::from(before.is_some()));
+    }
+
+    pub(super) fn has(&self, id: u32, links: &Slab<Link>) -> bool {
+        let found = self.untold.get(&id).or_else(|| self.told.get(&id));
+        found.is_some_and(|own| is_of(own, links))
+    }
+
+    /// Takes one out, unless its link is gone.
+    pub(super) fn take(&mut self, id: u32, links: &Slab<Link>) -> Option<Unsettled> {
+        let found = self.told.remove(&id);
+        let found = found.or_else(|| self.untold.remove(&id))?;
+        self.unless_orphan(found, links)
+    }
+
+    /// Visits one of a range, and moves the range on. None if it has no more.
+    ///
+    /// What is visited can be of a link that is gone.
+    pub(super) fn visit(
+        &mut self,
+        range: &mut Option<Range>,
+        wanted: Wanted,
+        links: &Slab<Link>,
+    ) -> Option<(u32, Option<Unsettled>)> {
+        let left = (*range)?;
+        let untold = left.first_in(&self.untold);
+        let told = match wanted {
+            Wanted::All => left.first_in(&self.told),
+            Wanted::Untold => None,
+        };
+        let ahead = |id: &u32| id.wrapping_sub(left.next);
+        let Some(id) = untold.into_iter().chain(told).min_by_key(ahead) else {
+            *range = None;
+            return None;
+        };
+        let next = id.wrapping_add(1);
+        *range = (id != left.last).then_some(Range { next, ..left });
+        let found = match (wanted, self.untold.remove(&id)) {
+            (Wanted::All, None) => self.told.remove(&id)?,
+            (_, found) => found?,
+        };
+        let found = self.unless_orphan(found, links);
+        if let (Wanted::Untold, Some(own)) = (wanted, found) {
+            self.told.insert(id, own);
+        }
+        Some((id, found))
+    }
+
+    fn unless_orphan(&mut self, own: Unsettled, links: &Slab<Link>) -> Option<Unsettled> {
+        if is_of(&own, links) {
+            return Some(own);
+        }
+        self.orphans -= 1;
+        None
+    }
+
+    /// The link of so many of them is gone. Answers how many were visited for that.
+    pub(super) fn orphan(&mut self, count: usize, links: &Slab<Link>) -> usize {
+        self.orphans += count;
+        let all = self.untold.len() + self.told.len();
+        if self.orphans < ORPHANS_MIN.max(all / 2) {
+            return 0;
+        }
+        self.untold.retain(|_, own| is_of(own, links));
+        self.told.retain(|_, own| is_of(own, links));
+        self.orphans = 0;
+        all
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Whether a delivery is of one of these links, and that is not gone.
+fn is_of(delivery: &Unsettled, links: &Slab<Link>) -> bool {
+    let link = links.get(delivery.link);
+    link.is_some_and(Link::has_deliveries)
+}
