@@ -267,3 +267,7 @@ fn is_loopback(address: IpAddr) -> bool {
 #[cfg(test)]
 #[path = "settings/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "settings/page_tests.rs"]
+mod page_tests;
