@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
-from azure.storage.queue import QueueClient, QueueServiceClient, generate_queue_sas
+from azure.storage.queue import AccessPolicy, QueueClient, QueueServiceClient, generate_queue_sas
 
 from issuer import TENANT, USER, Credential
 
@@ -59,11 +59,21 @@ def test_a_token_of_a_reader(as_user, queue, refused):
             operation()
 
 
-def test_no_token_sets_a_policy(as_user, queue):
-    contributor = as_user(CONTRIBUTOR).get_queue_client(queue.queue_name)
-    with pytest.raises(HttpResponseError) as caught:
-        contributor.set_queue_access_policy({})
-    assert caught.value.status_code == 403
+def test_a_token_for_policies_and_properties(as_user, queue, refused):
+    contributor = as_user(CONTRIBUTOR)
+    client = contributor.get_queue_client(queue.queue_name)
+    client.set_queue_access_policy({"a": AccessPolicy(permission="r")})
+    assert list(client.get_queue_access_policy()) == ["a"]
+    assert contributor.get_service_properties()["cors"] is not None
+    reader = as_user(READER)
+    client = reader.get_queue_client(queue.queue_name)
+    for operation in [
+        lambda: client.set_queue_access_policy({}),
+        client.get_queue_access_policy,
+        reader.get_service_properties,
+    ]:
+        with refused(403, "AuthorizationPermissionMismatch"):
+            operation()
 
 
 @pytest.mark.parametrize(

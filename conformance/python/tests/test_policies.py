@@ -49,10 +49,13 @@ def test_parts_can_be_absent(queue):
 def test_what_is_not_allowed_changes_nothing(queue):
     queue.set_queue_access_policy({"kept": policy()})
     # The SDK itself refuses six.
-    for bad in [{"x" * 65: policy()}, {"letters": policy("rw")}]:
+    for bad, code in [
+        ({"x" * 65: policy()}, "InvalidXmlDocument"),
+        ({"letters": policy("rw")}, "InvalidXmlNodeValue"),
+    ]:
         with pytest.raises(HttpResponseError) as caught:
             queue.set_queue_access_policy(bad)
-        assert caught.value.status_code == 400
+        assert (caught.value.status_code, caught.value.error_code) == (400, code)
     assert list(queue.get_queue_access_policy()) == ["kept"]
 
 

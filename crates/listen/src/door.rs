@@ -30,8 +30,8 @@ pub struct DoorLimits {
     /// Time from accept to the first byte of a plain connection, or to the end of the handshake of a
     /// TLS one. Default 10 s.
     pub opening_timeout: Duration,
-    /// Handshakes under way. One more, and the oldest is given up: an honest one takes milliseconds,
-    /// so that the oldest of many is one that stalls. Default 1,024.
+    /// Handshakes under way. One more, and the oldest of the address that has most of them is given up: an
+    /// honest one takes milliseconds, so that the oldest of many is one that stalls. Default 1,024.
     pub handshakes_max: usize,
 }
 
@@ -70,7 +70,7 @@ pub enum Unopened {
     /// Nothing, or not all of a handshake, came in time.
     #[error("not open after {0:?}")]
     TooSlow(Duration),
-    /// Its handshake was the oldest when there was room for no more.
+    /// Its handshake was the oldest of the address that had most of them, when there was room for no more.
     #[error("its handshake gave way to newer ones")]
     GaveWay,
     /// The client closed it, or what it said is no handshake, or has no version or cipher that is
@@ -107,9 +107,10 @@ impl Door {
         if first.map_err(|_| Unopened::TooSlow(patience))?? != HANDSHAKE_RECORD {
             return Ok(Opened::Plain(stream));
         }
+        let from = stream.peer_addr()?.ip();
         // In a box, so that plain connections do not carry the space for it.
         let handshake = Box::pin(TlsAcceptor::from(tls.config()).accept(stream));
-        let mut turn = self.0.handshakes.begin();
+        let turn = self.0.handshakes.begin(from);
         tokio::select! {
             opened = timeout_at(deadline, handshake) => {
                 let stream = opened.map_err(|_| Unopened::TooSlow(patience))??;

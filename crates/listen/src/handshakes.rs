@@ -1,11 +1,13 @@
 //! How many handshakes are under way, and which one gives way when there are too many.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
-/// The handshakes under way, oldest first.
+use crate::strangers::{Network, Strangers};
+
+/// The handshakes under way.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     count_max: usize,
@@ -15,16 +17,17 @@ pub(crate) struct Handshakes {
 #[derive(Debug, Default)]
 struct UnderWay {
     begun_count: u64,
-    /// By when they began. Dropping the sender ends the handshake.
-    turns: BTreeMap<u64, oneshot::Sender<()>>,
+    count: usize,
+    turns: Strangers,
 }
 
 /// A place among the handshakes under way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     of: &'a Handshakes,
+    network: Network,
     number: u64,
-    taken: oneshot::Receiver<()>,
+    taken: Arc<Notify>,
 }
 
 impl Handshakes {
@@ -35,19 +38,21 @@ impl Handshakes {
         }
     }
 
-    /// Takes a place, the oldest one's if no other is free.
-    pub(crate) fn begin(&self) -> Turn<'_> {
-        let (sender, taken) = oneshot::channel();
+    /// Takes a place. If none is free, it is that of the oldest one of the network that has most of them.
+    pub(crate) fn begin(&self, from: IpAddr) -> Turn<'_> {
+        let (network, taken) = (Network::of(from), Arc::new(Notify::new()));
         let mut under_way = self.lock();
-        if under_way.turns.len() >= self.count_max {
-            under_way.turns.pop_first();
+        if under_way.count >= self.count_max && under_way.turns.give_way() {
+            under_way.count -= 1;
         }
         let number = under_way.begun_count;
         under_way.begun_count += 1;
-        under_way.turns.insert(number, sender);
+        under_way.count += 1;
+        under_way.turns.add(network, number, Arc::clone(&taken));
         drop(under_way);
         Turn {
             of: self,
+            network,
             number,
             taken,
         }
@@ -62,15 +67,17 @@ impl Handshakes {
 
 impl Turn<'_> {
     /// Resolves when a newer handshake has taken the place.
-    pub(crate) async fn is_over(&mut self) {
-        // Nothing is ever sent: that the sender is gone is the message.
-        let _ = (&mut self.taken).await;
+    pub(crate) async fn is_over(&self) {
+        self.taken.notified().await;
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.of.lock().turns.remove(&self.number);
+        let mut under_way = self.of.lock();
+        if under_way.turns.remove(self.network, self.number) {
+            under_way.count -= 1;
+        }
     }
 }
 
@@ -78,22 +85,40 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    fn is_over(turn: &mut Turn<'_>) -> bool {
-        turn.taken.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    async fn is_over(turn: &Turn<'_>) -> bool {
+        tokio::select! {
+            biased;
+            () = turn.is_over() => true,
+            () = std::future::ready(()) => false,
+        }
     }
 
-    #[test]
-    fn the_oldest_gives_way_and_no_other() {
+    #[tokio::test]
+    async fn the_oldest_gives_way_and_no_other() {
         let handshakes = Handshakes::new(2);
-        let mut first = handshakes.begin();
-        let mut second = handshakes.begin();
-        assert!(!is_over(&mut first));
-        let mut third = handshakes.begin();
-        assert!(is_over(&mut first) && !is_over(&mut second) && !is_over(&mut third));
+        let first = handshakes.begin(ONE);
+        let second = handshakes.begin(ONE);
+        assert!(!is_over(&first).await);
+        let third = handshakes.begin(ONE);
+        assert!(is_over(&first).await);
+        assert!(!is_over(&second).await && !is_over(&third).await);
         drop(second);
-        let _fourth = handshakes.begin();
-        assert!(!is_over(&mut third), "a free place is taken first");
+        let _fourth = handshakes.begin(ONE);
+        assert!(!is_over(&third).await, "a free place is taken first");
         drop((first, third));
-        assert_eq!(handshakes.lock().turns.len(), 1);
+        assert_eq!(handshakes.lock().count, 1);
+    }
+
+    #[tokio::test]
+    async fn who_stalls_many_gives_way_before_others() {
+        let handshakes = Handshakes::new(3);
+        let slow = handshakes.begin(OTHER);
+        let crowd = [handshakes.begin(ONE), handshakes.begin(ONE)];
+        let more = handshakes.begin(ONE);
+        assert!(is_over(&crowd[0]).await);
+        assert!(!is_over(&slow).await && !is_over(&crowd[1]).await && !is_over(&more).await);
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn network(text: &str) -> Network {
-        Network::of(text.parse().unwrap())
+        Network::of(text.parse().expect("an address"))
     }
 
     #[test]

@@ -51,6 +51,13 @@ pub(crate) fn listen() {
     BEGUN.call_once(|| tracing::subscriber::set_global_default(Audit).unwrap());
 }
 
+/// All records with this in them, until now.
+pub(crate) fn records_with(text: &str) -> Vec<String> {
+    let records = RECORDS.lock().unwrap();
+    let found = records.iter().filter(|record| record.contains(text));
+    found.cloned().collect()
+}
+
 /// The first record with this in it, which no other test may bring about.
 pub(crate) async fn record_with(text: &str) -> String {
     let found = async {
