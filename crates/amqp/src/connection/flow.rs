@@ -3,7 +3,7 @@
 use super::link::{Early, LinkState};
 use super::session::channel_of;
 use super::{Connection, Event, Fault, LinkId, SessionId};
-use crate::codec::Map;
+use crate::codec::{Map, Symbol, Value};
 use crate::performative::{Flow, Role};
 
 /// Half of the serial numbers lie ahead of one, half behind.
@@ -15,6 +15,25 @@ pub(super) fn ahead(later: u32, earlier: u32) -> u32 {
         distance if distance <= AHEAD_MAX => distance,
         _ => 0,
     }
+}
+
+/// The property of a flow that names the transaction for which it gives credit (AMQP 1.0, 4.4.3).
+const TRANSACTION: &str = "txn-id";
+
+/// The longest name of a transaction that is kept, in bytes. The specification allows 32.
+const TRANSACTION_SIZE_MAX: usize = 64;
+
+/// What is kept of the properties of a flow until its link is attached: they can be as large as a frame.
+/// Of a name that none can have it is kept that there was one.
+fn transaction_of(properties: &Map) -> Option<Map> {
+    let id = properties.get(TRANSACTION)?;
+    Some(Map::build(|map| {
+        let key = Symbol::from_static(TRANSACTION);
+        match id.as_bytes().len() <= TRANSACTION_SIZE_MAX {
+            true => map.entry(&key, &id),
+            false => map.entry(&key, &Value::Null),
+        }
+    }))
 }
 
 impl Connection {
@@ -152,13 +171,34 @@ impl Connection {
         match (link.state, link.role) {
             (LinkState::Attached, Role::Sender) => self.on_credit(id, flow),
             (LinkState::Attached, Role::Receiver) => self.on_available(id, flow),
-            (LinkState::Answering, Role::Sender) => {
-                if let Some(credit) = flow.link_credit {
-                    let is_drain = flow.drain;
-                    link.early = Some(Early { credit, is_drain });
-                }
+            (LinkState::Answering, _) => {
+                let before = link.early.take().unwrap_or_default();
+                let transaction = flow.properties.as_ref().and_then(transaction_of);
+                link.early = Some(Early {
+                    credit: flow.link_credit.unwrap_or(before.credit),
+                    is_drain: flow.drain,
+                    wants_echo: flow.echo || before.wants_echo,
+                    transaction: transaction.or(before.transaction),
+                });
             }
             _ => {}
+        }
+    }
+
+    /// What the peer said before its attach was answered counts now.
+    pub(super) fn after_answer(&mut self, id: LinkId, role: Role, early: Early) {
+        let is_drain = role == Role::Sender && early.is_drain;
+        // A drain is answered when it is done.
+        if early.wants_echo && !is_drain {
+            self.write_flow(id, false, None, None);
+        }
+        if role == Role::Sender {
+            self.events.push_back(Event::Credit {
+                link: id,
+                credit: early.credit,
+                is_drain,
+                properties: early.transaction,
+            });
         }
     }
 

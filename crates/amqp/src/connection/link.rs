@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::session::{Ending, Session, channel_of};
 use super::slab::Key;
 use super::{By, Connection, Event, Fault, LinkId, SessionId};
-use crate::codec::Text;
+use crate::codec::{Map, Text};
 use crate::error::{Error, condition};
 use crate::performative::{
     Attach, DeliveryState, Detach, Role, SenderSettleMode, Tag, Target, Transfer,
@@ -65,11 +65,15 @@ impl Sending {
     }
 }
 
-/// Credit that the peer gave before its attach was answered.
-#[derive(Clone, Copy, Debug)]
+/// What flows of the peer said before its attach was answered.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Early {
     pub(crate) credit: u32,
     pub(crate) is_drain: bool,
+    /// It wants to know how the link stands.
+    pub(crate) wants_echo: bool,
+    /// The transaction that the credit is for, as the flow's properties name it.
+    pub(crate) transaction: Option<Map>,
 }
 
 #[derive(Debug)]
@@ -190,25 +194,21 @@ impl Connection {
         answer.role = link.role;
         answer.handle = id.key.index;
         let early = link.early.take();
-        if link.role == Role::Sender {
+        let role = link.role;
+        if role == Role::Sender {
             let count = *answer.initial_delivery_count.get_or_insert(0);
             link.delivery_count = count;
-            if let Some(Early { credit, is_drain }) = early {
-                link.credit = credit;
-                link.is_drain = is_drain;
+            if let Some(early) = &early {
+                link.credit = early.credit;
+                link.is_drain = early.is_drain;
             }
         } else {
             answer.initial_delivery_count = None;
             link.message_size_max = message_size_max;
         }
         self.output.frame(channel_of(id.session), &answer);
-        if let Some(Early { credit, is_drain }) = early {
-            self.events.push_back(Event::Credit {
-                link: id,
-                credit,
-                is_drain,
-                properties: None,
-            });
+        if let Some(early) = early {
+            self.after_answer(id, role, early);
         }
         true
     }

@@ -1,7 +1,7 @@
 //! What ends a link, and how links behave towards a peer that is right.
 
 use bytes::Bytes;
-use kew_amqp::codec::{Map, Text};
+use kew_amqp::codec::{Map, Symbol, Text, Value};
 use kew_amqp::error::condition;
 use kew_amqp::performative::{Attach, DeliveryState, Detach, Flow, Performative, Role, Transfer};
 use kew_amqp::{By, Event, Limits};
@@ -301,6 +301,66 @@ fn credit_with_the_attach_counts_after_the_answer() {
         "Python closes a link without it"
     );
     assert_eq!(answer.max_message_size, Some(1 << 20));
+}
+
+#[test]
+fn all_that_a_flow_says_with_the_attach_counts_after_the_answer() {
+    let named = |size: usize| {
+        Map::build(|map| {
+            map.entry(&Symbol::from_static("other"), "x");
+            let id = Bytes::from(vec![7; size]);
+            map.entry(&Symbol::from_static("txn-id"), &id);
+        })
+    };
+    let id = |value| {
+        Some(Map::build(|map| {
+            map.entry(&Symbol::from_static("txn-id"), &value)
+        }))
+    };
+    for (size, kept) in [
+        (32, Value::Binary(Bytes::from(vec![7; 32]))),
+        (500, Value::Null),
+    ] {
+        let mut peer = Peer::begun();
+        let asked = Attach {
+            handle: 1,
+            ..attach("out", Role::Receiver)
+        };
+        peer.tell(3, Performative::Attach(Box::new(asked.clone())));
+        let credit = Flow {
+            link_credit: Some(10),
+            properties: Some(named(size)),
+            ..flow(Some(1))
+        };
+        peer.tell(3, Performative::Flow(credit));
+        let echo = Flow {
+            echo: true,
+            ..flow(Some(1))
+        };
+        peer.tell(3, Performative::Flow(echo));
+        let [Event::Attach { link, .. }] = peer.events[..] else {
+            panic!("{:?}", peer.events);
+        };
+        assert!(peer.frames.is_empty());
+        peer.server.accept(link, asked.answer());
+        let told = Event::Credit {
+            link,
+            credit: 10,
+            is_drain: false,
+            properties: id(kept),
+        };
+        assert_eq!(peer.server.poll_event(), Some(told));
+        peer.listen();
+        let [
+            (_, Performative::Attach(_)),
+            (_, Performative::Flow(answer)),
+        ] = &peer.frames[..]
+        else {
+            panic!("{:?}", peer.frames);
+        };
+        assert_eq!(answer.link_credit, Some(10));
+        assert_eq!(answer.delivery_count, Some(0));
+    }
 }
 
 #[test]
