@@ -14,7 +14,7 @@ from compare_bus import bus_address, run, start_bus
 from servers import add_program_options, finish_programs
 
 PROTOCOLS = ["amqp", "http", "queue"]
-ATTACKS = 7
+ATTACKS = 8
 
 
 def parse_options(arguments):
@@ -23,6 +23,7 @@ def parse_options(arguments):
     parser.add_argument("--seconds", type=float, default=5.0, help="beside each attack (5)")
     parser.add_argument("--attackers", type=int, default=4, help="connections of each attack (4)")
     parser.add_argument("--deliveries", type=int, default=60_000, help="of each attacker (60000)")
+    parser.add_argument("--attack", action="append", default=[], help="only this one, or several")
     parser.add_argument("--bound-ms", type=float, default=50.0, help="for p99, in milliseconds (50)")
     parser.add_argument("--kew-option", action="append", default=[], help="another option of serve")
     options = parser.parse_args(arguments)
@@ -35,6 +36,7 @@ def measure(options, server):
     arguments += ["--queue", f"http://{server.address}/devstoreaccount1"]
     arguments += ["--seconds", str(options.seconds), "--attackers", str(options.attackers)]
     arguments += ["--deliveries", str(options.deliveries)]
+    arguments += [part for attack in options.attack for part in ["--attack", attack]]
     # What takes longer ends with a failure: so does a server that answers no more.
     limit = (ATTACKS + 1) * (options.seconds + 60)
     return json.loads(run(options, arguments, limit))["runs"]

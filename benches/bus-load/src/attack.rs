@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bytes::{Bytes, BytesMut};
+use clap::ValueEnum;
 use kew_amqp::codec::{Encode, Map, Text};
 use kew_amqp::frame::{FrameType, write_frame};
 use kew_amqp::message::{
@@ -41,7 +42,7 @@ pub(crate) fn message(body: &[u8]) -> Bytes {
 }
 
 /// A kind of attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Attack {
     /// Dispositions of all deliveries that say no outcome.
     Dispositions,
@@ -49,6 +50,8 @@ pub(crate) enum Attack {
     Outcomes,
     /// Links that come and go by the thousand, with their session.
     Links,
+    /// The same, and each asks for a message.
+    Receivers,
     /// The smallest frames and sessions.
     Frames,
     /// Tokens that are wrong, one behind the other.
@@ -60,25 +63,16 @@ pub(crate) enum Attack {
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Dispositions,
-        Self::Outcomes,
-        Self::Links,
-        Self::Frames,
-        Self::Tokens,
-        Self::Requests,
-        Self::QueueRequests,
-    ];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dispositions => "dispositions",
             Self::Outcomes => "outcomes",
             Self::Links => "links",
+            Self::Receivers => "receivers",
             Self::Frames => "frames",
             Self::Tokens => "tokens",
             Self::Requests => "requests",
-            Self::QueueRequests => "queue requests",
+            Self::QueueRequests => "queue-requests",
         }
     }
 
@@ -87,7 +81,8 @@ impl Attack {
         let once = match self {
             Self::Dispositions => [disposition(None), disposition(Some(received()))].concat(),
             Self::Outcomes => disposition(Some(DeliveryState::ACCEPTED)),
-            Self::Links => links(),
+            Self::Links => links(0),
+            Self::Receivers => links(1),
             Self::Frames => [&b"\0\0\0\x08\x02\0\0\0".repeat(8)[..], &begin(), &end()].concat(),
             Self::Tokens => token_request(),
             Self::Requests => request(&format!("/{}/messages/head", entity(0))),
@@ -207,7 +202,7 @@ impl Attacker {
                 take_deliveries(&mut client, plan).await?;
                 client
             }
-            Attack::Links | Attack::Frames => connect(&plan.target).await?,
+            Attack::Links | Attack::Receivers | Attack::Frames => connect(&plan.target).await?,
             Attack::Tokens => {
                 // Without a token of its own its first link is the one that the requests name.
                 let target = Target {
@@ -337,8 +332,8 @@ fn end() -> Vec<u8> {
     frame(1, &End { error: None })
 }
 
-/// A session with links that ask for messages, of which half are detached before it ends.
-fn links() -> Vec<u8> {
+/// A session with links that ask for so many messages each, of which half are detached before it ends.
+fn links(credit: u32) -> Vec<u8> {
     const LINKS: u32 = 4_000;
     let mut said = begin();
     for handle in 0..LINKS {
@@ -356,7 +351,7 @@ fn links() -> Vec<u8> {
             outgoing_window: 1_000,
             handle: Some(handle),
             delivery_count: Some(0),
-            link_credit: Some(1),
+            link_credit: Some(credit),
             available: None,
             drain: false,
             echo: true,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
+use clap::ValueEnum as _;
 use kew_amqp::performative::DeliveryState;
 use kew_bus_client::Client;
 use queue_load::{
@@ -61,7 +62,12 @@ pub(crate) async fn run(target: &Target, options: &Bystander) -> Result<Outcome>
     created.context("cannot create the queue")?;
     let seconds = Duration::from_secs_f64(options.seconds);
     let mut runs = vec![all.measure("none", None, seconds).await?];
-    for attack in Attack::ALL {
+    let all_attacks = Attack::value_variants();
+    let attacks = match options.attack.is_empty() {
+        true => all_attacks,
+        false => &options.attack,
+    };
+    for &attack in attacks {
         let attackers = Attackers::start(attack, target, endpoint.address(), options)?;
         runs.push(
             all.measure(attack.name(), Some(&attackers), seconds)

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::attack::Attack;
+
 /// Loads a message broker, checks every answer, and prints one line of JSON.
 ///
 /// Only what was settled as it should be counts; the first failure ends the run.
@@ -217,6 +219,10 @@ pub(crate) struct Bystander {
     /// Where Queue Storage is: `http://HOST:PORT/ACCOUNT`.
     #[arg(long, default_value = "http://127.0.0.1:10001/devstoreaccount1")]
     pub(crate) queue: String,
+
+    /// One attack, or several of these; all of them by default.
+    #[arg(long, value_enum)]
+    pub(crate) attack: Vec<Attack>,
 
     /// Attackers, each with a connection of its own.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]

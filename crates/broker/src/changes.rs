@@ -3,8 +3,8 @@
 //! Unlike the wake-ups of [`crate::Watch`] these are for all who hold on to an entity, whether they wait
 //! for messages or not. They are hints too: what is read afterwards tells what became of it.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kew_engine::Incarnation;
@@ -23,7 +23,10 @@ struct Told {
 pub(crate) struct ChangeWatchers {
     /// How many there are, for the runner to look at without the lock.
     count: AtomicUsize,
-    by_entity: Mutex<HashMap<Incarnation, Vec<Arc<Told>>>>,
+    /// How many there were, which names the next one.
+    named: AtomicU64,
+    /// By name: a client can have thousands for one entity, and drop them one by one.
+    by_entity: Mutex<HashMap<Incarnation, BTreeMap<u64, Arc<Told>>>>,
 }
 
 impl ChangeWatchers {
@@ -36,13 +39,15 @@ impl ChangeWatchers {
             has_changed: AtomicBool::new(false),
             notify: Arc::clone(notify),
         });
+        let name = self.named.fetch_add(1, Ordering::Relaxed);
         lock(&self.by_entity)
             .entry(entity)
             .or_default()
-            .push(Arc::clone(&told));
+            .insert(name, Arc::clone(&told));
         self.count.fetch_add(1, Ordering::Relaxed);
         ChangeWatch {
             told,
+            name,
             entity,
             watchers: Arc::clone(self),
         }
@@ -54,7 +59,12 @@ impl ChangeWatchers {
     }
 
     pub(crate) fn tell(&self, entity: Incarnation) {
-        for told in lock(&self.by_entity).get(&entity).into_iter().flatten() {
+        let by_entity = lock(&self.by_entity);
+        for told in by_entity
+            .get(&entity)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+        {
             told.has_changed.store(true, Ordering::Release);
             told.notify.notify_one();
         }
@@ -67,6 +77,7 @@ impl ChangeWatchers {
 #[derive(Debug)]
 pub struct ChangeWatch {
     told: Arc<Told>,
+    name: u64,
     entity: Incarnation,
     watchers: Arc<ChangeWatchers>,
 }
@@ -82,7 +93,7 @@ impl Drop for ChangeWatch {
     fn drop(&mut self) {
         let mut by_entity = lock(&self.watchers.by_entity);
         if let Some(all) = by_entity.get_mut(&self.entity) {
-            all.retain(|told| !Arc::ptr_eq(told, &self.told));
+            all.remove(&self.name);
             if all.is_empty() {
                 by_entity.remove(&self.entity);
             }

@@ -26,6 +26,9 @@ pub struct Limits {
     /// read from it. Default 1,024. Receives that wait for messages do not count: there is one for
     /// each link at most.
     pub requests_max: usize,
+    /// Entities of links that a connection looks for at once, but for those with sessions: from there on nothing
+    /// more is read from it. Each is a task, and those of others wait behind it. Default 64.
+    pub looks_max: usize,
     /// Tokens of a connection, each for another audience. One more is refused. Default 1,024.
     pub tokens_max: usize,
     /// Transactions of a connection that are open. One more is refused. Default 100.
@@ -93,6 +96,7 @@ impl Default for Limits {
             sending_size_bytes_max: 8 << 20,
             discarded_size_bytes_max: 128 << 20,
             requests_max: 1_024,
+            looks_max: 64,
             tokens_max: 1_024,
             transactions_max: 100,
             transactions_size_bytes_max: 8 << 20,

@@ -164,9 +164,12 @@ impl Client {
         };
         self.links.insert(link, Link::Opening(opening));
         let broker = self.shared.broker.clone();
+        // One for a session may wait long.
+        let is_look = choice.is_none();
+        self.looks += usize::from(is_look);
         self.tasks.spawn(async move {
             let opened = find(broker, entity, choice, wait, cancel).await;
-            Done::Opened(link, opened)
+            Done::Opened(link, opened, is_look)
         });
     }
 

@@ -39,6 +39,7 @@ impl Client {
         };
         let queue = attached.entity.clone();
         let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
+        self.looks += 1;
         self.tasks.spawn(async move {
             let view = read.answer().await.map(view_of);
             Done::Looked(link, view)

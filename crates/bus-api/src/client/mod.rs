@@ -81,7 +81,8 @@ impl Link {
 
 /// What a task of the client comes to.
 pub(crate) enum Done {
-    Opened(LinkId, Result<Opened, Error>),
+    /// The entity of a link, and whether it was looked for alone, and no session.
+    Opened(LinkId, Result<Opened, Error>, bool),
     Received(LinkId, EntityName, Result<Received, Rejection>),
     Answered(node::Asker, node::Reply),
     /// What the queue is now whose scheduled messages a transaction is to take back.
@@ -147,6 +148,8 @@ pub(crate) struct Client {
     /// Commands that nobody waits for, and links that were given up while their entity was looked
     /// for.
     forgotten: usize,
+    /// Entities of links that are looked for now.
+    looks: usize,
     /// When a first token is due.
     token_due: Option<Millis>,
     /// What links and tasks hold.
@@ -211,6 +214,7 @@ impl Client {
             sends: 0,
             requests: 0,
             forgotten: 0,
+            looks: 0,
             token_due: Some(Millis(now.0.saturating_add(timeout))),
             account: Account::default(),
             room: Room::Much,
@@ -230,6 +234,12 @@ impl Client {
         let size_bytes = self.sending_size_bytes + self.account.value(Sum::RequestBytes);
         size_bytes < limits.sending_size_bytes_max
             && self.requests + self.forgotten < limits.requests_max
+            && self.may_look()
+    }
+
+    /// Whether more entities may be looked for.
+    fn may_look(&self) -> bool {
+        self.looks < self.shared.limits.looks_max
     }
 
     /// Whether more may be received for the client.
@@ -543,7 +553,10 @@ impl Client {
     pub(crate) fn on_done(&mut self, done: Result<Done, JoinError>) {
         self.steps.charge(1);
         match done {
-            Ok(Done::Opened(link, opened)) => self.on_opened(link, opened),
+            Ok(Done::Opened(link, opened, is_look)) => {
+                self.looks = self.looks.saturating_sub(usize::from(is_look));
+                self.on_opened(link, opened);
+            }
             Ok(Done::Received(link, entity, batch)) => self.on_received(link, entity, batch),
             Ok(Done::Answered(asker, reply)) => {
                 self.requests = self.requests.saturating_sub(1);
@@ -555,7 +568,10 @@ impl Client {
             Ok(Done::Judged(judged)) => self.on_judged(judged),
             Ok(Done::JudgedAgain(judged)) => self.on_judged_again(&judged),
             Ok(Done::Cancelling(cancelling, view)) => self.on_cancelling(*cancelling, view),
-            Ok(Done::Looked(link, view)) => self.on_looked(link, view),
+            Ok(Done::Looked(link, view)) => {
+                self.looks = self.looks.saturating_sub(1);
+                self.on_looked(link, view);
+            }
             Ok(Done::LookAgain(link)) => self.look(link),
             Ok(Done::SessionLookedAt(link, lock, held)) => {
                 self.on_session_looked_at(link, lock, held);

@@ -130,7 +130,9 @@ impl Client {
         if self.check_next() {
             return true;
         }
-        if let Some(link) = self.backlog.changed.pop_front() {
+        if self.may_look()
+            && let Some(link) = self.backlog.changed.pop_front()
+        {
             self.steps.charge(1);
             self.look(link);
             return true;
