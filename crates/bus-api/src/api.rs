@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuer;
+use kew_listen::ServerNames;
 use kew_metrics::{Family, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuer: Option<Arc<Issuer>>,
+    /// What this server is called.
+    pub(crate) names: ServerNames,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) claims: Arc<Claims>,
     pub(crate) busy_log: OnceASecond,
     pub(crate) refused_log: OnceASecond,
+    pub(crate) barred_log: OnceASecond,
 }
 
 impl Shared {
@@ -90,6 +94,9 @@ pub struct BusApiOptions {
     pub limits: Limits,
     /// The issuer of the bearer tokens to take; none are taken without it.
     pub issuer: Option<Arc<Issuer>>,
+    /// What the server is called: which addresses are its own, and by which names it may be called with
+    /// the public key. Those of loopback, if nothing else is said.
+    pub names: ServerNames,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
 }
@@ -99,6 +106,7 @@ impl Default for BusApiOptions {
         Self {
             limits: Limits::default(),
             issuer: None,
+            names: ServerNames::default(),
             clock: SystemTime::now,
         }
     }
@@ -127,6 +135,7 @@ impl BusApi {
             limits: options.limits,
             jobs: http::Jobs::default(),
             issuer: options.issuer,
+            names: options.names,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             connections: AtomicUsize::new(0),
@@ -134,6 +143,7 @@ impl BusApi {
             claims: Arc::default(),
             busy_log: OnceASecond::default(),
             refused_log: OnceASecond::default(),
+            barred_log: OnceASecond::default(),
         });
         shared.load_rules().await?;
         Ok(Self { shared })

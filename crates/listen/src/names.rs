@@ -185,7 +185,8 @@ impl ServerNames {
 
     /// Whether a request may use a key that everybody knows, by what it says of where it comes from.
     pub fn judge(&self, asked: &AskedFrom<'_>) -> Result<(), Barred> {
-        if !asked.host.is_none_or(|host| self.admits_public_key(host)) {
+        let host = asked.host.filter(|host| !host.is_empty());
+        if !host.is_none_or(|host| self.admits_public_key(host)) {
             return Err(Barred::Host);
         }
         match asked.is_foreign_page() {
@@ -212,7 +213,7 @@ impl ServerNames {
 /// What a request over HTTP says of where it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct AskedFrom<'a> {
-    /// By what host it called the server; nothing if it named none, as no browser does.
+    /// By what host it called the server; nothing or empty if it named none, as no browser does.
     pub host: Option<&'a str>,
     /// The pages that it comes from: its headers `Origin`. Only browsers send them, and some programs
     /// that name the server itself.

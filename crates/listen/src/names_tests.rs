@@ -173,12 +173,14 @@ fn a_request_without_a_page_may_still_be_that_of_a_browser() {
         let judged = example().judge(&asked(host, &[], site.map(str::as_bytes)));
         assert_eq!(judged, expected, "{host} {site:?}");
     }
-    let nameless = AskedFrom {
-        host: None,
-        pages: &[],
-        site: None,
-    };
-    assert_eq!(ServerNames::default().judge(&nameless), Ok(()));
+    for host in [None, Some("")] {
+        let nameless = AskedFrom {
+            host,
+            pages: &[],
+            site: None,
+        };
+        assert_eq!(ServerNames::default().judge(&nameless), Ok(()));
+    }
 }
 
 #[test]

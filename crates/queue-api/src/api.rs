@@ -11,6 +11,7 @@ use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
+use kew_listen::ServerNames;
 use kew_metrics::OnceASecond;
 use tokio::sync::Semaphore;
 
@@ -53,6 +54,8 @@ pub struct QueueApiOptions {
     pub operator: OperatorOptions,
     /// Whose bearer tokens to take. Default nobody's.
     pub issuer: Option<Arc<Issuer>>,
+    /// What the server is called: by these names alone it takes the public key. Default those of loopback.
+    pub names: ServerNames,
     /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
     /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
     pub queue_deletion_delay: Duration,
@@ -67,6 +70,7 @@ impl Default for QueueApiOptions {
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
             issuer: None,
+            names: ServerNames::default(),
             queue_deletion_delay: Duration::ZERO,
         }
     }
@@ -92,6 +96,7 @@ pub(crate) struct Shared {
     pub(crate) deletions: Deletions,
     clock: WallClock,
     pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) names: ServerNames,
     /// What a missing or bad token is answered with, if not the usual.
     challenge: Option<HeaderValue>,
     request_ids: RequestIds,
@@ -100,6 +105,7 @@ pub(crate) struct Shared {
     pub(crate) operator: OperatorOptions,
     pub(crate) instruments: Instruments,
     pub(crate) busy_log: OnceASecond,
+    pub(crate) barred_log: OnceASecond,
     /// What bounds those who ask for metrics.
     pub(crate) bounds: operator::Bounds,
 }
@@ -157,6 +163,7 @@ impl QueueApi {
             clock,
             operator,
             issuer,
+            names,
             queue_deletion_delay,
         } = options;
         let connections_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
@@ -174,11 +181,13 @@ impl QueueApi {
                 HeaderValue::try_from(challenge).ok()
             }),
             issuer,
+            names,
             request_ids: RequestIds::new(),
             connections: Semaphore::new(connections_max),
             operator,
             instruments: Instruments::new(),
             busy_log: OnceASecond::default(),
+            barred_log: OnceASecond::default(),
         }))
     }
 

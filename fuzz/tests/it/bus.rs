@@ -90,7 +90,7 @@ impl Served {
             let origin = Origin {
                 peer: wire::PEER,
                 is_secure: false,
-                may_use_public_key: true,
+                public_key: Ok(()),
             };
             let permit = self.api.admit(origin.peer).expect("few are connected");
             let serve = self

@@ -3,6 +3,7 @@
 mod attach;
 mod changes;
 mod coordinator;
+mod hostname;
 mod links;
 mod node;
 mod receiver;
@@ -18,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kew_amqp::codec::Symbol;
+use kew_amqp::codec::{Symbol, Text};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
@@ -487,6 +488,7 @@ impl Client {
                 }
             }
             Event::Opened(open) => {
+                self.on_hostname(open.hostname.as_ref().map(Text::as_str));
                 let is_proven = self.token_due.is_none();
                 let container = open.container_id.as_str();
                 self.shared.note_opened(&self.origin, container, is_proven);

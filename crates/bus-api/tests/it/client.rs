@@ -25,13 +25,14 @@ use kew_bus_api::{
 };
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
+use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::MemoryStorage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 pub(crate) const LOCAL: Origin = Origin {
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
     is_secure: false,
-    may_use_public_key: true,
+    public_key: Ok(()),
 };
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
@@ -40,6 +41,17 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "steps", "Properties": {"RequiresSession": true}},
     {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
+
+/// What tests call the server, besides the names of loopback.
+fn server_names() -> ServerNames {
+    let given = ["h", "ns.example"].iter().map(|name| name.parse().unwrap());
+    ServerNames::new(ServerNamesOptions {
+        given: given.collect(),
+        aliases: vec![NAMESPACE.parse().unwrap()],
+        listeners: vec![[192, 0, 2, 1].into()],
+        tls: None,
+    })
+}
 
 pub(crate) struct Server {
     broker: Broker,
@@ -96,6 +108,10 @@ impl Server {
     }
 
     async fn open_on(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
+        let options = BusApiOptions {
+            names: server_names(),
+            ..options
+        };
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,
@@ -159,7 +175,7 @@ impl Server {
     }
 
     /// The same, with a connection that is set up like this.
-    fn connect_with(
+    pub(crate) fn connect_with(
         &self,
         config: Config,
         mechanism: &'static str,
@@ -464,18 +480,21 @@ impl Client {
 
     /// Puts a token, and returns the status.
     pub(crate) async fn put_token(&mut self, audience: &str, token: &str) -> i64 {
+        self.put_token_told(audience, token).await.0
+    }
+
+    /// Puts a token, and returns the status and its description.
+    pub(crate) async fn put_token_told(&mut self, audience: &str, token: &str) -> (i64, String) {
         let properties = Map::build(|map| {
             map.entry("operation", "put-token");
             map.entry("type", "jwt");
             map.entry("name", audience);
         });
         let answer = self.ask("$cbs", &properties, &Text::from(token)).await;
-        answer
-            .get("status-code")
-            .unwrap()
-            .value()
-            .as_integer()
-            .unwrap()
+        let status = answer.get("status-code").unwrap().value().as_integer();
+        let description = answer.get("status-description").unwrap();
+        let description = description.value().as_str().unwrap().to_owned();
+        (status.unwrap(), description)
     }
 }
 

@@ -15,6 +15,7 @@ mod idle;
 mod management;
 mod messages;
 mod metrics;
+mod names;
 mod operator;
 mod rest;
 mod rights;

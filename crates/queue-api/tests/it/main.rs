@@ -20,5 +20,6 @@ mod names;
 mod overload;
 mod properties;
 mod queues;
+mod rebinding;
 mod smuggling;
 mod versions;
