@@ -13,7 +13,7 @@ fn letters(p: &mut Partition, of: &str) -> Vec<(String, Option<DeadLetterCause>)
     let letters = p.receive_from(&entity(of), None);
     let letters = letters.iter();
     letters
-        .map(|letter| (p.body(letter).to_owned(), letter.cause.clone()))
+        .map(|letter| (p.body(letter).to_owned(), letter.cause))
         .collect()
 }
 
