@@ -72,7 +72,7 @@ async fn measure(count: usize, stage: &str) -> Result<(), Box<dyn std::error::Er
             let origin = Origin {
                 peer,
                 is_secure: false,
-                may_use_public_key: true,
+                public_key: Ok(()),
             };
             Box::pin(api.serve(stream, origin, permit, std::future::pending())).await;
         });

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuers;
-use kew_listen::{Place, Share};
+use kew_listen::{Place, ServerNames, Share};
 use kew_metrics::{Family, FewASecond, OnceASecond};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Work that operators have begun.
     pub(crate) jobs: http::Jobs,
     pub(crate) issuers: Issuers,
+    /// What this server is called.
+    pub(crate) names: ServerNames,
     clock: fn() -> SystemTime,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
@@ -63,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) gave_way_log: OnceASecond,
     pub(crate) refused_acts: http::RefusedActs,
     pub(crate) failed_log: FewASecond,
+    pub(crate) barred_log: OnceASecond,
 }
 
 impl Shared {
@@ -95,6 +98,9 @@ pub struct BusApiOptions {
     pub limits: Limits,
     /// The issuers of the bearer tokens to take; none are taken without one.
     pub issuers: Issuers,
+    /// What the server is called: which addresses are its own, and by which names it may be called with
+    /// the public key. Those of loopback, if nothing else is said.
+    pub names: ServerNames,
     /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
     pub clock: fn() -> SystemTime,
     /// Where connections have their places, if others have places there too: then `connections_max` is
@@ -107,6 +113,7 @@ impl Default for BusApiOptions {
         Self {
             limits: Limits::default(),
             issuers: Issuers::default(),
+            names: ServerNames::default(),
             clock: SystemTime::now,
             places: None,
         }
@@ -129,6 +136,7 @@ impl BusApi {
             limits: options.limits,
             jobs: http::Jobs::default(),
             issuers: options.issuers,
+            names: options.names,
             clock: options.clock,
             started_at_ms: ms_since_1970((options.clock)()),
             instruments: Instruments::new(),
@@ -138,6 +146,7 @@ impl BusApi {
             gave_way_log: OnceASecond::default(),
             refused_acts: http::RefusedActs::default(),
             failed_log: FewASecond::new(FAILURES_TOLD_MAX),
+            barred_log: OnceASecond::default(),
         });
         shared.load_rules().await?;
         Ok(Self { shared })

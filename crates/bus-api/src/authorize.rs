@@ -8,6 +8,7 @@ use kew_broker::Rejection;
 use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use kew_issuer::Role;
+use kew_listen::Barred;
 use thiserror::Error;
 
 use crate::address::path_of;
@@ -107,6 +108,8 @@ pub(crate) enum BadToken {
     Signature,
     #[error("InvalidToken: {0}")]
     Bearer(&'static str),
+    #[error("PublicKeyRefused: {0}")]
+    PublicKey(Barred),
     #[error("bearer tokens are taken over TLS only")]
     NotPrivate,
     #[error(
@@ -136,6 +139,7 @@ impl BadToken {
             | Self::Expired(_)
             | Self::Signature
             | Self::Bearer(_)
+            | Self::PublicKey(_)
             | Self::NotPrivate
             | Self::NoRights
             | Self::Elsewhere { .. } => 401,
@@ -186,15 +190,20 @@ impl Shared {
 
     async fn grant_of_signature(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
         let token = SignedToken::read(token)?;
-        let well_known = origin
-            .may_use_public_key
-            .then(AuthorizationRule::well_known);
-        let of_namespace = token
-            .rights_by(&self.rules.served())
-            .or_else(|| token.rights_by(well_known.as_slice()));
-        let (rights, queue) = match of_namespace {
-            Some(rights) => (rights, None),
-            None => self.rights_of_queue(&token).await?,
+        let by_public_key = || token.rights_by(&[AuthorizationRule::well_known()]);
+        let of_namespace = token.rights_by(&self.rules.served());
+        let of_public_key = match of_namespace {
+            Some(_) => None,
+            None => by_public_key(),
+        };
+        let (rights, queue) = match (of_namespace, of_public_key, origin.public_key) {
+            (Some(rights), ..) | (None, Some(rights), Ok(())) => (rights, None),
+            (None, None, _) => self.rights_of_queue(&token).await?,
+            // A queue may have a rule of that name and key of its own.
+            (None, Some(_), Err(barred)) => match self.rights_of_queue(&token).await {
+                Err(BadToken::Signature) => return Err(BadToken::PublicKey(barred)),
+                found => found?,
+            },
         };
         if token.expires_at_s <= self.now_s() {
             return Err(BadToken::Expired(token.expires_at_s));
@@ -269,9 +278,7 @@ impl Shared {
         let rules = self.rules.served();
         let mut named = rules.iter().filter(|rule| rule.is_named(name));
         let own = named.find(|rule| rule.has_key(key)).map(|rule| rule.rights);
-        let is_well_known = origin.may_use_public_key
-            && name.eq_ignore_ascii_case(WELL_KNOWN_RULE)
-            && verify_slices_are_equal(WELL_KNOWN_KEY.as_bytes(), key).is_ok();
+        let is_well_known = origin.public_key.is_ok() && is_public(name, key);
         let rights = own.or(is_well_known.then_some(Rights::ALL))?;
         Some(Grant {
             path: String::new(),
@@ -281,6 +288,12 @@ impl Shared {
             holder: format!("rule {name}").into(),
         })
     }
+}
+
+/// Whether these are the rule and the key that everybody knows.
+pub(crate) fn is_public(name: &str, key: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(WELL_KNOWN_RULE)
+        && verify_slices_are_equal(WELL_KNOWN_KEY.as_bytes(), key).is_ok()
 }
 
 #[cfg(test)]

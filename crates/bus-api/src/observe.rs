@@ -6,6 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use kew_amqp::error::Error;
+use kew_listen::Barred;
 use kew_metrics::Line;
 
 use crate::api::Shared;
@@ -78,6 +79,16 @@ impl Shared {
             why = &*description(error),
             "authorization failed"
         );
+    }
+
+    /// Somebody offered the public key who may not use it. `called` is by what they called the server, or
+    /// the page that they are, as far as it is known.
+    pub(crate) fn note_barred(&self, origin: &Origin, barred: Barred, called: Option<&str>) {
+        let Some(count) = self.barred_log.note(SystemTime::now()) else {
+            return;
+        };
+        let (peer, called) = (origin.peer, called.map(cut).unwrap_or_default());
+        tracing::warn!(%peer, called, count, "a Service Bus client was refused: {barred}");
     }
 
     /// Something was refused, or ended with an error.

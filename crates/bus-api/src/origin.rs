@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use kew_listen::Barred;
+
 /// What the listener knows of a connection. Rights can depend on it, so that each listener is judged
 /// by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +12,6 @@ pub struct Origin {
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_secure: bool,
-    /// Whether it may use the rule whose key is public.
-    pub may_use_public_key: bool,
+    /// Whether it may use the rule whose key is public, or why not.
+    pub public_key: Result<(), Barred>,
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kew_listen::{Door, Opened, Place};
-use kew_queue_api::{Origin, QueueApi};
+use kew_queue_api::{Origin, QueueApi, Reach};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,6 +28,8 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves what comes to one listener.
 pub(crate) struct Acceptor {
     pub(crate) role: Role,
+    /// Who can reach the listener.
+    pub(crate) reach: Reach,
     /// Whether the well-known account is served here.
     pub(crate) may_use_public_key: bool,
     pub(crate) api: QueueApi,
@@ -88,8 +90,9 @@ impl Acceptor {
     fn serve(&self, serving: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
         if matches!(self.role, Role::Operator) {
             let (api, mut stopping) = (self.api.clone(), self.stopping.clone());
+            let reach = self.reach;
             serving.spawn(async move {
-                api.serve_operator_connection(stream, stopped(&mut stopping))
+                api.serve_operator_connection(stream, reach, stopped(&mut stopping))
                     .await;
             });
             return;

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{BusApi, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
-use kew_listen::{Door, Opened, Place, Tls};
+use kew_listen::{Barred, Door, Opened, Place, Tls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -15,7 +15,7 @@ use crate::accept::{accept, stopped};
 use crate::cli::print_line;
 use crate::holders;
 use crate::open_files::TurnedAwayPlaces;
-use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, reachable, secure_host};
+use crate::serve::{BACKLOG, Bound, bind_one, cannot_listen, listed, reachable, secure_host};
 use crate::settings::Settings;
 use crate::settings::bus_listen::BusListen;
 use crate::settings::tls::PlainHttp;
@@ -112,7 +112,8 @@ pub(crate) fn announce(
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         if !settings.public_key.is_served_at(address) && !has_rules {
             tracing::warn!(
-                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add"
+                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add, \
+                 or serve the public key there with --allow-public-key"
             );
         }
         all.push(address);
@@ -138,10 +139,10 @@ pub(crate) fn announce(
             print_line(&format!("KEW_BUS_CONNECTION_STRING_TLS='{secure}'"));
         }
     }
-    if let Some(&address) = all.first() {
+    if !all.is_empty() {
         tracing::info!(
             "ready: Service Bus queues on {}{}",
-            reachable(address),
+            listed(&all),
             if tls.is_some() { " with TLS" } else { "" },
         );
     }
@@ -254,7 +255,11 @@ impl BusConnection {
         Origin {
             peer: self.peer,
             is_secure,
-            may_use_public_key: self.may_use_public_key,
+            public_key: if self.may_use_public_key {
+                Ok(())
+            } else {
+                Err(Barred::Listener)
+            },
         }
     }
 }

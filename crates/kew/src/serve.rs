@@ -11,7 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
 use kew_issuer::Issuers;
-use kew_listen::{CertificateFacts, CertificateFiles, Door, DoorLimits, Tls, TlsOptions};
+use kew_listen::{
+    CertificateFacts, CertificateFiles, Door, DoorLimits, ServerNames, ServerNamesOptions, Tls,
+    TlsOptions,
+};
 use kew_log::{DataDir, MemoryStorage, Recovery, Storage};
 use kew_queue_api::Accounts;
 use tokio::net::{TcpListener, TcpSocket};
@@ -238,7 +241,8 @@ async fn serve_until_stopped(
     signals: &mut Signals,
 ) -> Result<()> {
     let has_bus = !sockets.bus.is_empty();
-    let fronts = Fronts::open(settings, issuers, open_files_max, has_bus, broker).await?;
+    let names = server_names(settings, &sockets, tls.clone());
+    let fronts = Fronts::open(settings, issuers, names, open_files_max, has_bus, broker).await?;
     let admin = settings
         .admin_socket
         .as_deref()
@@ -272,6 +276,18 @@ async fn serve_until_stopped(
     stop.send_replace(true);
     end(tasks, signals).await;
     result
+}
+
+/// What this server is called.
+fn server_names(settings: &Settings, sockets: &Sockets, tls: Option<Arc<Tls>>) -> ServerNames {
+    let listeners = sockets.queue.iter().chain(&sockets.bus);
+    let namespace = kew_bus_api::NAMESPACE.parse();
+    ServerNames::new(ServerNamesOptions {
+        given: settings.server_names.clone(),
+        aliases: vec![namespace.expect("the name of the namespace is one of a host")],
+        listeners: listeners.map(|(address, _)| address.ip()).collect(),
+        tls,
+    })
 }
 
 /// Waits for requests that are under way, for a while.
@@ -308,18 +324,21 @@ fn announce(
     tls: Option<&Tls>,
     has_accounts: bool,
 ) -> Result<Option<SocketAddr>> {
-    let mut first = None;
+    let mut all = Vec::new();
     let mut first_public = None;
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot read a listener's address")?;
         print_line(&format!("KEW_QUEUE_LISTEN={address}"));
-        first.get_or_insert(address);
+        all.push(address);
         if settings.public_key.is_served_at(address) {
             first_public.get_or_insert(address);
         } else if !has_accounts {
-            tracing::warn!("no account can be reached at {address}: add one with kew account add");
+            tracing::warn!(
+                "no account can be reached at {address}: add one with kew account add, or serve the \
+                 well-known account there with --allow-public-key"
+            );
         }
     }
     if let Some(address) = first_public {
@@ -335,9 +354,10 @@ fn announce(
             print_line(&format!("KEW_QUEUE_CONNECTION_STRING_TLS='{secure}'"));
         }
     }
-    if let Some(address) = first {
+    if !all.is_empty() {
         tracing::info!(
-            "ready: Queue Storage on {address}{}, messages in {}",
+            "ready: Queue Storage on {}{}, messages in {}",
+            listed(&all),
             if tls.is_some() { " with TLS" } else { "" },
             describe(&settings.place)
         );
@@ -349,7 +369,13 @@ fn announce(
         print_line(&format!("KEW_METRICS_LISTEN={address}"));
     }
     print_line("KEW_READY=1");
-    Ok(first)
+    Ok(all.first().copied())
+}
+
+/// Addresses as they are listened on, for a line of the log.
+pub(crate) fn listed(addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    addresses.join(", ")
 }
 
 fn connection_string(scheme: &str, host: &str) -> String {
@@ -361,25 +387,28 @@ fn connection_string(scheme: &str, host: &str) -> String {
     )
 }
 
-/// A host and port that the certificate is for and that lead to the listener: the address if it can be, or
-/// else a name. Those that every certificate of `kew tls init` has are names of other addresses. The address
-/// also where nothing is right.
+/// A host and port that the certificate is for and that lead to the listener: `localhost` if it can be,
+/// since some clients take the emulator's flag for that name alone, then the address, then another name.
+/// The address also where nothing is right.
 pub(crate) fn secure_host(facts: &CertificateFacts, address: SocketAddr) -> String {
     let address = reachable(address);
-    if facts.addresses.contains(&address.ip()) {
-        return address.to_string();
-    }
-    let is_localhost = [
-        Ipv4Addr::LOCALHOST.into(),
-        IpAddr::from(Ipv6Addr::LOCALHOST),
-    ]
-    .contains(&address.ip());
+    let has_address = facts.addresses.contains(&address.ip());
+    let is_localhost = match address.ip() {
+        IpAddr::V4(ip) => ip == Ipv4Addr::LOCALHOST,
+        // The name means the other one first on many machines.
+        IpAddr::V6(ip) => ip == Ipv6Addr::LOCALHOST && !has_address,
+    };
     let leads_here = |name: &&String| match name.as_str() {
         LOCALHOST => is_localhost,
         HOST_OF_CONTAINERS => false,
-        other => !other.starts_with('*'),
+        other => !other.starts_with('*') && !has_address,
     };
-    match facts.names.iter().find(leads_here) {
+    let mut names = facts.names.iter();
+    let localhost = names.clone().find(|name| *name == LOCALHOST);
+    let name = localhost
+        .filter(leads_here)
+        .or_else(|| names.find(leads_here));
+    match name {
         Some(name) => format!("{name}:{}", address.port()),
         None => address.to_string(),
     }
@@ -407,8 +436,10 @@ mod tests {
         let init = [LOCALHOST, "*.queue.localhost", HOST_OF_CONTAINERS];
         let named = [&init[..], &["kew.example.net"]].concat();
         for (names, address, expected) in [
-            (&init[..], "127.0.0.1:1", "127.0.0.1:1"),
-            (&init, "0.0.0.0:1", "127.0.0.1:1"),
+            (&init[..], "127.0.0.1:1", "localhost:1"),
+            (&init, "0.0.0.0:1", "localhost:1"),
+            (&named, "127.0.0.1:1", "localhost:1"),
+            (&["kew.example.net"], "127.0.0.1:1", "127.0.0.1:1"),
             (&init, "[::1]:1", "localhost:1"),
             // Not the names of another address.
             (&init, "127.9.9.9:1", "127.9.9.9:1"),

@@ -50,6 +50,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "allow_public_key")]
     pub(crate) no_public_key: bool,
 
+    /// A name by which clients call this server, such as kew.example.net, *.example.net or an address;
+    /// repeatable, and in the environment separated by commas. The public key is taken only from clients
+    /// that call the server by one of these, by localhost or a loopback address, or by a name in its
+    /// certificate [env: KEW_SERVER_NAME] [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server_name: Vec<String>,
+
     /// Where to open the socket for administration
     /// [env: KEW_ADMIN_SOCKET] [default: admin.sock in the data directory]
     #[arg(long, value_name = "PATH")]
@@ -139,7 +146,7 @@ pub(crate) struct ServeArgs {
     pub(crate) queue_deletion_delay: Option<u64>,
 
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
-    /// no_public_key, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
+    /// no_public_key, server_name, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
     /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
     /// keys, audience, role_claim, roles and allow_http, or one [[issuer]] for each
     /// [env: KEW_CONFIG]

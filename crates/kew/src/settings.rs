@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kew_listen::{InvalidServerName, ServerName};
+
 use crate::serve_args::ServeArgs;
 use bus_listen::BusListen;
 use issuer::IssuerSettings;
@@ -73,6 +75,8 @@ pub(crate) struct Settings {
     /// How long the name of a deleted queue cannot be taken.
     pub(crate) queue_deletion_delay: Duration,
     pub(crate) public_key: PublicKey,
+    /// By what names clients call the server, besides those that it knows by itself.
+    pub(crate) server_names: Vec<ServerName>,
     /// Where to open the socket for administration, if it is to be anywhere.
     pub(crate) admin_socket: Option<PathBuf>,
 }
@@ -138,6 +142,7 @@ impl Settings {
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
         let public_key = public_key(&layers)?;
+        let server_names = server_names(&layers)?;
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
         let admin_socket = admin_socket.or_else(|| match &place {
             Place::Memory => None,
@@ -171,6 +176,7 @@ impl Settings {
             issuers,
             queue_deletion_delay,
             public_key,
+            server_names,
             admin_socket,
         })
     }
@@ -206,6 +212,14 @@ fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
         }
     }
     Ok(PublicKey::OnLoopback)
+}
+
+/// The names that the first place gives that gives any.
+fn server_names(layers: &[Layer]) -> Result<Vec<ServerName>, SettingsError> {
+    let named = layers.iter().find_map(|layer| layer.server_name.as_ref());
+    let names = named.into_iter().flatten().map(|name| name.parse());
+    let names: Result<_, InvalidServerName> = names.collect();
+    names.map_err(|error| SettingsError(format!("--server-name: {error}")))
 }
 
 /// Where the first place that says anything about it wants the messages.
@@ -260,7 +274,7 @@ pub(super) fn parse_address(address: &str) -> Result<SocketAddr, SettingsError> 
     }
 }
 
-fn is_loopback(address: IpAddr) -> bool {
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 

@@ -13,13 +13,17 @@
 //! A [`Share`] says how many connections a protocol may have beside others, and which one gives way when
 //! there is no room.
 //!
-//! This crate knows no HTTP and no account. It accepts nothing by itself and says nothing to a client
+//! [`ServerNames`] is the list of the names by which clients call the server, and says by which of them,
+//! and from which web pages, a key may be used that everybody knows.
+//!
+//! This crate knows no account, and of HTTP only what a host and an origin look like. It accepts nothing by itself and says nothing to a client
 //! beyond what TLS says.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod certificate;
 mod door;
 mod handshakes;
+mod names;
 mod places;
 mod secure;
 mod strangers;
@@ -27,6 +31,9 @@ mod tls;
 
 pub use certificate::{CertificateFacts, CertificateFiles, TlsError};
 pub use door::{Door, DoorLimits, Opened, Unopened};
+pub use names::{
+    AskedFrom, Barred, InvalidServerName, ServerName, ServerNames, ServerNamesOptions,
+};
 pub use places::{Notice, Place, Share, ShareLimits};
 pub use secure::SecureStream;
 pub use tls::{Tls, TlsOptions};

@@ -59,6 +59,11 @@ impl Tls {
         self.current(|current| current.facts.clone())
     }
 
+    /// Whether something holds for what the certificate in use says of itself.
+    pub(crate) fn says(&self, holds: impl FnOnce(&CertificateFacts) -> bool) -> bool {
+        self.current(|current| holds(&current.facts))
+    }
+
     /// Reads the files again. The new certificate is used from the next handshake on, together with
     /// its key; if it cannot be used, the old one stays.
     pub fn reload(&self) -> Result<(), TlsError> {

@@ -11,7 +11,7 @@ use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use kew_broker::Broker;
-use kew_listen::Share;
+use kew_listen::{ServerNames, Share};
 use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
@@ -53,6 +53,8 @@ pub struct QueueApiOptions {
     pub operator: OperatorOptions,
     /// Whose bearer tokens to take. Default nobody's.
     pub issuers: Issuers,
+    /// What the server is called: by these names alone it takes the public key. Default those of loopback.
+    pub names: ServerNames,
     /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
     /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
     pub queue_deletion_delay: Duration,
@@ -70,6 +72,7 @@ impl Default for QueueApiOptions {
             clock: Arc::new(SystemTime::now),
             operator: OperatorOptions::default(),
             issuers: Issuers::default(),
+            names: ServerNames::default(),
             queue_deletion_delay: Duration::ZERO,
             places: None,
         }
@@ -98,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) deletions: Deletions,
     clock: WallClock,
     pub(crate) issuers: Issuers,
+    pub(crate) names: ServerNames,
     /// What a missing or bad token is answered with, if not the usual.
     challenge: Option<HeaderValue>,
     request_ids: RequestIds,
@@ -108,6 +112,7 @@ pub(crate) struct Shared {
     pub(crate) busy_log: OnceASecond,
     pub(crate) gave_way_log: OnceASecond,
     pub(crate) failed_log: FewASecond,
+    pub(crate) barred_log: OnceASecond,
     /// What bounds those who ask for metrics.
     pub(crate) bounds: operator::Bounds,
 }
@@ -162,6 +167,7 @@ impl QueueApi {
             clock,
             operator,
             issuers,
+            names,
             queue_deletion_delay,
             places,
         } = options;
@@ -181,6 +187,7 @@ impl QueueApi {
                 HeaderValue::try_from(challenge).ok()
             }),
             issuers,
+            names,
             request_ids: RequestIds::new(),
             places,
             operator,
@@ -188,6 +195,7 @@ impl QueueApi {
             busy_log: OnceASecond::default(),
             gave_way_log: OnceASecond::default(),
             failed_log: FewASecond::new(FAILURES_TOLD_MAX),
+            barred_log: OnceASecond::default(),
         }))
     }
 

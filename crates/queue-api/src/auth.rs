@@ -113,6 +113,15 @@ pub(crate) enum Principal {
 }
 
 impl Principal {
+    /// Whether a key of the account is all that stands behind it: its own signature, or that of a key
+    /// that is made from it.
+    pub(crate) fn is_known_by_key(&self) -> bool {
+        match self {
+            Self::AccountOwner | Self::AccountSas(_) | Self::QueueSas { .. } => true,
+            Self::Bearer(_) => false,
+        }
+    }
+
     /// Refuses what they may not, with `AuthorizationPermissionMismatch`,
     /// `AuthorizationResourceTypeMismatch`, or `AuthorizationFailure` for what nobody of their kind may.
     pub(crate) fn check(

@@ -189,6 +189,12 @@ pub(crate) fn share(rules: &[CorsRule], origin: &HeaderValue, method: &str, repl
     }
 }
 
+/// Whether a rule lets pages of an origin send requests of a method.
+pub(crate) fn allows(rules: &[CorsRule], origin: &str, method: &str) -> bool {
+    let mut rules = rules.iter();
+    rules.any(|rule| rule.match_of(origin, method).is_some())
+}
+
 const TRUE: HeaderValue = HeaderValue::from_static("true");
 const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
 

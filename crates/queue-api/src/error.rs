@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use kew_broker::Rejection;
 use kew_engine::{QuotaLimit, Refusal};
+use kew_listen::Barred;
 
 use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::version::Version;
@@ -112,6 +113,12 @@ pub(crate) enum Error {
         maximum: i64,
     },
     PopReceiptMismatch,
+    /// The key that everybody knows is not taken from a client that came like this.
+    PublicKeyRefused {
+        barred: Barred,
+        /// By what it called the server, or the page that it is.
+        called: Box<str>,
+    },
     QueueAlreadyExists,
     QueueBeingDeleted,
     QueueNotFound,

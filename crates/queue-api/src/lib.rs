@@ -39,6 +39,7 @@ mod origin;
 mod parameter;
 mod policies;
 mod properties;
+mod public_key;
 mod query;
 mod reply;
 mod request;
@@ -52,5 +53,5 @@ pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts
 pub use api::{QueueApi, QueueApiOptions, WallClock};
 pub use auth::{InvalidKeys, Issuer, IssuerOptions, Issuers, Role};
 pub use limits::Limits;
-pub use operator::{OperatorOptions, OtherMetrics};
+pub use operator::{OperatorOptions, OtherMetrics, Reach};
 pub use origin::Origin;

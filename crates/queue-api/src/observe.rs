@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::body::Body as _;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use hyper::http::request::Parts;
+use kew_listen::Barred;
 use kew_metrics::Line;
 
 use crate::accounts::Accounts;
@@ -80,6 +81,20 @@ impl Shared {
         }
         if tracing::enabled!(target: "kew::access", tracing::Level::DEBUG) {
             self.log_request::<false>(origin, head, &done, request_id);
+        }
+    }
+
+    /// Somebody came with the public key, or for its account, who may not. `called` is by what they called
+    /// the server, or the page that they are.
+    pub(crate) fn note_barred(&self, origin: &Origin, barred: Barred, called: &str) {
+        if let Some(count) = self.barred_log.note(self.now()) {
+            let (peer, called) = (origin.peer, cut(called));
+            tracing::warn!(
+                %peer,
+                called,
+                count,
+                "a request for the well-known account was refused: {barred}"
+            );
         }
     }
 

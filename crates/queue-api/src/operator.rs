@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kew_listen::ServerNames;
 use kew_metrics::{Family, Format, Unit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -90,6 +90,28 @@ impl Default for OperatorOptions {
     }
 }
 
+/// Who can reach a listener for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This machine alone.
+    Loopback,
+    /// Other machines, too: whoever opened it to them lets them see metrics by any name.
+    Anywhere,
+}
+
+impl Reach {
+    fn admits(self, names: &ServerNames, head: &Parts) -> bool {
+        match self {
+            Self::Loopback => names_this_server(names, head),
+            Self::Anywhere => true,
+        }
+    }
+}
+
+/// What is told to who asks for metrics by another name.
+const NOT_BY_THIS_NAME: &str = "metrics are shown here only if the Host of the request is localhost, a \
+     loopback address, a name in the server's certificate, or one that was given with --server-name\n";
+
 /// What bounds those who ask for metrics.
 #[derive(Debug)]
 pub(crate) struct Bounds {
@@ -120,29 +142,22 @@ fn is_read(head: &Parts) -> bool {
 /// Whether the client is on this machine, as far as can be told.
 ///
 /// A page in a browser here is not: it comes by a name that it made point to this machine.
-fn is_local(origin: &Origin, head: &Parts) -> bool {
+fn is_local(names: &ServerNames, origin: &Origin, head: &Parts) -> bool {
     let is_forwarded = head.headers.keys().any(|name| {
         let name = name.as_str();
         FORWARDED.contains(&name) || name.starts_with("x-forwarded-")
     });
-    origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_machine(head)
+    origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_server(names, head)
 }
 
-/// Whether the host that is asked is an address or `localhost`, which no stranger can give away.
-fn names_this_machine(head: &Parts) -> bool {
-    let Ok(host) = host(head) else {
-        return false;
-    };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+/// Whether the host that is asked is a name of this server that no stranger can give away.
+fn names_this_server(names: &ServerNames, head: &Parts) -> bool {
+    host(head).is_ok_and(|host| names.admits_public_key(host))
 }
 
 /// Answers `GET /metrics` of clients on this machine, and nothing else.
 pub(crate) async fn answer(shared: &Arc<Shared>, origin: &Origin, head: &Parts) -> Option<Reply> {
-    if head.uri.path() != PATH || !is_read(head) || !is_local(origin, head) {
+    if head.uri.path() != PATH || !is_read(head) || !is_local(&shared.names, origin, head) {
         return None;
     }
     Some(metrics(shared, head).await)
@@ -205,8 +220,9 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
 impl QueueApi {
     /// Serves one connection of a listener for operators: `GET /metrics`, `/health/live` and
     /// `/health/ready`, whoever asks, and nothing else. As many as the limits say are served at once;
-    /// each ends after one answer, or when its time is over.
-    pub async fn serve_operator_connection<IO, S>(&self, io: IO, shutdown: S)
+    /// each ends after one answer, or when its time is over. Where only this machine can ask, `/metrics`
+    /// must be asked for by a name of this server: a web page may have another one point here.
+    pub async fn serve_operator_connection<IO, S>(&self, io: IO, reach: Reach, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send,
@@ -217,7 +233,7 @@ impl QueueApi {
         };
         let service = service_fn(|request: hyper::Request<Incoming>| async move {
             let (head, _) = request.into_parts();
-            Ok::<_, Infallible>(answer_operator(shared, &head).await)
+            Ok::<_, Infallible>(answer_operator(shared, reach, &head).await)
         });
         let mut builder = http1::Builder::new();
         builder
@@ -242,9 +258,15 @@ impl QueueApi {
     }
 }
 
-async fn answer_operator(shared: &Arc<Shared>, head: &Parts) -> Response<Full<Bytes>> {
+async fn answer_operator(
+    shared: &Arc<Shared>,
+    reach: Reach,
+    head: &Parts,
+) -> Response<Full<Bytes>> {
     let reply = if !matches!(head.method, Method::GET | Method::HEAD) {
         Reply::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+    } else if head.uri.path() == PATH && !reach.admits(&shared.names, head) {
+        Reply::text(StatusCode::FORBIDDEN, NOT_BY_THIS_NAME)
     } else if head.uri.path() == PATH {
         metrics(shared, head).await
     } else if let Some(reply) = health::answer(&shared.broker, head) {

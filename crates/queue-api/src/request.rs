@@ -11,6 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Version as HttpVersion};
 use kew_broker::{Answer, Rejection};
 use kew_engine::{Command, EntityName, Metadata, Outcome, Refusal, Token};
+use kew_listen::Barred;
 use tokio::time;
 
 use crate::accounts::{Account, Accounts};
@@ -27,6 +28,7 @@ use crate::metadata;
 use crate::origin::Origin;
 use crate::parameter;
 use crate::properties::{Change, Properties, PropertyStore};
+use crate::public_key;
 use crate::query::Query;
 use crate::reply::Reply;
 use crate::route::{self, Operation};
@@ -100,8 +102,11 @@ impl<'a> Request<'a> {
         route::check_version(operation, &head.method, version)?;
         let account = accounts
             .find(address.account)
-            .filter(|account| origin.may_use_public_key || !account.is_well_known())
             .ok_or(Error::ResourceNotFound)?;
+        if account.is_well_known() && !origin.may_use_public_key {
+            shared.note_barred(origin, Barred::Listener, "");
+            return Err(Error::ResourceNotFound.into());
+        }
         if operation == Operation::PreflightRequest {
             // A browser asks without a credential, and whether the queue is there does not matter.
             return Ok(Self {
@@ -141,6 +146,9 @@ impl<'a> Request<'a> {
                 link.resolve(policy, &credentials)?
             }
         };
+        if account.is_well_known() && principal.is_known_by_key() {
+            public_key::check(shared, origin, head, &address, account).await?;
+        }
         // Only who is known learns of it.
         if account.is_disabled() {
             return Err(Refused {

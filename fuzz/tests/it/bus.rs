@@ -52,8 +52,8 @@ const PARTS: [&[u8]; 16] = [
     b"\xff\xff\xff\xff\x02\0\0\0",
     b"\0\x53\x12\xc0",
     b"\0\x53\x14\xd0\0\0\0\x10",
-    b"GET /$namespaceinfo HTTP/1.1\r\nHost: h\r\n",
-    b"PUT /jobs?api-version=2021-05 HTTP/1.1\r\nHost: h\r\n",
+    b"GET /$namespaceinfo HTTP/1.1\r\nHost: localhost\r\n",
+    b"PUT /jobs?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n",
     b"Authorization: SharedAccessSignature sr=a&sig=b&se=1&skn=c\r\n",
     b"\r\n\r\n",
     b"\x16\x03\x01",
@@ -90,7 +90,7 @@ impl Served {
             let origin = Origin {
                 peer: wire::PEER,
                 is_secure: false,
-                may_use_public_key: true,
+                public_key: Ok(()),
             };
             let permit = self.api.admit(origin.peer).expect("few are connected");
             let serve = self

@@ -54,7 +54,7 @@ const PARTS: [&[u8]; 44] = [
     b"\r\n\r\n",
     b"\n",
     b"\r",
-    b"Host: h\r\n",
+    b"Host: localhost\r\n",
     b"Content-Length: 5\r\n",
     b"Content-Length: 99999999\r\n",
     b"Transfer-Encoding: chunked\r\n",
@@ -71,7 +71,7 @@ const PARTS: [&[u8]; 44] = [
     b"5\r\n12345\r\n",
     b"ffffffff\r\n",
     b"<QueueMessage><MessageText>",
-    b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b": ",
     b"x-ms-",
     b"\0",
@@ -182,7 +182,7 @@ fn unproven_bytes() {
 #[test]
 fn the_worst_64_kib_take_little() {
     let served = Served::new();
-    let head = "GET /devstoreaccount1/orders?comp=metadata HTTP/1.1\r\nHost: h\r\n";
+    let head = "GET /devstoreaccount1/orders?comp=metadata HTTP/1.1\r\nHost: localhost\r\n";
     let signed = "Authorization: SharedKey devstoreaccount1:AAAA\r\nx-ms-version: 2021-12-02\r\n";
     let date = httpdate::fmt_http_date(now());
     let signed = format!("{signed}x-ms-date: {date}\r\n");
@@ -217,14 +217,14 @@ fn the_worst_64_kib_take_little() {
         (
             "a long query, signed",
             format!(
-                "GET /devstoreaccount1?{} HTTP/1.1\r\nHost: h\r\n{signed}\r\n",
+                "GET /devstoreaccount1?{} HTTP/1.1\r\nHost: localhost\r\n{signed}\r\n",
                 "a+%20=b&".repeat(7000)
             ),
         ),
         (
             "parameters without values, signed",
             format!(
-                "GET /devstoreaccount1?{} HTTP/1.1\r\nHost: h\r\n{signed}\r\n",
+                "GET /devstoreaccount1?{} HTTP/1.1\r\nHost: localhost\r\n{signed}\r\n",
                 "&".repeat(60_000)
             ),
         ),
@@ -248,11 +248,11 @@ fn the_worst_64_kib_take_little() {
         ),
         (
             "requests in a row",
-            filled("GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
+            filled("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         ),
         (
             "requests in a row with metadata",
-            filled("GET / HTTP/1.1\r\nHost: h\r\nx-ms-meta-a: 1\r\nx-ms-meta-b: 2\r\n\r\n"),
+            filled("GET / HTTP/1.1\r\nHost: localhost\r\nx-ms-meta-a: 1\r\nx-ms-meta-b: 2\r\n\r\n"),
         ),
         ("empty lines", filled("\r\n")),
         (
@@ -334,7 +334,7 @@ impl Signed {
         let signature = STANDARD.encode(hmac::sign(&key, to_sign.as_bytes()));
         let mark = if self.query.is_empty() { "" } else { "?" };
         let mut bytes = format!(
-            "{} /{account}{}{mark}{} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{head}Content-Length: {}\r\n\
+            "{} /{account}{}{mark}{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{head}Content-Length: {}\r\n\
              Authorization: SharedKeyLite {account}:{signature}\r\n\r\n",
             self.verb,
             self.path,
@@ -395,7 +395,7 @@ pub(crate) fn request(
 ) -> Vec<u8> {
     let mut bytes = format!("{verb} ").into_bytes();
     bytes.extend_from_slice(target);
-    bytes.extend_from_slice(b" HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+    bytes.extend_from_slice(b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(b": ");

@@ -3,6 +3,7 @@
 mod attach;
 mod changes;
 mod coordinator;
+mod hostname;
 mod links;
 mod node;
 mod receiver;
@@ -19,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kew_amqp::codec::Symbol;
+use kew_amqp::codec::{Symbol, Text};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::DeliveryState;
 use kew_amqp::sasl::SaslCode;
@@ -494,6 +495,7 @@ impl Client {
                 self.forget_all();
             }
             Event::Opened(open) => {
+                self.on_hostname(open.hostname.as_ref().map(Text::as_str));
                 let is_proven = self.token_due.is_none();
                 let container = open.container_id.as_str();
                 self.shared.note_opened(&self.origin, container, is_proven);

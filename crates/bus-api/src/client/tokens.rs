@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{BUSY_PAUSE, BUSY_TRIES, Client, Done};
 use crate::api::Shared;
-use crate::authorize::{BadToken, Grant};
+use crate::authorize::{BadToken, Grant, is_public};
 use crate::cbs::{self, Credential, Password, PutToken, Refused, Shown};
 use crate::client::node::{Asker, Reply};
 use crate::client::turn::TOKEN_STEPS;
@@ -106,6 +106,9 @@ impl Client {
             result,
             changes,
         } = judged;
+        if let Err(BadToken::PublicKey(barred)) = &result {
+            self.shared.note_barred(&self.origin, *barred, None);
+        }
         let taken = put.shown(result).and_then(|shown| self.take(shown));
         self.answer_put(taken);
         if changes != *self.rule_changes.borrow() {
@@ -152,6 +155,12 @@ impl Client {
             return false;
         };
         let Some(grant) = self.shared.grant_of_password(name, key, self.origin) else {
+            // SASL has no words for why: the log has.
+            if let Err(barred) = self.origin.public_key
+                && is_public(name, key)
+            {
+                self.shared.note_barred(&self.origin, barred, None);
+            }
             return false;
         };
         let password = Password {

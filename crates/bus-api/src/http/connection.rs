@@ -29,8 +29,10 @@ use super::answer::{Answer, HttpError};
 use super::audit::Actor;
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
+use super::speaker::{called, speaker};
 use super::{atom, body, data, health, operator, websocket};
 use crate::api::Shared;
+use crate::authorize::BadToken;
 use crate::metrics::Offered;
 use crate::origin::Origin;
 use crate::turn_away::TurnedAway;
@@ -64,7 +66,7 @@ pub(crate) async fn serve<S>(
         async move {
             take_turn(&shared, &activity).await;
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
-            let speaker = websocket::origin_of(origin, request.headers());
+            let speaker = speaker(&shared, origin, &request);
             let mut answer = answer(&shared, speaker, request, &activity, stopped).await;
             if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                 // It is the last answer of the connection.
@@ -231,7 +233,18 @@ async fn dispatch(
         denied(Offered::None, HttpError::unauthorized(detail))
     })?;
     let grant = shared.grant_of(authorization, &head.path, origin).await;
-    let grant = grant.map_err(|error| denied(Offered::Token, error.into()))?;
+    let grant = grant.map_err(|error| {
+        let BadToken::PublicKey(barred) = error else {
+            return denied(Offered::Token, error.into());
+        };
+        let called = called(&head.headers, barred);
+        shared.note_barred(&origin, barred, called);
+        let called = called.map_or(String::new(), |called| {
+            format!(" (this request: '{called}')")
+        });
+        let told = HttpError::unauthorized(format!("{error}{called}"));
+        denied(Offered::Token, told)
+    })?;
     activity.prove();
     let body = body::read(body, shared.bodies.share(), &shared.limits).await?;
     let call = Call {

@@ -8,6 +8,7 @@
 //! - `data`: messages;
 //! - `health`: what the emulator says of itself;
 //! - `operator`: what the service does not have;
+//! - `speaker`: whether a request may be that of a web page from elsewhere;
 //! - `websocket`: AMQP, for those who may only speak HTTPS.
 
 mod activity;
@@ -23,6 +24,7 @@ mod operator;
 mod room;
 mod route;
 mod shown;
+mod speaker;
 mod times;
 mod websocket;
 

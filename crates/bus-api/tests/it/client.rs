@@ -25,6 +25,7 @@ use kew_bus_api::{
 };
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
+use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::MemoryStorage;
 use kew_metrics::{page, read};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -32,7 +33,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 pub(crate) const LOCAL: Origin = Origin {
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
     is_secure: false,
-    may_use_public_key: true,
+    public_key: Ok(()),
 };
 
 const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
@@ -41,6 +42,17 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "steps", "Properties": {"RequiresSession": true}},
     {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
+
+/// What tests call the server, besides the names of loopback.
+fn server_names() -> ServerNames {
+    let given = ["h", "ns.example"].iter().map(|name| name.parse().unwrap());
+    ServerNames::new(ServerNamesOptions {
+        given: given.collect(),
+        aliases: vec![NAMESPACE.parse().unwrap()],
+        listeners: vec![[192, 0, 2, 1].into()],
+        tls: None,
+    })
+}
 
 pub(crate) struct Server {
     broker: Broker,
@@ -97,6 +109,10 @@ impl Server {
     }
 
     async fn open_on(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
+        let options = BusApiOptions {
+            names: server_names(),
+            ..options
+        };
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,
@@ -175,7 +191,7 @@ impl Server {
     }
 
     /// The same, with a connection that is set up like this.
-    fn connect_with(
+    pub(crate) fn connect_with(
         &self,
         config: Config,
         mechanism: &'static str,

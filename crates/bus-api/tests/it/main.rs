@@ -17,6 +17,7 @@ mod idle;
 mod management;
 mod messages;
 mod metrics;
+mod names;
 mod operator;
 mod oversized;
 mod resend;

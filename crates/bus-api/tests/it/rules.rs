@@ -17,6 +17,7 @@ use kew_bus_api::{
     AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleError, WhichKey,
 };
 use kew_issuer::{Issuer, IssuerOptions};
+use kew_listen::Barred;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -246,7 +247,7 @@ async fn a_rule_of_a_queue_signs_for_no_more_than_that_queue() {
 #[tokio::test]
 async fn the_public_key_is_served_where_it_may_be() {
     let elsewhere = Origin {
-        may_use_public_key: false,
+        public_key: Err(Barred::Listener),
         ..LOCAL
     };
     let well_known = AuthorizationRule::well_known();

@@ -32,7 +32,7 @@ async fn open(
     Ok((socket, protocol.to_owned()))
 }
 
-async fn open_amqp(
+pub(crate) async fn open_amqp(
     server: &Server,
     more: &[(&'static str, &str)],
 ) -> WebSocketStream<DuplexStream> {
@@ -48,13 +48,24 @@ fn size_of(frame: &[u8]) -> usize {
     }
 }
 
+/// A client of AMQP within a WebSocket that has not said who it is.
+pub(crate) fn anonymous(server: &Server, socket: WebSocketStream<DuplexStream>) -> Client {
+    server.connect_over(carried(socket, 4_096), "ANONYMOUS", None)
+}
+
 /// A client of AMQP, whose bytes go through a WebSocket in messages of one size.
 fn through(
     server: &Server,
-    mut socket: WebSocketStream<DuplexStream>,
+    socket: WebSocketStream<DuplexStream>,
     size: usize,
     key: &str,
 ) -> Client {
+    let response = format!("\0{WELL_KNOWN_RULE}\0{key}");
+    server.connect_over(carried(socket, size), "PLAIN", Some(&response))
+}
+
+/// What is written here goes through a WebSocket in messages of one size, and what comes can be read.
+fn carried(mut socket: WebSocketStream<DuplexStream>, size: usize) -> DuplexStream {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move {
         let mut buffer = vec![0; size];
@@ -80,8 +91,7 @@ fn through(
             }
         }
     });
-    let response = format!("\0{WELL_KNOWN_RULE}\0{key}");
-    server.connect_over(ours, "PLAIN", Some(&response))
+    ours
 }
 
 #[tokio::test]

@@ -211,6 +211,18 @@ impl Backlog {
         !self.ready.is_empty()
     }
 
+    /// Whether there is a message that could go on to another queue.
+    pub(crate) fn has_to_forward(&self) -> bool {
+        self.has_ready() || self.sessions.next_available().is_some()
+    }
+
+    /// The message that goes on to another queue next: the first one that can be received. Those of a
+    /// session that somebody has locked wait until it is free, as for any other receiver.
+    pub(crate) fn next_to_forward(&self, now: Timestamp) -> Option<SequenceNumber> {
+        let alone = self.ready(0, now).next();
+        alone.or_else(|| self.ready(self.sessions.next_available()?, now).next())
+    }
+
     pub(crate) fn get(&self, number: SequenceNumber) -> Option<&Message> {
         self.messages.get(&number)
     }

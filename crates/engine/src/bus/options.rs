@@ -106,13 +106,6 @@ impl Default for BusQueueOptions {
 impl BusQueueOptions {
     /// Checks every range.
     pub fn check(&self) -> Result<(), InvalidOption> {
-        if self.requires_session && self.forward_to.is_some() {
-            return Err(InvalidOption {
-                option: "RequiresSession",
-                value: "true".into(),
-                allowed: "false where messages are forwarded",
-            });
-        }
         let within = |option, value: u64, unit, range: std::ops::RangeInclusive<u64>, allowed| {
             if range.contains(&value) {
                 Ok(())

@@ -354,8 +354,7 @@ pub enum BusRefusal {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue that messages are to be forwarded to is not there, is the queue itself, or has
-    /// sub-queues' names.
+    /// The queue that messages are to be forwarded to is not there, or has a sub-queue's name.
     #[error("the forwarding destination '{queue}' could not be found")]
     DestinationNotFound {
         /// The destination.

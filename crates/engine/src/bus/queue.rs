@@ -128,7 +128,7 @@ impl BusQueue {
 
     /// When something is to be done by itself next. What waits to be forwarded is due at once.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let waits = self.destination().is_some() && self.backlog.has_ready();
+        let waits = self.destination().is_some() && self.backlog.has_to_forward();
         let forward = waits.then_some(Timestamp::ZERO);
         let backlog = self.backlog.next_deadline();
         backlog

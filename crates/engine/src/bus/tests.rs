@@ -1,6 +1,7 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod forwarding;
 mod messages;
 mod operate;
 mod overview;

@@ -6,8 +6,10 @@ use anyhow::{Context, Result};
 use kew_broker::Broker;
 use kew_bus_api::{BusApi, BusApiOptions};
 use kew_issuer::Issuers;
-use kew_listen::Door;
-use kew_queue_api::{AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions};
+use kew_listen::{Door, ServerNames};
+use kew_queue_api::{
+    AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions, Reach,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,7 +20,7 @@ use crate::admin::bus::BusEndpoint;
 use crate::admin::{Administered, Endpoint};
 use crate::bus::{self, BusAcceptor};
 use crate::open_files::{self, TurnedAwayPlaces};
-use crate::settings::{Place, PublicKey, Settings};
+use crate::settings::{Place, PublicKey, Settings, is_loopback};
 
 /// What answers requests, whoever accepts them.
 pub(super) struct Fronts {
@@ -36,6 +38,7 @@ impl Fronts {
     pub(super) async fn open(
         settings: &Settings,
         issuers: Issuers,
+        names: ServerNames,
         open_files_max: u64,
         has_bus_listeners: bool,
         broker: &Broker,
@@ -43,11 +46,13 @@ impl Fronts {
         let mut options = QueueApiOptions {
             operator: operator_options(settings),
             issuers: issuers.clone(),
+            names: names.clone(),
             queue_deletion_delay: settings.queue_deletion_delay,
             ..QueueApiOptions::default()
         };
         let mut bus_options = BusApiOptions {
             issuers,
+            names,
             ..BusApiOptions::default()
         };
         let places = open_files::share(
@@ -119,6 +124,7 @@ impl Fronts {
             .map(|listener| (listener, Role::Operator));
         for (listener, role) in queue.chain(metrics) {
             let acceptor = Acceptor {
+                reach: reach(&listener),
                 may_use_public_key: may_use_public_key(&listener),
                 role,
                 api: self.queue.clone(),
@@ -140,6 +146,15 @@ impl Fronts {
             };
             tasks.spawn(acceptor.run(listener));
         }
+    }
+}
+
+/// Who can reach a listener. One whose address cannot be read is judged as the strictest.
+fn reach(listener: &TcpListener) -> Reach {
+    let address = listener.local_addr();
+    match address.is_ok_and(|address| !is_loopback(address.ip())) {
+        true => Reach::Anywhere,
+        false => Reach::Loopback,
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) struct Layer {
     /// In seconds.
     pub(super) queue_deletion_delay: Option<u64>,
     pub(super) no_public_key: Option<bool>,
+    pub(super) server_name: Option<Vec<String>>,
     pub(super) admin_socket: Option<PathBuf>,
 }
 
@@ -58,6 +59,7 @@ impl Layer {
             slow_request: args.slow_request,
             queue_deletion_delay: args.queue_deletion_delay,
             no_public_key: args.no_public_key.then_some(true),
+            server_name: (!args.server_name.is_empty()).then_some(args.server_name),
             admin_socket: args.admin_socket,
         }
     }
@@ -84,13 +86,13 @@ impl Layer {
                 SettingsError::new(format!("{name} is {value:?}, and must be a whole number"))
             })
         };
-        let listen = addresses("KEW_QUEUE_LISTEN", variable)?;
-        let metrics_listen = addresses("KEW_METRICS_LISTEN", variable)?;
+        let listen = list("KEW_QUEUE_LISTEN", variable)?;
+        let metrics_listen = list("KEW_METRICS_LISTEN", variable)?;
         Ok(Self {
             data_dir: variable("KEW_DATA_DIR").map(PathBuf::from),
             ephemeral: switch("KEW_EPHEMERAL")?,
             queue_listen: listen,
-            bus_listen: addresses("KEW_BUS_LISTEN", variable)?,
+            bus_listen: list("KEW_BUS_LISTEN", variable)?,
             import: variable("KEW_IMPORT").map(PathBuf::from),
             allow_public_key: switch("KEW_ALLOW_PUBLIC_KEY")?,
             tls_cert: variable("KEW_TLS_CERT").map(PathBuf::from),
@@ -104,6 +106,7 @@ impl Layer {
             issuer: IssuersLayer::of_environment(variable, &switch)?,
             queue_deletion_delay: number("KEW_QUEUE_DELETION_DELAY")?,
             no_public_key: switch("KEW_NO_PUBLIC_KEY")?,
+            server_name: list("KEW_SERVER_NAME", variable)?,
             admin_socket: variable("KEW_ADMIN_SOCKET").map(PathBuf::from),
         })
     }
@@ -125,11 +128,11 @@ fn text(name: &str, variable: Variable<'_>) -> Result<Option<String>, SettingsEr
     text.map_err(|value| SettingsError::new(format!("{name} is {value:?}, which is not text")))
 }
 
-/// The addresses in a variable, separated by commas.
-fn addresses(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, SettingsError> {
+/// What a variable lists, separated by commas.
+fn list(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, SettingsError> {
     let list = text(name, variable)?;
     Ok(list.map(|list| {
-        let addresses = list.split(',');
-        addresses.map(|address| address.trim().to_owned()).collect()
+        let items = list.split(',');
+        items.map(|item| item.trim().to_owned()).collect()
     }))
 }

@@ -36,7 +36,7 @@ fn fields(shown: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_key_of_the_file_is_documented() {
-    let issuer = fields(&format!("{:?}", IssuerLayer::default()));
+    let issuer = fields(&format!("{:?}", issuer::IssuerLayer::default()));
     let mut keys = fields(&format!("{:?}", Layer::default()));
     for name in &issuer {
         keys.remove(name);
@@ -79,5 +79,5 @@ fn the_example_is_taken() {
     };
     let settings = Settings::from_layers(args, &|_| None).expect("it is taken");
     assert_eq!(settings.bus_listen.addresses.len(), 2);
-    assert!(settings.issuer.is_some());
+    assert_eq!(settings.issuers.len(), 1);
 }

@@ -75,6 +75,36 @@ fn the_public_key_is_kept_from_other_machines_unless_it_is_let_out() {
 }
 
 #[test]
+fn names_of_the_server_are_those_of_the_first_place_that_gives_any() {
+    let named = |names: &[&str]| ServeArgs {
+        server_name: names.iter().map(ToString::to_string).collect(),
+        ..listen(&[])
+    };
+    let parsed = |names: &[&str]| {
+        let names = names.iter().map(|name| name.parse());
+        names.collect::<Result<Vec<ServerName>, _>>().unwrap()
+    };
+    let variable = [("KEW_SERVER_NAME", "kew, *.example.net")];
+    assert_eq!(with(listen(&[]), &[]).unwrap().server_names, []);
+    let settings = with(listen(&[]), &variable).unwrap();
+    assert_eq!(settings.server_names, parsed(&["kew", "*.example.net"]));
+    let settings = with(named(&["kew.example.net:5672", "10.0.0.5"]), &variable).unwrap();
+    assert_eq!(
+        settings.server_names,
+        parsed(&["kew.example.net", "10.0.0.5"])
+    );
+    let (_dir, path) = file("server_name = [\"kew\"]");
+    let mut args = listen(&[]);
+    args.config = Some(path);
+    assert_eq!(with(args, &[]).unwrap().server_names, parsed(&["kew"]));
+    let error = error(named(&["http://kew"]), &[]);
+    assert!(
+        error.contains("\"http://kew\"") && error.contains("--server-name"),
+        "{error}"
+    );
+}
+
+#[test]
 fn service_bus_is_served_where_it_is_asked_for() {
     let bus = |address: &str| ServeArgs {
         bus_listen: vec![address.into()],

@@ -254,6 +254,14 @@ fn the_public_key_stays_on_loopback() {
     });
     let log = server.terminate().log;
     assert!(log.contains("no account can be reached"), "{log}");
+    assert!(
+        log.contains("well-known account there with --allow-public-key"),
+        "{log}"
+    );
+    // And why somebody was refused.
+    let refused = "a request for the well-known account was refused: the public key is not accepted by \
+        this listener: use a key of your own, or start the server with --allow-public-key";
+    assert!(log.contains(refused), "{log}");
 
     let allowed = serve(&[
         "--queue-listen",

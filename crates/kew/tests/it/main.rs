@@ -24,6 +24,7 @@ mod limits_page;
 mod load;
 mod many;
 mod memory_limit;
+mod names;
 mod observe;
 mod open_files;
 mod operate;

@@ -129,7 +129,8 @@ fn one_port_serves_both_in_two_versions_of_tls() {
         assert_eq!(stream.conn.protocol_version(), Some(version.version));
     }
     let printed = server.facts("KEW_QUEUE_CONNECTION_STRING_TLS");
-    assert!(printed[0].contains(&format!("QueueEndpoint=https://{address}/")));
+    let endpoint = format!("QueueEndpoint=https://localhost:{}/", address.port());
+    assert!(printed[0].contains(&endpoint), "{printed:?}");
     // The end is told, also to who is idle.
     let mut idle = connect(address, place.path());
     check_served(&mut idle);

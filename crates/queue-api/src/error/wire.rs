@@ -4,8 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use hyper::StatusCode;
+use kew_listen::Barred;
 
 use super::{Error, Mismatch};
+
+/// What the text begins with that is told to somebody who is known and may not.
+const FAILURE: &str = "This request is not authorized to perform this operation";
 
 /// What every error has on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +219,18 @@ impl Error {
                 "PopReceiptMismatch",
                 "The specified pop receipt did not match the pop receipt for a dequeued message.",
             ),
+            Self::PublicKeyRefused { barred, called } => {
+                let or_else = match barred {
+                    Barred::Listener | Barred::Host => "",
+                    Barred::Page => ", or allow the origin in the account's CORS rules",
+                };
+                let message = format!("{FAILURE}: {barred}{or_else} (this request: '{called}').");
+                return Wire {
+                    status: StatusCode::FORBIDDEN,
+                    code: "AuthorizationFailure",
+                    message: message.into(),
+                };
+            }
             Self::QueueAlreadyExists => (
                 StatusCode::CONFLICT,
                 "QueueAlreadyExists",
@@ -350,6 +366,7 @@ impl Error {
             | Self::OperationTimedOut
             | Self::OutOfRangeInput
             | Self::PopReceiptMismatch
+            | Self::PublicKeyRefused { .. }
             | Self::QueueAlreadyExists
             | Self::QueueBeingDeleted
             | Self::QueueNotFound
@@ -363,7 +380,6 @@ impl Error {
 impl Mismatch {
     /// Source: *Shared access signature error codes*.
     fn wire(self) -> Wire {
-        const FAILURE: &str = "This request is not authorized to perform this operation";
         let (code, message) = match self {
             Self::Permission => (
                 "AuthorizationPermissionMismatch",

@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
-use kew_queue_api::{Accounts, Limits, Origin, QueueApi, QueueApiOptions};
+use kew_queue_api::{Accounts, Limits, Origin, QueueApi, QueueApiOptions, Reach};
 use md5::{Digest as _, Md5};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
@@ -114,10 +114,14 @@ impl Door {
 
     /// A connection to a listener for operators.
     pub(crate) fn connect_operator(&self) -> Wire {
+        self.connect_operator_with(Reach::Loopback)
+    }
+
+    pub(crate) fn connect_operator_with(&self, reach: Reach) -> Wire {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let api = self.api.clone();
         tokio::spawn(async move {
-            api.serve_operator_connection(theirs, std::future::pending::<()>())
+            api.serve_operator_connection(theirs, reach, std::future::pending::<()>())
                 .await;
         });
         Wire::new(ours)

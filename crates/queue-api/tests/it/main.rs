@@ -21,6 +21,7 @@ mod names;
 mod overload;
 mod properties;
 mod queues;
+mod rebinding;
 mod smuggling;
 mod turns;
 mod versions;

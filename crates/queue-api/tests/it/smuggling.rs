@@ -159,9 +159,9 @@ async fn what_is_odd_has_one_answer() {
         (
             "a host with a user",
             text(get().header("Host", "a@b/c")),
-            200,
+            403,
         ),
-        ("absolute, and another host", target(other), 200),
+        ("absolute, and another host", target(other), 403),
         ("an authority alone", target("other.example:80"), 400),
         ("everything", target("*"), 400),
         (

@@ -9,6 +9,7 @@ use hyper::header::HOST;
 use kew_broker::Rejection;
 use kew_engine::Refusal;
 use kew_engine::bus::{BusCommand, BusRefusal};
+use kew_listen::ServerNames;
 use percent_encoding::percent_decode_str;
 
 use super::asked::AskedQueue;
@@ -30,9 +31,9 @@ pub(super) struct Targets {
 
 impl AskedQueue {
     /// The queues that its addresses mean.
-    pub(super) fn targets(&self, head: &Head) -> Result<Targets, HttpError> {
+    pub(super) fn targets(&self, names: &ServerNames, head: &Head) -> Result<Targets, HttpError> {
         let target = |element, address: &Option<String>| match address {
-            Some(address) => name_in(head, element, address).map(Some),
+            Some(address) => name_in(names, head, element, address).map(Some),
             None => Ok(None),
         };
         Ok(Targets {
@@ -45,9 +46,14 @@ impl AskedQueue {
     }
 }
 
-/// The name in an address. Its host must be the one that the request is for: another namespace's
-/// queue would be confused with one of ours.
-fn name_in(head: &Head, element: &str, address: &str) -> Result<String, HttpError> {
+/// The name in an address. Its host must be a name of this server, or the one that the request is for:
+/// another namespace's queue would be confused with one of ours.
+fn name_in(
+    names: &ServerNames,
+    head: &Head,
+    element: &str,
+    address: &str,
+) -> Result<String, HttpError> {
     let invalid = |reason: &str| {
         HttpError::bad_request(format!("{element} is '{address}', and must be {reason}."))
     };
@@ -56,8 +62,13 @@ fn name_in(head: &Head, element: &str, address: &str) -> Result<String, HttpErro
         Some((_, rest)) => {
             let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
             let own = head.header(HOST).unwrap_or_default();
-            if !host_of(authority).eq_ignore_ascii_case(host_of(own)) {
-                let reason = format!("an address in this namespace, which is '{}'", host_of(own));
+            let is_own = host_of(authority).eq_ignore_ascii_case(host_of(own));
+            if !is_own && !names.has(authority) {
+                let reason = format!(
+                    "an address in this namespace, which is '{}', or at a name that was given to the \
+                     server with --server-name",
+                    host_of(own)
+                );
                 return Err(invalid(&reason));
             }
             path.split_once('?').map_or(path, |(path, _)| path)
@@ -118,14 +129,14 @@ pub(super) async fn check_targets(
 }
 
 /// Whether a token allows to manage a queue. JavaScript signs the host alone, without a scheme: that is
-/// the whole namespace. A client chooses what it calls the host, so that the name of a queue is none.
+/// the whole namespace, if it is a name of this server, whatever the client calls it. The name of a queue
+/// that is there is none.
 async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Result<bool, HttpError> {
-    let own = host_of(head.header(HOST).unwrap_or_default());
     match shared.grant_of(token, path, head.origin).await {
         Ok(grant) => Ok(grant.allows(Right::Manage, path)),
         Err(BadToken::Elsewhere { granted, asked }) => {
             let is_bare = SignedToken::read(token).is_ok_and(|token| token.is_bare);
-            let is_host = is_bare && host_of(&granted).eq_ignore_ascii_case(own);
+            let is_host = is_bare && shared.names.has(&granted);
             if !is_host || is_queue(shared, &granted).await? {
                 return Err(BadToken::Elsewhere { granted, asked }.into());
             }

@@ -52,7 +52,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
     let mut asked = AskedQueue::read(&call.body)?;
     let version = ApiVersion::of(&call.head);
     version.check(&asked)?;
-    let targets = asked.targets(&call.head)?;
+    let targets = asked.targets(&shared.names, &call.head)?;
     check_targets(shared, call, &targets).await?;
     if is_update {
         asked.keeps_message_size = !version.has_message_size();
@@ -163,7 +163,7 @@ mod tests {
         let origin = Origin {
             peer: ([127, 0, 0, 1], 1).into(),
             is_secure: false,
-            may_use_public_key: false,
+            public_key: Err(kew_listen::Barred::Listener),
         };
         let request = Request::builder()
             .method(method)

@@ -57,7 +57,6 @@ impl AskedQueue {
         let detects = self.requires_duplicate_detection;
         let detects = detects.unwrap_or(before.duplicate_window_ms.is_some());
         let window_ms = self.duplicate_window_ms.unwrap_or(DUPLICATE_WINDOW_MS);
-        let idle_ms = self.auto_delete_on_idle_ms;
         let options = BusQueueOptions {
             lock_duration_ms: self.lock_duration_ms.unwrap_or(unset.lock_duration_ms),
             max_delivery_count: self.max_delivery_count.unwrap_or(unset.max_delivery_count),
@@ -67,11 +66,10 @@ impl AskedQueue {
             requires_session: self.requires_session.unwrap_or(before.requires_session),
             duplicate_window_ms: detects.then_some(window_ms),
             dead_letters_expired: self.dead_letters_expired.unwrap_or(false),
-            // A queue that forwards never deletes itself.
-            auto_delete_on_idle_ms: match targets.forward_to {
-                Some(_) => u64::MAX,
-                None => idle_ms.unwrap_or(unset.auto_delete_on_idle_ms),
-            },
+            // Kept as it was set, and without effect while the queue forwards.
+            auto_delete_on_idle_ms: self
+                .auto_delete_on_idle_ms
+                .unwrap_or(unset.auto_delete_on_idle_ms),
             forward_to: targets.forward_to.as_deref().map(in_lower_case),
             forward_dead_letters_to: targets
                 .forward_dead_letters_to

@@ -10,7 +10,6 @@
 mod frame;
 mod stream;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +18,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::{
-    AsHeaderName, CONNECTION, HeaderMap, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    AsHeaderName, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use hyper::{Method, StatusCode, Uri};
+use hyper::{Method, StatusCode};
 use kew_listen::Place;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -110,35 +109,6 @@ fn proof(key: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("base64 is made of visible ASCII")
 }
 
-/// What is known of who speaks over HTTP, in a WebSocket too. Any page that a browser shows may ask any
-/// server, by a WebSocket or by a name of its own for this machine, so that a key that everybody knows
-/// proves nothing there: it is only for pages of this machine, and for programs that are no browsers.
-pub(super) fn origin_of(origin: Origin, headers: &HeaderMap) -> Origin {
-    let is_local = headers.get_all(ORIGIN).iter().all(is_local_page);
-    Origin {
-        may_use_public_key: origin.may_use_public_key && is_local,
-        ..origin
-    }
-}
-
-/// Whether a page comes from this machine, by the name or address in its origin.
-fn is_local_page(origin: &HeaderValue) -> bool {
-    let uri = origin
-        .to_str()
-        .ok()
-        .and_then(|text| text.parse::<Uri>().ok());
-    let Some(host) = uri
-        .as_ref()
-        .filter(|uri| uri.scheme().is_some())
-        .and_then(Uri::host)
-    else {
-        return false;
-    };
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost")
-        || address.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
-}
-
 /// Who speaks in a WebSocket, and the place of its connection.
 pub(super) struct Speaker {
     pub(super) origin: Origin,
@@ -212,36 +182,6 @@ mod tests {
             let headers = headers(&[("sec-websocket-protocol", asked)]);
             let answer = accept(&Method::GET, &headers).unwrap();
             assert_eq!(answer.headers()["sec-websocket-protocol"], spoken);
-        }
-    }
-
-    #[test]
-    fn a_page_from_elsewhere_has_no_use_for_the_public_key() {
-        let origin = Origin {
-            peer: "127.0.0.1:1".parse().unwrap(),
-            is_secure: true,
-            may_use_public_key: true,
-        };
-        for (page, is_local) in [
-            ("", true),
-            ("http://localhost:3000", true),
-            ("https://LOCALHOST", true),
-            ("http://127.0.0.1:8080", true),
-            ("http://[::1]:8080", true),
-            ("null", false),
-            ("localhost", false),
-            ("https://example.com", false),
-            ("https://localhost.example.com", false),
-            ("http://localhost|https://example.com", false),
-        ] {
-            let headers = headers(&[("origin", page)]);
-            let found = origin_of(origin, &headers).may_use_public_key;
-            assert_eq!(found, is_local, "{page}");
-            let nobody = Origin {
-                may_use_public_key: false,
-                ..origin
-            };
-            assert!(!origin_of(nobody, &headers).may_use_public_key);
         }
     }
 

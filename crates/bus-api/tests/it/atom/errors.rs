@@ -94,13 +94,6 @@ async fn a_value_that_cannot_be_is_named_with_what_can() {
     create(&server, "/new", window)
         .await
         .check_refused(400, 40_000, "20 s to 7 days");
-    let forwards = "<RequiresSession>true</RequiresSession><ForwardTo>jobs</ForwardTo>";
-    let refused = ask("PUT", "/new")
-        .queue(forwards)
-        .forwards()
-        .of(&server)
-        .await;
-    refused.check_refused(400, 40_000, "RequiresSession");
     ask("GET", "/new").of(&server).await.check(404);
 }
 

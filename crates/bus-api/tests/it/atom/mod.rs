@@ -2,6 +2,7 @@
 
 mod document;
 mod errors;
+mod forwarding;
 mod links;
 mod lists;
 mod restart;

@@ -161,7 +161,7 @@ impl Turn<'_> {
         let Some(destination) = entity.destination() else {
             return false;
         };
-        let Some(sequence_number) = entity.backlog.ready(0, now).next() else {
+        let Some(sequence_number) = entity.backlog.next_to_forward(now) else {
             return false;
         };
         let destination = EntityName {
@@ -171,7 +171,7 @@ impl Turn<'_> {
         let Some(message) = entity.backlog.get(sequence_number) else {
             return false;
         };
-        let cause = match self.room_at(&destination, message) {
+        let cause = match self.room_at(&destination, queue, message) {
             _ if message.hops >= HOPS_MAX => DeadLetterCause::MaxTransferHopCountExceeded,
             Ok(to) => {
                 let to_sequence_number = self.bus_backlog(to).next();
@@ -191,10 +191,11 @@ impl Turn<'_> {
         true
     }
 
-    /// The destination, or why it does not take the message.
+    /// The destination, or why it does not take the message of an entity.
     fn room_at(
         &self,
         destination: &EntityName,
+        from: Incarnation,
         message: &Message,
     ) -> Result<Incarnation, DeadLetterCause> {
         let to = self.state().catalogue.get(destination).copied();
@@ -202,8 +203,10 @@ impl Turn<'_> {
         let (Some(to), Some(entity)) = (to, entity) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
-        let fits = self.size_bytes(to).saturating_add(message.size_bytes())
-            <= entity.options.size_bytes_max;
+        // What goes on to its own queue takes the room that it has.
+        let fits = self.first_of(from) == to
+            || self.size_bytes(to).saturating_add(message.size_bytes())
+                <= entity.options.size_bytes_max;
         if entity.role != Role::Queue || !entity.options.status.allows_send() || !fits {
             return Err(DeadLetterCause::DestinationUnavailable);
         }

@@ -57,7 +57,8 @@ impl Turn<'_> {
             let found = self.state().catalogue.get(&target);
             let entity = found.and_then(|found| self.state().bus.get(found));
             let is_queue = entity.is_some_and(|entity| entity.role == Role::Queue);
-            if !is_queue || target == *name {
+            // One that is only being created may name itself, too.
+            if !is_queue && target != *name {
                 return Err(BusRefusal::DestinationNotFound {
                     queue: destination.clone(),
                 });

@@ -19,7 +19,7 @@ const EXPIRY: &str = "2026-06-21T09:00:00Z";
 fn is_let_in(api: &QueueApi, query: &str) -> bool {
     let uri = format!("/{ACCOUNT}/orders/messages?peekonly=true&{query}");
     let request = hyper::Request::get(uri)
-        .header("host", "h")
+        .header("host", "localhost")
         .header("x-ms-version", NEWEST);
     let Ok(request) = request.body(()) else {
         return false;

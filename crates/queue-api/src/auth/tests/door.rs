@@ -94,7 +94,7 @@ impl Door {
             api.serve_connection(theirs, origin, std::future::pending())
                 .await;
         });
-        let mut request = format!("{method} /{ACCOUNT}{target} HTTP/1.1\r\nHost: h\r\n");
+        let mut request = format!("{method} /{ACCOUNT}{target} HTTP/1.1\r\nHost: localhost\r\n");
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }

@@ -41,12 +41,14 @@ pub(super) fn options(r: &mut Stream, queue: usize, swarm: &BusSwarm) -> BusQueu
         r.happens(per_mille).then(|| queue_name(to).into())
     };
     let (forward_to, forward_dead_letters_to) = (other(250), other(150));
+    // Seldom, so that its sessions are received, too.
+    let forwards = queue != WITH_SESSIONS || r.happens(300);
     BusQueueOptions {
         lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
         max_delivery_count: [1, 3, 10][r.index(3)],
         default_time_to_live_ms: [u64::MAX, u64::MAX, 30_000][r.index(3)],
         dead_letters_expired: r.happens(500),
-        forward_to: forward_to.filter(|_| queue != WITH_SESSIONS),
+        forward_to: forward_to.filter(|_| forwards),
         forward_dead_letters_to,
         status: [
             EntityStatus::Active,

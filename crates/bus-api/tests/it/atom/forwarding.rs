@@ -1,0 +1,67 @@
+//! Where messages may go on to, by whatever name.
+
+use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
+
+use super::ask;
+use crate::client::{Server, token, token_by};
+
+#[tokio::test]
+async fn every_name_of_the_server_may_stand_in_a_destination() {
+    let server = Server::start().await;
+    for address in [
+        "sb://localhost:1/jobs",
+        "amqps://127.0.0.1/jobs",
+        "https://127.1.2.3:5300/jobs",
+        "sb://[::1]:5672/jobs",
+        "sb://[0:0:0:0:0:0:0:1]/jobs",
+        "sb://192.0.2.1/jobs",
+        "sb://sbemulatorns/jobs",
+        "sb://h:9/jobs",
+    ] {
+        let elements = format!("<ForwardTo>{address}</ForwardTo>");
+        let put = ask("PUT", "/from").queue(&elements).forwards();
+        let created = put.of(&server).await.check(201);
+        assert_eq!(created.text("ForwardTo"), "sb://ns.example:5300/jobs");
+        // A name grants nothing: who has no right to the destination is refused all the same.
+        let own = token("sb://ns.example/other", WELL_KNOWN_KEY, 100);
+        let other = ask("PUT", "/other").queue(&elements);
+        let other = other
+            .header("Authorization", &own)
+            .header("ServiceBusSupplementaryAuthorization", &own);
+        other.plain(&server).await.check(401);
+        ask("DELETE", "/from").of(&server).await.check(200);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_may_forward_to_itself_and_from_sessions() {
+    let server = Server::start().await;
+    for elements in [
+        "<ForwardTo>sb://ns.example/from</ForwardTo>",
+        "<ForwardDeadLetteredMessagesTo>FROM</ForwardDeadLetteredMessagesTo>",
+        "<RequiresSession>true</RequiresSession><ForwardTo>jobs</ForwardTo>",
+    ] {
+        let put = || ask("PUT", "/from").queue(elements).forwards();
+        put().of(&server).await.check(201);
+        put().header("If-Match", "*").of(&server).await.check(200);
+        ask("DELETE", "/from").of(&server).await.check(200);
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_a_client_made_up_is_not_the_namespace() {
+    let server = Server::start().await;
+    let rule = AuthorizationRule::generate("r", [Right::Manage].into_iter().collect(), 1).unwrap();
+    server.api.add_rule(None, rule.clone()).await.unwrap();
+    let expiry = u64::MAX / 2;
+    let own = token_by("r", "sb://tenant1/tenant1", &rule.primary_key, expiry);
+    for (host, status) in [("tenant1", 401), ("localhost", 201)] {
+        let bare = token_by("r", host, &rule.primary_key, expiry);
+        let put = ask("PUT", "/tenant1").queue("<ForwardTo>jobs</ForwardTo>");
+        let put = put
+            .header("Host", host)
+            .header("Authorization", &own)
+            .header("ServiceBusSupplementaryAuthorization", &bare);
+        put.plain(&server).await.check(status);
+    }
+}

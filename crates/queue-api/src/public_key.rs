@@ -1,0 +1,101 @@
+//! From whom the key is taken that everybody knows.
+//!
+//! Any web page knows it, and can ask any server that its reader can reach: as a page of another origin,
+//! or by a name of its own that it has point to this machine. So the account is served to programs, to
+//! pages of this machine and of the server itself, and to those that the account's rules for browsers
+//! allow; and under this server's own names alone. Keys of other accounts prove themselves.
+
+use hyper::header::ORIGIN;
+use hyper::http::request::Parts;
+use kew_listen::{AskedFrom, Barred};
+use tokio::time::timeout;
+
+use crate::accounts::Account;
+use crate::address::{Address, Style};
+use crate::api::Shared;
+use crate::cors;
+use crate::error::Error;
+use crate::origin::Origin;
+use crate::parameter;
+use crate::query::Query;
+use crate::request::host;
+
+/// By which a browser says how a page is related to the server that it asks.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+/// What stands between the account and the service's name in a host.
+const SERVICE_LABEL: &str = "queue.";
+
+/// Refuses with `AuthorizationFailure` a request that the public key has signed, if a page may have sent
+/// it that has no business here.
+pub(crate) async fn check(
+    shared: &Shared,
+    origin: &Origin,
+    head: &Parts,
+    address: &Address<'_>,
+    account: &Account,
+) -> Result<(), Error> {
+    let host = host(head)?;
+    let pages: Vec<&[u8]> = head
+        .headers
+        .get_all(ORIGIN)
+        .iter()
+        .map(|page| page.as_bytes())
+        .collect();
+    let asked = AskedFrom {
+        host: Some(named(shared, host, address)),
+        pages: &pages,
+        site: head.headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()),
+    };
+    let Err(barred) = shared.names.judge(&asked) else {
+        return Ok(());
+    };
+    let called = match barred {
+        Barred::Listener | Barred::Host => host.to_owned(),
+        Barred::Page => {
+            if is_let_in(shared, head, &pages, account).await? {
+                return Ok(());
+            }
+            let page = pages.first().copied();
+            let page = page.map(|page| String::from_utf8_lossy(page).into_owned());
+            page.unwrap_or_else(|| "not named".to_owned())
+        }
+    };
+    shared.note_barred(origin, barred, &called);
+    Err(Error::PublicKeyRefused {
+        barred,
+        called: called.into(),
+    })
+}
+
+/// The name of the server in a host, in which the account may stand before it.
+fn named<'a>(shared: &Shared, host: &'a str, address: &Address<'_>) -> &'a str {
+    let below = match address.style {
+        Style::Path => None,
+        Style::Host => host.split_once('.').map(|(_, below)| below),
+    };
+    let server = below.map(|below| below.strip_prefix(SERVICE_LABEL).unwrap_or(below));
+    let names = [Some(host), below, server].into_iter().flatten();
+    let mut own = names.filter(|name| shared.names.admits_public_key(name));
+    own.next().unwrap_or(host)
+}
+
+/// Whether the account's rules let pages of these origins send such a request.
+async fn is_let_in(
+    shared: &Shared,
+    head: &Parts,
+    pages: &[&[u8]],
+    account: &Account,
+) -> Result<bool, Error> {
+    if pages.is_empty() {
+        return Ok(false);
+    }
+    // A time limit that is not in order is refused later.
+    let limit = Query::parse(head.uri.query()).and_then(|query| parameter::timeout(&query));
+    let read = shared.properties.rules(&shared.broker, account.name());
+    let rules = timeout(limit.unwrap_or(parameter::TIMEOUT_MAX), read).await;
+    let rules = rules.map_err(|_| Error::OperationTimedOut)??;
+    let method = head.method.as_str();
+    let is_allowed =
+        |page: &&[u8]| std::str::from_utf8(page).is_ok_and(|it| cors::allows(&rules, it, method));
+    Ok(pages.iter().all(is_allowed))
+}
