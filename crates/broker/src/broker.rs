@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::answers::{Among, Asker};
 use crate::runner::{self, Shared};
+use crate::unread;
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
     Rejection, Reply, Watch,
@@ -37,25 +38,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, if all its bodies are in memory.
+    /// The answer, if all its bodies are in memory and nothing is to be done with it.
     pub fn in_memory(answered: Answered) -> Result<Self, Box<Answered>> {
         match answered.bodies.iter().map(Body::in_memory).collect() {
-            Some(bodies) => Ok(Self {
+            Some(bodies) if answered.unread.is_none() => Ok(Self {
                 outcome: answered.outcome,
                 bodies,
             }),
-            None => Err(Box::new(answered)),
-        }
-    }
-
-    /// Reads the bodies that are not in memory. A message whose body proves damaged on the disk is
-    /// left out, and reported with file and offset.
-    pub async fn read(answered: Answered) -> Result<Self, Rejection> {
-        match Self::in_memory(answered) {
-            Ok(answer) => Ok(answer),
-            Err(answered) => tokio::task::spawn_blocking(|| read_bodies(*answered))
-                .await
-                .map_err(|_| Rejection::Stopped),
+            _ => Err(Box::new(answered)),
         }
     }
 }
@@ -148,14 +138,21 @@ impl Broker {
     /// Has a command carried out. The answer comes when what it rests on is durable.
     ///
     /// To drop the future does not take the command back. A message whose body proves damaged on
-    /// the disk is left out of the answer, and reported with file and offset.
+    /// the disk is left out of the answer, and reported with file and offset. One that was to be received
+    /// and deleted stays where it is.
     pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
+        self.check_taken(&command).await?;
+        let answered = self.ask(unread::careful(command)).await?;
+        self.read(answered).await
+    }
+
+    /// The answer to a command, without its bodies.
+    pub(crate) async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
         let (sender, answer) = oneshot::channel::<Reply>();
         let submitted = self.shared.submit(Asker::Alone(sender), command);
         submitted.map_err(|(_, rejection)| rejection)?;
         // A ticket is dropped without an answer only when its runner is gone.
-        let answered = answer.await.unwrap_or(Err(Rejection::Stopped))?;
-        Answer::read(answered).await
+        answer.await.unwrap_or(Err(Rejection::Stopped))
     }
 
     /// Has commands carried out whose answers come together, each under its key. An answer comes when
@@ -171,7 +168,7 @@ impl Broker {
     ) {
         let asked = commands.map(|(key, command)| {
             let among = Among::new(answers, key);
-            (Asker::Among(among), command)
+            (Asker::Among(among), unread::careful(command))
         });
         self.shared.submit_all(asked, |asker, rejection| {
             if let Asker::Among(among) = asker {
@@ -230,7 +227,7 @@ impl Broker {
 }
 
 /// Reads what is not in memory, and leaves out what is damaged.
-fn read_bodies(answered: Answered) -> Answer {
+pub(crate) fn read_bodies(answered: Answered) -> Answer {
     let read: Vec<Option<Bytes>> = answered
         .bodies
         .iter()

@@ -15,6 +15,7 @@ mod overview;
 mod partition;
 mod repair;
 mod runner;
+mod unread;
 mod waiters;
 mod watch;
 
@@ -29,4 +30,5 @@ pub use partition::{
 pub use changes::ChangeWatch;
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
+pub use unread::Unread;
 pub use watch::{Wake, Watch};

@@ -28,11 +28,12 @@ use kew_log::{
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
-use self::batch::Batch;
+use self::batch::{Batch, Writing};
 use self::space::{SETTLEMENT_TICK_BUDGET, Space, writes_nothing};
 use self::stirred::{Stirred, Taking};
-use crate::Wake;
+use crate::unread::has_locks;
 use crate::waiters::Waiters;
+use crate::{Unread, Wake};
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
@@ -66,6 +67,8 @@ pub struct Answered {
     pub outcome: Outcome,
     /// The bodies of its messages, in the order of the messages.
     pub bodies: Vec<Body>,
+    /// Messages that have a lock are to be deleted once they were read: see [`crate::Broker::read`].
+    pub unread: Option<Unread>,
 }
 
 /// Why there is no successful answer.
@@ -80,6 +83,9 @@ pub enum Rejection {
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
+    /// A message that was to be received and deleted is damaged on the disk, and was left there.
+    #[error("the message is damaged on the disk, and was not deleted")]
+    Unreadable,
 }
 
 /// Why a partition could not be opened.
@@ -199,8 +205,12 @@ impl<T> Partition<T> {
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
         let reservation = self.log.reserve()?;
         let mut batch = Batch::at(reservation.position);
+        let mut journal = Writing {
+            batch: &mut batch,
+            log: &self.log,
+        };
         let decision =
-            Turn::new(&mut self.state, wall, &mut batch).decide(Command::Initialize { secret });
+            Turn::new(&mut self.state, wall, &mut journal).decide(Command::Initialize { secret });
         assert!(decision.result.is_ok(), "the partition had no secret");
         self.log
             .append(reservation.epoch, reservation.position, batch.builder)?;
@@ -236,7 +246,11 @@ impl<T> Partition<T> {
         let mut batch = Batch::at(reservation.position);
         let room = reservation.room_bytes;
         let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
-        let mut turn = Turn::new(&mut self.state, now, &mut batch);
+        let mut journal = Writing {
+            batch: &mut batch,
+            log: &self.log,
+        };
+        let mut turn = Turn::new(&mut self.state, now, &mut journal);
         match space {
             Space::Plenty => turn.tick(self.options.tick_budget),
             // Expired messages go on a full disk, too, or nothing would ever make room for them.
@@ -269,20 +283,26 @@ impl<T> Partition<T> {
                 continue;
             }
             let taking = Taking::of(&command);
-            let turn = Turn::new(&mut self.state, now, &mut batch);
+            let unread = Unread::of(&command);
+            let mut journal = Writing {
+                batch: &mut batch,
+                log: &self.log,
+            };
+            let turn = Turn::new(&mut self.state, now, &mut journal);
             let decision = turn.with_due_budget(space.due_budget()).decide(command);
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
                 batch.stirred.extend(left);
                 self.passed_over.extend(passed_over);
             }
-            decided.push((ticket, decision));
+            decided.push((ticket, decision, unread));
         }
+        let pinned = std::mem::take(&mut batch.pinned);
         self.note(&reservation, &mut batch);
         self.uncover(now);
         self.append(&reservation, batch);
-        for (ticket, decision) in decided {
-            self.answer(ticket, decision, replies);
+        for (ticket, decision, unread) in decided {
+            self.answer((ticket, unread), decision, &pinned, replies);
         }
         if commands.is_empty() {
             TurnEnd::Done
@@ -410,7 +430,13 @@ impl<T> Partition<T> {
         }
     }
 
-    fn answer(&mut self, ticket: T, decision: Decision, replies: &mut Vec<(T, Reply)>) {
+    fn answer(
+        &mut self,
+        (ticket, unread): (T, Option<Unread>),
+        decision: Decision,
+        pinned: &HashMap<BodyLocation, Body>,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
         let record = match decision.scope {
             Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
             Scope::BusQueue(queue) => queue
@@ -423,7 +449,7 @@ impl<T> Partition<T> {
             Scope::Everything => self.last_record,
         };
         let reply = match decision.result {
-            Ok(outcome) => Ok(self.with_bodies(outcome)),
+            Ok(outcome) => Ok(self.with_bodies(outcome, unread, pinned)),
             Err(refusal) => Err(Rejection::Refused(refusal)),
         };
         match record {
@@ -437,16 +463,27 @@ impl<T> Partition<T> {
     }
 
     /// Finds the bodies now: the segments that hold them stay readable as long as the answer lives.
-    fn with_bodies(&self, outcome: Outcome) -> Answered {
+    fn with_bodies(
+        &self,
+        outcome: Outcome,
+        unread: Option<Unread>,
+        pinned: &HashMap<BodyLocation, Body>,
+    ) -> Answered {
         let bodies = outcome
             .bodies()
             .map(|location| {
-                self.log
-                    .body(to_log(location))
+                let pinned = pinned.get(&location).cloned();
+                pinned
+                    .or_else(|| self.log.body(to_log(location)))
                     .expect("a body that the state refers to is in the log")
             })
             .collect();
-        Answered { outcome, bodies }
+        let unread = unread.filter(|_| has_locks(&outcome));
+        Answered {
+            outcome,
+            bodies,
+            unread,
+        }
     }
 
     /// Work for the disk, if there is some. Jobs may run at the same time and on any thread.

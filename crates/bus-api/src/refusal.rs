@@ -40,6 +40,10 @@ pub(crate) fn unauthorized(entity: &EntityName, right: Right) -> Error {
     Error::new(condition::UNAUTHORIZED_ACCESS, text)
 }
 
+/// What is said of a message that cannot be read.
+pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk, and was not deleted. \
+     The server's log names the file.";
+
 /// The error of a rejection.
 pub(crate) fn error_of(rejection: &Rejection) -> Error {
     match rejection {
@@ -53,6 +57,7 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             bus::SERVER_BUSY,
             "The server is stopping. Please wait and try again.",
         ),
+        Rejection::Unreadable => Error::new(condition::INTERNAL_ERROR, UNREADABLE),
     }
 }
 

@@ -25,4 +25,10 @@ pub trait Journal {
 
     /// Stores an event. The turn applies it to the state right after.
     fn record(&mut self, event: &Event);
+
+    /// Whether a body that was stored before is in memory, and stays there until what was decided is
+    /// answered. If it must be read from the disk, it may prove damaged.
+    fn pin(&mut self, _body: BodyLocation) -> bool {
+        true
+    }
 }

@@ -64,7 +64,8 @@ impl From<Rejection> for AccountError {
         match rejection {
             Rejection::Refused(refusal) => Self::Refused(refusal),
             Rejection::Busy => Self::Busy,
-            Rejection::Stopped => Self::Stopped,
+            // To change an account reads no message.
+            Rejection::Stopped | Rejection::Unreadable => Self::Stopped,
         }
     }
 }

@@ -199,7 +199,7 @@ impl Error {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
             Rejection::Busy => Self::ServerBusy,
             // The command may have been carried out: its outcome is unknown.
-            Rejection::Stopped => Self::InternalError,
+            Rejection::Stopped | Rejection::Unreadable => Self::InternalError,
         }
     }
 

@@ -58,6 +58,7 @@ impl Trace {
             Seen::Answered(Err(Rejection::Busy)) => self.feed(1),
             Seen::Answered(Err(Rejection::Stopped)) => self.feed(2),
             Seen::Unknown => self.feed(3),
+            Seen::Answered(Err(Rejection::Unreadable)) => self.feed(4),
         }
         self.add("answer", &[id], &(id, seen));
     }

@@ -1,14 +1,20 @@
 //! The batch of one turn, as the engine's journal.
 
+use std::collections::HashMap;
+
 use kew_engine::bus::BusFact;
 use kew_engine::{BodyLocation, Event, Fact, Incarnation, Journal};
-use kew_log::{BatchBuilder, LogPosition};
+use kew_log::{BatchBuilder, Body, Log, LogPosition};
 
 use super::stirred::Stirred;
+use super::to_log;
 
 /// What a turn writes, and what it touches.
 pub(super) struct Batch {
     pub(super) builder: BatchBuilder,
+    position: LogPosition,
+    /// Bodies that answers of this turn rest on, and that the log may drop from memory meanwhile.
+    pub(super) pinned: HashMap<BodyLocation, Body>,
     pub(super) entities: Vec<Incarnation>,
     /// What there may be to receive now.
     pub(super) stirred: Vec<Stirred>,
@@ -19,6 +25,8 @@ impl Batch {
     pub(super) fn at(position: LogPosition) -> Self {
         Self {
             builder: BatchBuilder::at(position),
+            position,
+            pinned: HashMap::new(),
             entities: Vec::new(),
             stirred: Vec::new(),
             touches_catalogue: false,
@@ -26,7 +34,35 @@ impl Batch {
     }
 }
 
-impl Journal for Batch {
+/// A batch, beside the log that it will be appended to.
+pub(super) struct Writing<'a> {
+    pub(super) batch: &'a mut Batch,
+    pub(super) log: &'a Log,
+}
+
+impl Journal for Writing<'_> {
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.batch.store_body(body)
+    }
+
+    fn record(&mut self, event: &Event) {
+        self.batch.record(event);
+    }
+
+    fn pin(&mut self, body: BodyLocation) -> bool {
+        // What this very batch brings is nowhere yet.
+        if body.record >= self.batch.position.as_u64() {
+            return false;
+        }
+        let found = self.log.body(to_log(body));
+        let found = found.filter(|body| body.in_memory().is_some());
+        let is_in_memory = found.is_some();
+        self.batch.pinned.extend(found.map(|found| (body, found)));
+        is_in_memory
+    }
+}
+
+impl Batch {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         let location = self.builder.push_body(body);
         BodyLocation {

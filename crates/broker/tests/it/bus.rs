@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kew_broker::{Answered, Broker, BrokerOptions, Rejection, Wake};
+use kew_broker::{Answer, Answered, Broker, BrokerOptions, Rejection, Wake};
 use kew_engine::bus::{
     Awaited, BODIES_SIZE_BYTES_MAX, BatchDeleted, BusCommand, BusMessage, BusOutcome,
-    BusQueueOptions, BusRefusal, DeliveredMessage, Disposition, ITEMS_MAX, ReceiveMode,
+    BusQueueOptions, BusRefusal, DeferredRead, DeliveredMessage, Disposition, ITEMS_MAX,
+    ReceiveMode,
 };
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, SequenceNumber, Service};
 use kew_log::FaultyStorage;
@@ -346,6 +347,148 @@ async fn a_message_of_which_a_part_is_damaged_is_left_out_whole() {
     let bodies = ["first body", "change one", "third body", "change three"];
     assert_eq!(answer.bodies, bodies);
     broker.stop();
+}
+
+/// A broker that keeps no bodies in memory, with a queue.
+async fn forgetful() -> (Arc<FaultyStorage>, Broker) {
+    let storage = Arc::new(FaultyStorage::new());
+    let mut options = BrokerOptions::default();
+    options.partition.log.recent_bytes_max = 0;
+    let (broker, _) = Broker::start(storage.clone(), options).unwrap();
+    broker.submit(create()).await.unwrap();
+    (storage, broker)
+}
+
+async fn active(broker: &Broker) -> u64 {
+    match broker.submit(read()).await.unwrap().outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => view.counts.active,
+        outcome => panic!("not a queue: {outcome:?}"),
+    }
+}
+
+fn take(answer: Answer) -> Vec<(u64, Bytes)> {
+    let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
+        panic!("a receive receives");
+    };
+    assert!(messages.iter().all(|message| message.lock.is_none()));
+    let numbers = messages.iter().map(|it| it.sequence_number.as_u64());
+    numbers.zip(answer.bodies).collect()
+}
+
+fn receive_and_delete(count: u32) -> Command {
+    receive_from(orders(), count, ReceiveMode::ReceiveAndDelete)
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_not_deleted_by_its_receiver() {
+    let (storage, broker) = forgetful().await;
+    for body in ["first body", "second body", "third body"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    damage(&storage, b"second body");
+    // Alone it is an error, and stays; its lock runs out.
+    let first = take(broker.submit(receive_and_delete(1)).await.unwrap());
+    assert_eq!(first, [(1, Bytes::from("first body"))]);
+    let refused = broker.submit(receive_and_delete(1)).await;
+    assert_eq!(refused, Err(Rejection::Unreadable));
+    assert_eq!(active(&broker).await, 2);
+    // Others behind it are not kept waiting.
+    let next = take(broker.submit(receive_and_delete(2)).await.unwrap());
+    assert_eq!(next, [(3, Bytes::from("third body"))]);
+    assert_eq!(active(&broker).await, 1);
+    broker.stop();
+}
+
+#[tokio::test]
+async fn of_several_messages_those_are_deleted_that_can_be_read() {
+    let (storage, broker) = forgetful().await;
+    for body in ["first body", "second body", "third body"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    damage(&storage, b"second body");
+    let read = take(broker.submit(receive_and_delete(3)).await.unwrap());
+    let numbers: Vec<_> = read.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [1, 3]);
+    assert_eq!(active(&broker).await, 1);
+    broker.stop();
+}
+
+#[tokio::test]
+async fn of_deferred_messages_none_is_deleted_if_one_cannot_be_read() {
+    let (storage, broker) = forgetful().await;
+    for body in ["first body", "second body"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    let answer = broker.submit(receive(2)).await.unwrap();
+    let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
+        panic!("a receive receives");
+    };
+    let defer = Disposition::Defer { overlay: None };
+    broker.submit(settle(&messages, &defer)).await.unwrap();
+    damage(&storage, b"second body");
+    let deferred = |numbers: &[u64]| {
+        let read = DeferredRead {
+            queue: orders(),
+            numbers: numbers
+                .iter()
+                .map(|it| SequenceNumber::named(*it))
+                .collect(),
+            mode: ReceiveMode::ReceiveAndDelete,
+            session: None,
+        };
+        Command::Bus(BusCommand::ReceiveDeferred { read })
+    };
+    let refused = broker.submit(deferred(&[1, 2])).await;
+    assert_eq!(refused, Err(Rejection::Unreadable));
+    assert_eq!(active(&broker).await, 2);
+    let refused = broker.submit(deferred(&[2])).await;
+    assert_eq!(refused, Err(Rejection::Unreadable));
+    let whole = take(broker.submit(deferred(&[1])).await.unwrap());
+    assert_eq!(whole, [(1, Bytes::from("first body"))]);
+    assert_eq!(active(&broker).await, 1);
+    broker.stop();
+}
+
+#[tokio::test]
+async fn an_operator_takes_no_message_that_cannot_be_read() {
+    let (storage, broker) = forgetful().await;
+    for body in ["first body", "second body"] {
+        broker.submit(send(body)).await.unwrap();
+    }
+    damage(&storage, b"second body");
+    let take_it = |number| {
+        Command::Bus(BusCommand::TakeMessage {
+            queue: orders(),
+            number: SequenceNumber::named(number),
+            mode: ReceiveMode::ReceiveAndDelete,
+        })
+    };
+    let refused = broker.submit(take_it(2)).await;
+    assert_eq!(refused, Err(Rejection::Unreadable));
+    assert_eq!(active(&broker).await, 2);
+    let whole = take(broker.submit(take_it(1)).await.unwrap());
+    assert_eq!(whole, [(1, Bytes::from("first body"))]);
+    broker.stop();
+}
+
+/// What is in memory is deleted as it is received, in one step.
+#[test]
+fn a_message_in_memory_is_deleted_at_once() {
+    let mut driver = driver();
+    driver.ask(send("body")).unwrap();
+    let once_read = receive_from(orders(), 1, ReceiveMode::DeleteOnceRead);
+    let answered = driver.ask(once_read.clone()).unwrap();
+    assert!(answered.unread.is_none());
+    let (messages, bodies) = received(answered);
+    assert_eq!(
+        (messages[0].lock, bodies),
+        (None, vec![Bytes::from("body")])
+    );
+    driver.ask(send("another")).unwrap();
+    driver = driver.reopened();
+    let answered = driver.ask(once_read).unwrap();
+    assert!(answered.unread.is_some());
+    assert!(received(answered).0[0].lock.is_some());
 }
 
 /// Flips a bit in the middle of the only place that holds these bytes.

@@ -147,7 +147,10 @@ fn after_a_failed_sync_nothing_is_answered_with_success() {
 
     driver.storage.clear_faults();
     let mut driver = driver.reopened();
-    let Ok(Answered { outcome, bodies }) = driver.ask(receive(32)) else {
+    let Ok(Answered {
+        outcome, bodies, ..
+    }) = driver.ask(receive(32))
+    else {
         panic!("a new start serves what is there");
     };
     assert!(matches!(outcome, Outcome::Received(_)));
@@ -310,7 +313,10 @@ fn every_message_survives_segments_and_snapshots_coming_and_going() {
         driver
             .ask(send(format!("{round}:{}", "x".repeat(1000))))
             .unwrap();
-        let Ok(Answered { outcome, bodies }) = driver.ask(receive(1)) else {
+        let Ok(Answered {
+            outcome, bodies, ..
+        }) = driver.ask(receive(1))
+        else {
             panic!("a receive receives");
         };
         let Outcome::Received(messages) = outcome else {

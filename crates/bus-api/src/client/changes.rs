@@ -72,7 +72,8 @@ impl Client {
                 });
                 None
             }
-            Err(Rejection::Stopped) => None,
+            // To look at a queue reads no message.
+            Err(Rejection::Stopped | Rejection::Unreadable) => None,
         };
         if let Some(error) = error {
             self.detach(link, error);

@@ -242,7 +242,10 @@ impl RefusedCommit {
             Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => {
                 Self::Part(error_of(&rejection))
             }
-            Rejection::Refused(_) => Self::Part(rolled_back(&error_of(&rejection).to_string())),
+            // A transaction reads nothing.
+            Rejection::Refused(_) | Rejection::Unreadable => {
+                Self::Part(rolled_back(&error_of(&rejection).to_string()))
+            }
         }
     }
 

@@ -238,7 +238,7 @@ impl Client {
             let unwanted = match receiver.mode {
                 ReceiveMode::PeekLock => receiver.ready.take(),
                 // They are nowhere else: they wait for credit.
-                ReceiveMode::ReceiveAndDelete => VecDeque::new(),
+                ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => VecDeque::new(),
             };
             let entity = receiver.attached.entity.clone();
             self.connection.drained(link);
@@ -359,8 +359,9 @@ impl Client {
         let answer = match reply.map(Answer::in_memory) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answered)) => {
+                let broker = self.shared.broker.clone();
                 self.tasks.spawn(async move {
-                    let answer = Answer::read(*answered).await;
+                    let answer = broker.read(*answered).await;
                     let room = Some(room);
                     let received = answer.map(|answer| Received {
                         batch: batch_of(answer),

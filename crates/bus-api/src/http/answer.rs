@@ -14,6 +14,7 @@ use quick_xml::escape::partial_escape;
 
 use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
+use crate::refusal::UNREADABLE;
 
 /// The type of errors.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
@@ -211,6 +212,7 @@ impl From<Rejection> for HttpError {
             Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
             Rejection::Busy => Self::busy("The server is busy, or its disk is full."),
             Rejection::Stopped => Self::busy("The server is stopping."),
+            Rejection::Unreadable => Self::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE),
         }
     }
 }

@@ -2,13 +2,13 @@
 //! broker, and what it does not need is given back when it is there.
 
 use kew_amqp::codec::Map;
-use kew_engine::bus::{BODIES_SIZE_BYTES_MAX, SESSION_ID_SIZE_BYTES_MAX};
+use kew_engine::bus::SESSION_ID_SIZE_BYTES_MAX;
 
 use super::fields;
 use super::sessions::top_of;
 
 /// The most bytes that one message takes: its body, what settlements have changed, and what is told of it.
-const MESSAGE_SIZE_BYTES_MAX: usize = BODIES_SIZE_BYTES_MAX as usize + (128 << 10);
+const MESSAGE_SIZE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
 /// The most bytes that one session takes in a list.
 const SESSION_SIZE_BYTES_MAX: usize = SESSION_ID_SIZE_BYTES_MAX + 16;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn what_may_be_answered_is_reserved() {
         let one = asked("peek-message", "message-count", 1);
-        assert!(one > 1 << 20);
+        assert!(one as u64 > kew_engine::bus::BODIES_SIZE_BYTES_MAX);
         assert_eq!(asked("peek-message", "message-count", 7), 7 * one);
         assert!(asked("peek-message", "message-count", i32::MAX) > 8 << 20);
         let listed = asked("get-message-sessions", "top", i32::MAX);

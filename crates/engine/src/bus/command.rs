@@ -366,6 +366,9 @@ pub enum ReceiveMode {
     PeekLock,
     /// It is gone.
     ReceiveAndDelete,
+    /// It is gone if its bytes are in memory. Otherwise it stays, locked, until whoever asked has read them
+    /// and completes it: so that none is gone whose bytes prove damaged.
+    DeleteOnceRead,
 }
 
 /// Which session to lock.

@@ -75,6 +75,11 @@ pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
 
 impl Message {
+    /// Where its bytes lie: what was sent, then the changes to its properties.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
+        std::iter::once(self.body).chain(self.overlays.iter().copied())
+    }
+
     /// What it counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
         OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + self.overlays_size_bytes()

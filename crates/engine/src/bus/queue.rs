@@ -62,10 +62,8 @@ impl BusQueue {
 
     /// Where the bytes lie that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
-        let messages = self.backlog.messages().flat_map(|(_, message)| {
-            let overlays = message.overlays.iter().copied();
-            std::iter::once(message.body).chain(overlays)
-        });
+        let messages = self.backlog.messages();
+        let messages = messages.flat_map(|(_, message)| message.bodies());
         let sessions = self.backlog.sessions.iter();
         messages.chain(sessions.filter_map(|(_, session)| session.state))
     }

@@ -221,6 +221,11 @@ impl<'a> Turn<'a> {
         self.journal.store_body(body)
     }
 
+    /// Whether all these bodies are in memory, and stay there until the answer.
+    pub(crate) fn pin(&mut self, bodies: &[BodyLocation]) -> bool {
+        bodies.iter().all(|body| self.journal.pin(*body))
+    }
+
     pub(crate) fn state(&self) -> &State {
         self.state
     }

@@ -175,7 +175,7 @@ pub(super) fn failure_of(error: &RuleError) -> Failure {
         RuleError::Rejected(Rejection::Refused(_)) => "refused",
         RuleError::Rejected(Rejection::Busy) => "busy",
         RuleError::Rejected(Rejection::Stopped) => "stopped",
-        RuleError::Unreadable(_) => "internal",
+        RuleError::Rejected(Rejection::Unreadable) | RuleError::Unreadable(_) => "internal",
     };
     Failure::new(word, error.to_string())
 }

@@ -112,7 +112,7 @@ impl Turn<'_> {
         if matches!(message.state, BusMessageState::Locked { .. }) {
             return Err(locked(number, message));
         }
-        if mode == ReceiveMode::PeekLock {
+        if mode != ReceiveMode::ReceiveAndDelete {
             if message.state == BusMessageState::Scheduled {
                 return Err(BusRefusal::MessageScheduled {
                     sequence_number: number.as_u64(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kew_planted::{Bug, is_planted};
 
+use super::super::message::Message;
 use super::super::room::AnswerRoom;
 use super::super::{
     BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
@@ -77,11 +78,33 @@ impl Turn<'_> {
                 limit: fitting,
             });
         }
+        let mode = self.mode_for_all(queue, &numbers, read.mode);
         let delivered = numbers
             .iter()
-            .map(|number| self.deliver(queue, *number, read.mode))
+            .map(|number| self.deliver(queue, *number, mode))
             .collect();
         Ok(BusOutcome::Received(delivered))
+    }
+
+    /// How messages are delivered that are to be gone all or none.
+    fn mode_for_all(
+        &mut self,
+        queue: Incarnation,
+        numbers: &[SequenceNumber],
+        mode: ReceiveMode,
+    ) -> ReceiveMode {
+        match mode {
+            ReceiveMode::PeekLock | ReceiveMode::ReceiveAndDelete => mode,
+            ReceiveMode::DeleteOnceRead => {
+                let backlog = self.bus_backlog(queue);
+                let messages = numbers.iter().filter_map(|number| backlog.get(*number));
+                let bodies: Vec<_> = messages.flat_map(Message::bodies).collect();
+                match self.pin(&bodies) {
+                    true => ReceiveMode::ReceiveAndDelete,
+                    false => ReceiveMode::PeekLock,
+                }
+            }
+        }
     }
 
     /// Locks or removes a message that is there.
@@ -110,28 +133,34 @@ impl Turn<'_> {
             body: message.body,
             overlays: message.overlays.clone(),
         };
-        match mode {
-            ReceiveMode::ReceiveAndDelete => self.emit_bus(BusFact::Removed {
+        let generation = message.generation.next();
+        let lock_duration_ms = entity.options.lock_duration_ms;
+        let bodies: Vec<_> = message.bodies().collect();
+        let is_gone = match mode {
+            ReceiveMode::ReceiveAndDelete => true,
+            ReceiveMode::DeleteOnceRead => self.pin(&bodies),
+            ReceiveMode::PeekLock => false,
+        };
+        if is_gone {
+            self.emit_bus(BusFact::Removed {
                 queue,
                 sequence_number,
-            }),
-            ReceiveMode::PeekLock => {
-                let generation = message.generation.next();
-                // The session's lock is the message's.
-                let session_end = self.session_end(queue, sequence_number);
-                let until = match session_end {
-                    Some(_) => Timestamp::NEVER,
-                    None => self.now().plus_ms(entity.options.lock_duration_ms),
-                };
-                self.emit_bus(BusFact::Locked {
-                    queue,
-                    sequence_number,
-                    until,
-                });
-                delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
-                delivered.locked_until = session_end.unwrap_or(until);
-            }
+            });
+            return delivered;
         }
+        // The session's lock is the message's.
+        let session_end = self.session_end(queue, sequence_number);
+        let until = match session_end {
+            Some(_) => Timestamp::NEVER,
+            None => self.now().plus_ms(lock_duration_ms),
+        };
+        self.emit_bus(BusFact::Locked {
+            queue,
+            sequence_number,
+            until,
+        });
+        delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
+        delivered.locked_until = session_end.unwrap_or(until);
         delivered
     }
 

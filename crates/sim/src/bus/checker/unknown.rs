@@ -160,9 +160,8 @@ impl Checker {
                 && is_wanted(life)
                 && !life.expires.has_passed(when.from)
                 && life.is_of(id.as_deref());
-            let taken = |duration_ms: &u64| match mode {
-                ReceiveMode::ReceiveAndDelete => Fate::Gone,
-                ReceiveMode::PeekLock => Fate::Here(Life {
+            let locked = |duration_ms: &u64| {
+                Fate::Here(Life {
                     stage: Stage::Locked(Lock {
                         token: None,
                         until: match id {
@@ -172,10 +171,15 @@ impl Checker {
                         was_deferred: life.stage == Stage::Deferred,
                     }),
                     ..life.clone()
-                }),
+                })
+            };
+            let taken = |duration_ms: &u64| match mode {
+                ReceiveMode::ReceiveAndDelete => vec![Fate::Gone],
+                ReceiveMode::PeekLock => vec![locked(duration_ms)],
+                ReceiveMode::DeleteOnceRead => vec![Fate::Gone, locked(duration_ms)],
             };
             let durations = durations.iter().filter(|_| is_it);
-            durations.map(taken).collect()
+            durations.flat_map(taken).collect()
         });
     }
 
