@@ -171,6 +171,11 @@ impl Duplicates {
         self.by_time.insert((at, id));
     }
 
+    /// What a snapshot of it takes at most: a hash and a time for each id.
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        self.seen_at.len() as u64 * 24
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         self.by_time.iter().map(|(at, id)| (*id, *at))
     }
