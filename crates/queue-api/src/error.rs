@@ -120,6 +120,8 @@ pub(crate) enum Error {
     },
     ResourceNotFound,
     ServerBusy,
+    /// The disk is full: a busy server that says why.
+    DiskFull,
     UnsupportedHttpVerb {
         allowed: Box<str>,
     },
@@ -191,6 +193,7 @@ impl Error {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
             Rejection::Busy => Self::ServerBusy,
+            Rejection::Full => Self::DiskFull,
             // The command may have been carried out: its outcome is unknown.
             Rejection::Stopped => Self::InternalError,
         }

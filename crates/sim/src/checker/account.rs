@@ -56,7 +56,7 @@ impl Accounts {
             Seen::Answered(Err(Rejection::Refused(refusal))) => {
                 self.refused(operation, refusal, queues)
             }
-            Seen::Answered(Err(Rejection::Busy)) => Ok(()),
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full)) => Ok(()),
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
                 self.unknown(&operation.command, queues);
                 Ok(())

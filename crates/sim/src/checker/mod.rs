@@ -169,7 +169,7 @@ impl Checker {
                 queue.refused(operation, refusal, &mut self.rare)
             }
             // Nothing has happened.
-            Seen::Answered(Err(Rejection::Busy)) => Ok(()),
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full)) => Ok(()),
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
                 queue.unknown(operation);
                 Ok(())
