@@ -77,9 +77,12 @@ pub enum Rejection {
     /// The engine refused; nothing has changed.
     #[error(transparent)]
     Refused(Refusal),
-    /// Too much is under way, or the disk is full; nothing has changed.
-    #[error("the partition is busy or out of space")]
+    /// Too much is under way; nothing has changed.
+    #[error("the partition is busy: too many requests are under way")]
     Busy,
+    /// The disk is full; nothing has changed. What frees messages is carried out.
+    #[error("the disk is full")]
+    Full,
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
@@ -126,6 +129,9 @@ pub struct Partition<T> {
     last_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
+    /// What a snapshot took at most when that was counted last, and by how much it has grown since at most.
+    state_size_bytes: u64,
+    growth_bytes: u64,
     /// The time of the latest turn.
     now: Timestamp,
     /// When a command was last decided.
@@ -134,6 +140,8 @@ pub struct Partition<T> {
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
     space_retry_at: Option<Timestamp>,
+    /// Whether there was no room even for what frees messages.
+    is_without_room: bool,
     /// No snapshot is tried before: the disk was too full for the last one.
     snapshot_retry_at: Timestamp,
     stopped: bool,
@@ -144,6 +152,9 @@ const IDLE_BEFORE_MARK_MS: u64 = 100;
 
 /// How often a full disk is tried again.
 const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
+
+/// The same while there is something that two snapshots would free.
+const SPACE_FREED_INTERVAL_MS: u64 = 250;
 
 impl<T> Partition<T> {
     /// Opens the log, replays it, and makes a new partition of an empty one.
@@ -170,10 +181,13 @@ impl<T> Partition<T> {
             last_record: None,
             options,
             last_snapshot_bytes: 0,
+            state_size_bytes: 0,
+            growth_bytes: u64::MAX,
             now: Timestamp::ZERO,
             active_at: Timestamp::ZERO,
             is_marked: false,
             space_retry_at: None,
+            is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
             stopped: false,
         };
@@ -239,6 +253,7 @@ impl<T> Partition<T> {
         }
         self.now = now;
         self.keep_up(now, commands.is_empty());
+        self.keep_for_draining();
         let (reservation, space) = match self.reserve(now, commands) {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
@@ -254,7 +269,7 @@ impl<T> Partition<T> {
         match space {
             Space::Plenty => turn.tick(self.options.tick_budget),
             // Expired messages go on a full disk, too, or nothing would ever make room for them.
-            Space::SettlementOnly => {
+            Space::SettlementOnly { .. } => {
                 turn.tick(self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET))
             }
             Space::None => turn.tick(0),
@@ -272,14 +287,14 @@ impl<T> Partition<T> {
                 if needed <= space.turn_bytes() {
                     break;
                 }
-                // No turn may have so much room while the disk is full.
+                // No turn has so much room while the disk is full.
                 is_admitted = false;
             }
             let Some((ticket, command)) = commands.pop_front() else {
                 break;
             };
             if !is_admitted {
-                replies.push((ticket, Err(Rejection::Busy)));
+                replies.push((ticket, Err(Rejection::Full)));
                 continue;
             }
             let taking = Taking::of(&command);
@@ -314,9 +329,12 @@ impl<T> Partition<T> {
     /// What is done at its time, whether or not anybody asks for something.
     fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
         if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
-            self.space_retry_at = Some(now.plus_ms(SPACE_RETRY_INTERVAL_MS));
             self.log.retry_prepare();
-            self.make_space();
+            let interval_ms = match self.make_space() {
+                true => SPACE_FREED_INTERVAL_MS,
+                false => SPACE_RETRY_INTERVAL_MS,
+            };
+            self.space_retry_at = Some(now.plus_ms(interval_ms));
         }
         if !is_idle {
             self.active_at = now;
@@ -328,12 +346,27 @@ impl<T> Partition<T> {
     }
 
     /// What was drained becomes space when two snapshots lie behind it. The mark makes the second
-    /// differ from the first.
-    fn make_space(&mut self) {
-        self.snapshot();
-        if self.log.can_free_segments(&self.live_segments()) {
+    /// differ from the first. Says whether there is something to be freed.
+    fn make_space(&mut self) -> bool {
+        let can_free = self.log.can_free_segments(&self.live_segments());
+        if can_free || self.log.snapshot_error().is_some() {
+            self.snapshot();
+        }
+        if can_free {
             self.log.force_mark();
         }
+        can_free
+    }
+
+    /// Has the log keep what it takes to drain the state as it is, and as the next batch makes it.
+    fn keep_for_draining(&mut self) {
+        if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
+            self.state_size_bytes = self.state.snapshot_size_bytes_max();
+            self.growth_bytes = 0;
+        }
+        let batch_bytes = self.options.log.batch_size_max_bytes;
+        let state_bytes = self.state_size_bytes + self.growth_bytes + batch_bytes;
+        self.log.keep_for_draining(state_bytes);
     }
 
     fn mark_at(&self) -> Timestamp {
@@ -344,7 +377,7 @@ impl<T> Partition<T> {
     fn reserve(
         &mut self,
         now: Timestamp,
-        commands: &VecDeque<(T, Command)>,
+        commands: &mut VecDeque<(T, Command)>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let first = commands.front().map_or(0, |(_, command)| {
             Space::Plenty.needed_bytes(command, &self.options)
@@ -359,24 +392,58 @@ impl<T> Partition<T> {
         match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;
+                self.is_without_room = false;
                 return Ok((reservation, Space::Plenty));
             }
-            // While a full disk is being tried again, consumers do not wait for the outcome.
-            Err(ReserveError::NotPrepared) if self.space_retry_at.is_none() => {
-                return Err(WaitForJob);
-            }
-            Err(ReserveError::NotPrepared | ReserveError::NoSpace) => {}
+            Err(ReserveError::NotPrepared) => return Err(WaitForJob),
+            Err(ReserveError::NoSpace) => {}
             Err(ReserveError::Failed(_)) => {
                 self.stopped = true;
                 return Err(WaitForJob);
             }
         }
-        self.space_retry_at
-            .get_or_insert(now.plus_ms(SPACE_RETRY_INTERVAL_MS));
-        Ok(match self.log.reserve_for_settlement() {
-            Ok(reservation) => (reservation, Space::SettlementOnly),
-            Err(_) => (self.nothing_reserved(), Space::None),
-        })
+        // At once for the first time: there may be something to be freed.
+        self.space_retry_at.get_or_insert(now);
+        self.reserve_for_settlement(commands)
+    }
+
+    /// Room on a full disk for what is due and for the first command, if it is one that frees messages.
+    fn reserve_for_settlement(
+        &mut self,
+        commands: &mut VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let interval_bytes = self.log.drain_interval_bytes();
+        if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
+            // Faster than the snapshots that free what settlements take, they would use up all there is.
+            return Err(WaitForJob);
+        }
+        let due_bytes = u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX;
+        let size_bytes_max = self.log.settlement_size_bytes_max();
+        let settlement_only = |log: &Log| Space::SettlementOnly {
+            size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
+            takes_bodies: log.takes_bodies(),
+        };
+        let first = commands.front_mut().map_or(0, |(_, command)| {
+            let space = settlement_only(&self.log);
+            space.trim(command);
+            let needed = space.needed_bytes(command, &self.options);
+            if space.admits(command, needed) {
+                needed
+            } else {
+                0
+            }
+        });
+        let reserved = self.log.reserve_for_settlement(first + due_bytes);
+        self.is_without_room = matches!(reserved, Err(ReserveError::NoSpace));
+        match reserved {
+            Ok(reservation) => Ok((reservation, settlement_only(&self.log))),
+            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+            Err(ReserveError::NoSpace) => Ok((self.nothing_reserved(), Space::None)),
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                Err(WaitForJob)
+            }
+        }
     }
 
     /// What a turn works with that must not write anything.
@@ -394,6 +461,7 @@ impl<T> Partition<T> {
             self.last_record_of.insert(*entity, reservation.position);
         }
         self.stirred.append(&mut batch.stirred);
+        self.growth_bytes = self.growth_bytes.saturating_add(batch.growth_bytes);
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }
@@ -547,9 +615,12 @@ impl<T> Partition<T> {
     /// itself when a commit is complete.
     pub fn snapshot_if_due(&mut self) {
         let after = self.last_snapshot_bytes.saturating_mul(4);
-        if self.log.bytes_since_snapshot() >= after.max(self.options.snapshot_after_bytes)
-            && self.snapshot_retry_at.has_passed(self.now)
-        {
+        let after = if self.log.is_draining() {
+            self.log.drain_interval_bytes()
+        } else {
+            after.max(self.options.snapshot_after_bytes)
+        };
+        if self.log.bytes_since_snapshot() >= after && self.snapshot_retry_at.has_passed(self.now) {
             self.snapshot();
         }
     }
@@ -564,6 +635,10 @@ impl<T> Partition<T> {
         self.state
             .snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
         self.last_snapshot_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        debug_assert!(
+            self.last_snapshot_bytes <= self.state.snapshot_size_bytes_max(),
+            "what is kept for draining bounds a snapshot"
+        );
         let live = self.live_segments();
         if let Err(error) = self.log.snapshot(parts, live) {
             panic!("a snapshot was refused by a quiet log: {error}");
@@ -601,14 +676,20 @@ impl<T> Partition<T> {
     /// When a turn is due though nobody asks for one.
     pub fn next_wake(&self) -> Option<Timestamp> {
         let mark = (!self.is_marked).then(|| self.mark_at());
-        // On a full disk what is due has to wait until there is space.
-        let due = self.space_retry_at.or_else(|| self.state.next_deadline());
-        [mark, due].into_iter().flatten().min()
+        // Without any room what is due has to wait until there is space.
+        let due = self.state.next_deadline();
+        let due = due.filter(|_| !self.is_without_room);
+        [mark, due, self.space_retry_at].into_iter().flatten().min()
     }
 
     /// Whether the disk was full at the last turn.
     pub fn is_out_of_space(&self) -> bool {
         self.space_retry_at.is_some()
+    }
+
+    /// Whether there was no room even for what frees messages at the last turn.
+    pub fn is_without_room(&self) -> bool {
+        self.is_without_room
     }
 
     /// Whether the partition has stopped for good.

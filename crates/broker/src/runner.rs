@@ -194,6 +194,7 @@ pub(crate) fn start(
         replies: Vec::new(),
         hand_out: HandOut::default(),
         was_out_of_space: false,
+        was_without_room: false,
         was_without_snapshot: false,
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
@@ -265,6 +266,7 @@ struct Runner {
     replies: Vec<(Ticket, Reply)>,
     hand_out: HandOut,
     was_out_of_space: bool,
+    was_without_room: bool,
     was_without_snapshot: bool,
 }
 
@@ -335,6 +337,14 @@ impl Runner {
             tracing::warn!(%error, "no snapshot can be written; the log grows until one can");
         }
         self.was_without_snapshot = is_without_snapshot;
+        let is_without_room = self.partition.is_without_room();
+        if is_without_room && !self.was_without_room {
+            tracing::error!(
+                "the disk is full, and something else has taken the space that was kept for draining it: \
+                 messages cannot be received or deleted either until there is space"
+            );
+        }
+        self.was_without_room = is_without_room;
         let is_out = self.partition.is_out_of_space();
         if is_out == self.was_out_of_space {
             return;
@@ -400,7 +410,7 @@ impl Runner {
             let mut mailbox = lock(&self.shared.mailbox);
             for ((_, admitted), reply) in &self.replies {
                 mailbox.admission.release(*admitted);
-                if matches!(reply, Err(Rejection::Busy)) {
+                if matches!(reply, Err(Rejection::Full)) {
                     self.shared.instruments.refused_full.increment();
                 }
             }

@@ -53,6 +53,7 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
         }
         Rejection::Refused(refusal) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
+        Rejection::Full => Error::new(bus::SERVER_BUSY, FULL),
         Rejection::Stopped => Error::new(
             bus::SERVER_BUSY,
             "The server is stopping. Please wait and try again.",
@@ -66,9 +67,13 @@ pub(crate) fn too_large_for_link(refusal: &SendRefusal) -> Error {
     Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
 }
 
+/// What is said where the disk is full. The condition is that of a busy server, so that SDKs try again.
+pub(crate) const FULL: &str =
+    "The disk of the server is full. Receive and settle messages to make space, then try again.";
+
 /// Too much is under way.
 pub(crate) fn busy() -> Error {
-    let text = "The server is busy, or its disk is full. Please wait and try again.";
+    let text = "The server is busy. Please wait and try again.";
     Error::new(bus::SERVER_BUSY, text)
 }
 

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::Error;
+use crate::message::{BATCH_FORMAT, batch};
 
 /// The filter that asks for a session: null is the next one that is free.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
@@ -160,6 +161,20 @@ impl Client {
 
     /// Sends a message, and waits until it was taken.
     pub async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
+        self.send_as(link, message, 0).await
+    }
+
+    /// Sends a batch, and waits until it was taken.
+    pub async fn send_batch(&mut self, link: LinkId, messages: &[Bytes]) -> Result<(), Error> {
+        self.send_as(link, batch(messages), BATCH_FORMAT).await
+    }
+
+    async fn send_as(
+        &mut self,
+        link: LinkId,
+        message: Bytes,
+        message_format: u32,
+    ) -> Result<(), Error> {
         while !self.connection.can_send(link) {
             self.answer().await?;
         }
@@ -167,7 +182,7 @@ impl Client {
         let tag = Tag::new(&self.sent.to_be_bytes());
         let outgoing = Outgoing {
             tag: tag.map_err(|error| Error::Unexpected(error.to_string()))?,
-            message_format: 0,
+            message_format,
             is_settled: false,
             state: None,
         };

@@ -24,6 +24,19 @@ pub fn message(body: &[u8], id: u64, session: Option<&str>) -> Bytes {
     out.freeze()
 }
 
+/// The format of a message whose body is a batch of messages.
+pub(crate) const BATCH_FORMAT: u32 = 0x8001_3700;
+
+/// A batch: each message in a data section of its own.
+pub(crate) fn batch(messages: &[Bytes]) -> Bytes {
+    let size: usize = messages.iter().map(|message| message.len() + 16).sum();
+    let mut out = BytesMut::with_capacity(size);
+    for message in messages {
+        write_data(&mut out, message);
+    }
+    out.freeze()
+}
+
 /// The bytes of a message's body.
 pub fn body_of(message: &Message) -> Result<Bytes, Error> {
     match message.body_values().next().map(|raw| raw.value()) {

@@ -25,6 +25,7 @@ mod policy;
 mod profile;
 mod repair;
 mod snapshot;
+mod snapshot_size;
 mod state;
 mod tick;
 mod time;

@@ -3,8 +3,12 @@
 
 mod repair;
 
-use anyhow::{Context, Result, bail};
-use kew_log::{DataDir, Report, SegmentReport, SegmentState, SnapshotReport};
+use std::path::Path;
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+use kew_log::{
+    DataDir, DataDirError, Inspection, Report, SegmentReport, SegmentState, SnapshotReport,
+};
 
 use crate::cli::{LogArgs, LogCommand, print_line};
 use crate::flags::DataDirArgs;
@@ -20,9 +24,8 @@ pub(crate) fn run(args: &LogArgs) -> Result<()> {
 
 fn inspect(args: &DataDirArgs) -> Result<()> {
     let path = settings::data_dir_or_default(args.data_dir.clone())?;
-    let storage = DataDir::inspect(&path)
-        .with_context(|| format!("cannot look at the data directory {}", path.display()))?;
-    let report = kew_log::inspect(&storage)
+    let inspection = look_at(&path)?;
+    let report = kew_log::inspect(inspection.storage())
         .with_context(|| format!("cannot read the log in {}", path.display()))?;
     print_report(&report);
     match report.damage.len() {
@@ -31,11 +34,23 @@ fn inspect(args: &DataDirArgs) -> Result<()> {
     }
 }
 
+fn look_at(path: &Path) -> Result<Inspection> {
+    DataDir::inspect(path).map_err(|error| match error {
+        DataDirError::InUse { .. } => anyhow!(
+            "the data directory {} is in use: stop the server, or look at a snapshot of the disk",
+            path.display()
+        ),
+        error => Error::new(error).context(format!(
+            "cannot look at the data directory {}",
+            path.display()
+        )),
+    })
+}
+
 fn verify(args: &DataDirArgs) -> Result<()> {
     let path = settings::data_dir_or_default(args.data_dir.clone())?;
-    let storage = DataDir::inspect(&path)
-        .with_context(|| format!("cannot look at the data directory {}", path.display()))?;
-    let report = kew_log::verify(&storage)
+    let inspection = look_at(&path)?;
+    let report = kew_log::verify(inspection.storage())
         .with_context(|| format!("the log in {} is damaged", path.display()))?;
     let records: u64 = report.segments.iter().map(|segment| segment.records).sum();
     let bodies: u64 = report.segments.iter().map(|segment| segment.bodies).sum();

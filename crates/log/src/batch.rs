@@ -20,6 +20,7 @@ const VARINT_SIZE_MAX: usize = 5;
 pub struct BatchBuilder {
     position: LogPosition,
     buffer: Vec<u8>,
+    has_bodies: bool,
 }
 
 impl BatchBuilder {
@@ -32,7 +33,11 @@ impl BatchBuilder {
     pub fn with_capacity(position: LogPosition, payload_bytes: usize) -> Self {
         let mut buffer = Vec::with_capacity(RECORD_HEADER_SIZE + payload_bytes + 8);
         buffer.resize(RECORD_HEADER_SIZE, 0);
-        Self { position, buffer }
+        Self {
+            position,
+            buffer,
+            has_bodies: false,
+        }
     }
 
     /// Adds a body, and says where it will lie.
@@ -42,6 +47,7 @@ impl BatchBuilder {
     /// If body and batch together exceed 4 GiB.
     pub fn push_body(&mut self, body: &[u8]) -> BodyLocation {
         let length = u32::try_from(body.len()).expect("a body is far below 4 GiB");
+        self.has_bodies = true;
         self.buffer.push(TAG_BODY);
         push_varint(&mut self.buffer, length);
         let offset =
@@ -111,6 +117,11 @@ impl BatchBuilder {
     /// The most that a body of `length` bytes adds to [`len_bytes`](Self::len_bytes).
     pub const fn body_size_bytes_max(length: usize) -> usize {
         1 + VARINT_SIZE_MAX + BODY_CRC_SIZE + length
+    }
+
+    /// Whether a body was added.
+    pub(crate) fn has_bodies(&self) -> bool {
+        self.has_bodies
     }
 
     pub(crate) fn into_buffer(self) -> Vec<u8> {

@@ -34,6 +34,21 @@ pub struct DataDir {
     _lock: File,
 }
 
+/// A log to look at. As long as it is held no server starts on the directory; others may look too.
+#[derive(Debug)]
+pub struct Inspection {
+    storage: FileStorage,
+    /// A copy of a data directory may have no lock.
+    _lock: Option<File>,
+}
+
+impl Inspection {
+    /// The storage of the log: what would change it fails.
+    pub fn storage(&self) -> &FileStorage {
+        &self.storage
+    }
+}
+
 /// Why a data directory cannot be used.
 #[derive(Debug, Error)]
 pub enum DataDirError {
@@ -135,16 +150,21 @@ impl DataDir {
         FileStorage::open(&path).map_err(failed("open", &path))
     }
 
-    /// The storage of a data directory's log, to look at. Takes no lock and changes nothing, so
-    /// it works beside a running server.
-    pub fn inspect(path: &Path) -> Result<FileStorage, DataDirError> {
+    /// A data directory's log, to look at; it changes nothing. Refused while a server uses the directory: what
+    /// is read while it is written to looks damaged.
+    pub fn inspect(path: &Path) -> Result<Inspection, DataDirError> {
         if read_manifest(path)?.is_none() {
             return Err(DataDirError::Missing {
                 path: path.to_owned(),
             });
         }
+        let lock = lock_to_look(path)?;
         let partition = path.join(PARTITION);
-        FileStorage::read_only(&partition).map_err(failed("open", &partition))
+        let storage = FileStorage::read_only(&partition).map_err(failed("open", &partition))?;
+        Ok(Inspection {
+            storage,
+            _lock: lock,
+        })
     }
 
     /// Where the log of a data directory is: what names its files names them in there.
@@ -197,6 +217,23 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
         .map_err(failed("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataDirError::InUse {
+            path: directory.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+    }
+}
+
+/// Shared with all who look.
+fn lock_to_look(directory: &Path) -> Result<Option<File>, DataDirError> {
+    let path = directory.join(LOCK);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open", &path)(error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(DataDirError::InUse {
             path: directory.to_owned(),
         }),

@@ -37,9 +37,14 @@ fn a_second_owner_is_refused_until_the_first_is_gone() {
             temporary.path().display()
         )
     );
-    // To look at it is always possible.
-    DataDir::inspect(temporary.path()).unwrap();
+    // What is read while it is written to looks damaged.
+    let looked = DataDir::inspect(temporary.path());
+    assert!(matches!(looked, Err(DataDirError::InUse { .. })));
     drop(first);
+    let looks = DataDir::inspect(temporary.path()).unwrap();
+    let looks_too = DataDir::inspect(temporary.path()).unwrap();
+    assert!(refused(temporary.path()).contains("is in use by another process"));
+    drop((looks, looks_too));
     DataDir::open(temporary.path()).unwrap();
 }
 

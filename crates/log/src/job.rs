@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use crate::LogPosition;
-use crate::ballast;
+use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
 use crate::segment::{self, MakeError, Recycled, Segment, Source};
 use crate::snapshot::{self, SnapshotError};
@@ -87,10 +87,10 @@ pub struct JobOutcome(pub(crate) Outcome);
 
 pub(crate) enum Outcome {
     Commit(Result<LogPosition, IoFailure>),
-    Prepare(Result<Arc<Segment>, MakeError>),
+    Prepare(Prepared),
     Snapshot(WrittenSnapshot),
     Retire(Result<Vec<Recycled>, IoFailure>),
-    Ballast(Result<(), MakeError>),
+    Ballast(MadeBallast),
 }
 
 impl JobOutcome {
@@ -98,10 +98,10 @@ impl JobOutcome {
     pub fn is_ok(&self) -> bool {
         match &self.0 {
             Outcome::Commit(result) => result.is_ok(),
-            Outcome::Prepare(result) => result.is_ok(),
+            Outcome::Prepare(prepared) => prepared.result.is_ok(),
             Outcome::Snapshot(written) => written.result.is_ok(),
             Outcome::Retire(result) => result.is_ok(),
-            Outcome::Ballast(result) => result.is_ok(),
+            Outcome::Ballast(made) => made.result.is_ok(),
         }
     }
 }
@@ -158,11 +158,40 @@ impl Commit {
 pub(crate) struct Prepare {
     pub(crate) header: SegmentHeader,
     pub(crate) source: Source,
+    /// Whether it may have the space of the ballast.
+    pub(crate) may_take_ballast: bool,
+}
+
+/// What became of a segment that was to be prepared.
+pub(crate) struct Prepared {
+    pub(crate) result: Result<Arc<Segment>, MakeError>,
+    /// Whether the ballast had to make room for it.
+    pub(crate) took_ballast: bool,
 }
 
 impl Prepare {
-    fn run(self, storage: &dyn Storage) -> Result<Arc<Segment>, MakeError> {
-        segment::make(storage, self.header, self.source, &[]).map(Arc::new)
+    fn run(self, storage: &dyn Storage) -> Prepared {
+        let make = |source| segment::make(storage, self.header, source, &[]).map(Arc::new);
+        let result = make(self.source);
+        if let Err(MakeError::Unfinished(failure)) = &result
+            && failure.is_no_space()
+            && self.may_take_ballast
+        {
+            return match ballast::release(storage) {
+                Ok(_) => Prepared {
+                    result: make(Source::Fresh),
+                    took_ballast: true,
+                },
+                Err(failure) => Prepared {
+                    result: Err(MakeError::Unsure(failure)),
+                    took_ballast: false,
+                },
+            };
+        }
+        Prepared {
+            result,
+            took_ballast: false,
+        }
     }
 }
 
@@ -170,6 +199,8 @@ pub(crate) struct WriteSnapshot {
     pub(crate) position: LogPosition,
     pub(crate) chain: u32,
     pub(crate) parts: Vec<Bytes>,
+    /// Whether it may have the space of the ballast.
+    pub(crate) may_take_ballast: bool,
 }
 
 /// What became of a snapshot.
@@ -187,13 +218,13 @@ impl WriteSnapshot {
         let mut result = write();
         if let Err(SnapshotError::Unfinished(failure)) = &result
             && failure.is_no_space()
+            && self.may_take_ballast
         {
             match ballast::release(storage) {
-                Ok(true) => {
+                Ok(_) => {
                     took_ballast = true;
                     result = write();
                 }
-                Ok(false) => {}
                 Err(failure) => result = Err(SnapshotError::Unsure(failure)),
             }
         }
@@ -206,12 +237,25 @@ impl WriteSnapshot {
 
 /// Puts space aside.
 pub(crate) struct MakeBallast {
+    /// The size that it has; one that is to be smaller is made anew.
+    pub(crate) from_bytes: u64,
     pub(crate) size_bytes: u64,
+    pub(crate) spare_bytes: u64,
 }
 
 impl MakeBallast {
-    fn run(self, storage: &dyn Storage) -> Result<(), MakeError> {
-        ballast::make(storage, self.size_bytes)
+    fn run(self, storage: &dyn Storage) -> MadeBallast {
+        let mut from_bytes = self.from_bytes;
+        if from_bytes > self.size_bytes {
+            if let Err(failure) = ballast::release(storage) {
+                return MadeBallast {
+                    size_bytes: from_bytes,
+                    result: Err(MakeError::Unsure(failure)),
+                };
+            }
+            from_bytes = 0;
+        }
+        ballast::make(storage, from_bytes, self.size_bytes, self.spare_bytes)
     }
 }
 
@@ -219,6 +263,8 @@ impl MakeBallast {
 pub(crate) struct Retire {
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) segments: Vec<Arc<Segment>>,
+    /// Segments that were kept to be used again, and are to make room.
+    pub(crate) surplus: Vec<Recycled>,
     /// How many of the segments may be kept to be used again.
     pub(crate) recycled_max: usize,
     /// Smaller ones are not worth keeping.
@@ -232,6 +278,9 @@ impl Retire {
         }
         if !self.snapshots.is_empty() {
             storage::sync_dir(storage)?;
+        }
+        for surplus in self.surplus {
+            storage::remove(storage, &surplus.name)?;
         }
         let mut recycled = Vec::new();
         for segment in self.segments {

@@ -28,7 +28,7 @@ mod survey;
 mod walk;
 
 pub use batch::BatchBuilder;
-pub use data_dir::{DataDir, DataDirError};
+pub use data_dir::{DataDir, DataDirError, Inspection};
 pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{

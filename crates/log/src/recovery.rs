@@ -7,6 +7,7 @@
 //! come from the page cache alone, so it is copied into the new segment, at the same positions.
 //! A crash at any point leaves a directory that recovers to the same state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
@@ -121,7 +122,8 @@ pub(crate) struct Recovered {
     pub(crate) chain: u32,
     /// Segments that answer for nothing any more.
     pub(crate) superseded: Vec<Arc<Segment>>,
-    pub(crate) snapshots: Vec<LogPosition>,
+    /// Valid ones, with their sizes.
+    pub(crate) snapshots: BTreeMap<LogPosition, u64>,
     pub(crate) snapshots_damaged: Vec<LogPosition>,
     pub(crate) bytes_since_snapshot: u64,
     pub(crate) ballast: FoundBallast,
@@ -287,7 +289,7 @@ fn adopt(
         end: end.position,
         chain,
         superseded,
-        snapshots: found.valid,
+        snapshots: sizes_of(storage, &found.valid)?,
         snapshots_damaged: found.damaged.iter().map(|(at, _)| *at).collect(),
         bytes_since_snapshot: end.counts.size_bytes,
         ballast,
@@ -295,11 +297,25 @@ fn adopt(
     })
 }
 
+fn sizes_of(
+    storage: &dyn Storage,
+    snapshots: &[LogPosition],
+) -> Result<BTreeMap<LogPosition, u64>, OpenError> {
+    let size_of = |position: &LogPosition| {
+        let name = names::snapshot(position.as_u64());
+        let file = storage::open(storage, &name)?;
+        Ok((*position, storage::len(&*file, &name)?))
+    };
+    snapshots.iter().map(size_of).collect()
+}
+
 /// What recovery found of the ballast, and left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBallast {
     Missing,
-    Kept,
+    Kept {
+        size_bytes: u64,
+    },
     /// It made room for the new segment.
     Taken,
 }
@@ -314,18 +330,18 @@ fn make_segment(
 ) -> Result<(Segment, FoundBallast), OpenError> {
     let make = || segment::make(storage, header, Source::Fresh, records);
     let mut found = match ballast_bytes {
-        // One of another size is of older options: it goes, and another is made.
-        Some(bytes) if bytes == options.ballast_size_bytes => FoundBallast::Kept,
-        Some(_) => {
+        // The options ask for none.
+        Some(_) if options.ballast_size_bytes == 0 => {
             ballast::release(storage)?;
             FoundBallast::Missing
         }
-        None => FoundBallast::Missing,
+        Some(0) | None => FoundBallast::Missing,
+        Some(size_bytes) => FoundBallast::Kept { size_bytes },
     };
     let mut made = make();
     if let Err(MakeError::Unfinished(failure)) = &made
         && failure.is_no_space()
-        && found == FoundBallast::Kept
+        && let FoundBallast::Kept { .. } = found
     {
         ballast::release(storage)?;
         found = FoundBallast::Taken;

@@ -132,7 +132,7 @@ fn fill(
     records: &[u8],
 ) -> Result<(), IoFailure> {
     if fresh {
-        fill_with_zeros(file, name, header.capacity_bytes)?;
+        fill_with_zeros(file, name, 0, header.capacity_bytes)?;
     }
     storage::write_all_at(file, name, records, SEGMENT_HEADER_BLOCK_SIZE)?;
     let mut block = vec![0; memory_size(SEGMENT_HEADER_BLOCK_SIZE)];
@@ -142,13 +142,15 @@ fn fill(
     storage::sync_data(file, name)
 }
 
+/// Writes zeros from an offset on, up to a size.
 pub(crate) fn fill_with_zeros(
     file: &dyn StorageFile,
     name: &str,
+    from_bytes: u64,
     size_bytes: u64,
 ) -> Result<(), IoFailure> {
-    let zeros = vec![0; FILL_SIZE.min(memory_size(size_bytes))];
-    let mut done = 0;
+    let zeros = vec![0; FILL_SIZE.min(memory_size(size_bytes - from_bytes))];
+    let mut done = from_bytes;
     while done < size_bytes {
         let piece = zeros.len().min(memory_size(size_bytes - done));
         storage::write_all_at(file, name, &zeros[..piece], done)?;

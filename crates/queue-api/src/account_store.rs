@@ -49,8 +49,11 @@ pub enum AccountError {
     #[error(transparent)]
     Refused(Refusal),
     /// Nothing has changed; another time it may.
-    #[error("too many requests are under way, or the disk is full: try again")]
+    #[error("too many requests are under way: try again")]
     Busy,
+    /// Nothing has changed; it may when there is space.
+    #[error("the disk of the server is full: make space, then try again")]
+    Full,
     /// Whether anything has changed is unknown.
     #[error("the server is stopping: whether the account was changed is unknown")]
     Stopped,
@@ -64,6 +67,7 @@ impl From<Rejection> for AccountError {
         match rejection {
             Rejection::Refused(refusal) => Self::Refused(refusal),
             Rejection::Busy => Self::Busy,
+            Rejection::Full => Self::Full,
             // To change an account reads no message.
             Rejection::Stopped | Rejection::Unreadable => Self::Stopped,
         }

@@ -127,6 +127,8 @@ pub(crate) enum Error {
     },
     ResourceNotFound,
     ServerBusy,
+    /// The disk is full: a busy server that says why.
+    DiskFull,
     UnsupportedHttpVerb {
         allowed: Box<str>,
     },
@@ -198,6 +200,7 @@ impl Error {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
             Rejection::Busy => Self::ServerBusy,
+            Rejection::Full => Self::DiskFull,
             // The command may have been carried out: its outcome is unknown.
             Rejection::Stopped | Rejection::Unreadable => Self::InternalError,
         }

@@ -220,7 +220,7 @@ impl Envelope {
                 // The service names no version here.
                 self.version = None;
             }
-            Error::ServerBusy => {
+            Error::ServerBusy | Error::DiskFull => {
                 headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
             }
             Error::UnsupportedHttpVerb { allowed } => {

@@ -56,6 +56,7 @@ impl Trace {
                 self.feed_text(&refusal.to_string());
             }
             Seen::Answered(Err(Rejection::Busy)) => self.feed(1),
+            Seen::Answered(Err(Rejection::Full)) => self.feed(4),
             Seen::Answered(Err(Rejection::Stopped)) => self.feed(2),
             Seen::Unknown => self.feed(3),
             Seen::Answered(Err(Rejection::Unreadable)) => self.feed(4),

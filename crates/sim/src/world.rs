@@ -667,7 +667,7 @@ fn note_answer(
 ) {
     let rare = &mut report.rare;
     match (&operation.command, &operation.seen) {
-        (_, Seen::Answered(Err(Rejection::Busy))) => {
+        (_, Seen::Answered(Err(Rejection::Busy | Rejection::Full))) => {
             report.busy += 1;
             rare.note(Rare::RefusedByFullDisk);
         }

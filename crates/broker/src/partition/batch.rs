@@ -19,7 +19,12 @@ pub(super) struct Batch {
     /// What there may be to receive now.
     pub(super) stirred: Vec<Stirred>,
     pub(super) touches_catalogue: bool,
+    /// By how much a snapshot grows at most because of it.
+    pub(super) growth_bytes: u64,
 }
+
+/// What an event adds to a snapshot at most beside its own bytes: times and counts that it implies.
+const GROWTH_BYTES: u64 = 24;
 
 impl Batch {
     pub(super) fn at(position: LogPosition) -> Self {
@@ -30,6 +35,7 @@ impl Batch {
             entities: Vec::new(),
             stirred: Vec::new(),
             touches_catalogue: false,
+            growth_bytes: 0,
         }
     }
 }
@@ -73,7 +79,9 @@ impl Batch {
     }
 
     fn record(&mut self, event: &Event) {
+        let before = self.builder.len_bytes();
         self.builder.push_event_with(|out| event.encode(out));
+        self.growth_bytes += (self.builder.len_bytes() - before) as u64 + GROWTH_BYTES;
         self.touches_catalogue |= event.shows_in_catalogue();
         if let Some(entity) = event.entity()
             && self.entities.last() != Some(&entity)

@@ -6,29 +6,33 @@ use kew_engine::{Command, DUE_BUDGET, State};
 use super::PartitionOptions;
 use crate::{Class, body_size_bytes};
 
-/// How many due events a turn may add on a full disk: what they take is less than the settlement that
-/// follows them may.
-pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 4;
+/// How many due events a turn may add on a full disk.
+pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
 
 /// How much of what is due in a bus queue a command on it does first on a full disk.
 const SETTLEMENT_DUE_BUDGET: u32 = 2;
 
-/// How many messages at most a receiver is given at once on a full disk.
-const SETTLEMENT_COUNT_MAX: u32 = 16;
+/// How many messages at most a receiver is given at once on a full disk, or a purge takes.
+const SETTLEMENT_COUNT_MAX: u32 = 1024;
 
-/// The largest command that is let through on a full disk, with its events, in bytes of a batch.
+/// What such a command may take, with its events, in bytes of a batch: it is made smaller until it does.
+const SETTLEMENTS_SIZE_BYTES: u64 = 64 * 1024;
+
+/// The largest command of a storage queue that is let through on a full disk, and the largest one with a change
+/// to a message's properties, in bytes of a batch.
 const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
-
-/// The largest command that only ends or begins locks and is let through on a full disk, if there is
-/// room for it.
-const SETTLEMENTS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What the log has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Plenty,
     /// The disk is full: what frees messages is let through, so that it can be drained.
-    SettlementOnly,
+    SettlementOnly {
+        /// The largest command that is.
+        size_bytes_max: u64,
+        /// Whether it may bring a change to a message's properties.
+        takes_bodies: bool,
+    },
     /// Not even that.
     None,
 }
@@ -38,12 +42,15 @@ impl Space {
     pub(super) fn admits(self, command: &Command, needed: u64) -> bool {
         match self {
             Self::Plenty => true,
-            Self::SettlementOnly => {
+            Self::SettlementOnly {
+                size_bytes_max,
+                takes_bodies,
+            } => {
                 // A body takes more than any settlement frees.
                 let is_small = match (command, body_size_bytes(command)) {
-                    (_, 0) => needed <= SETTLEMENTS_SIZE_BYTES_MAX,
+                    (_, 0) => needed <= size_bytes_max,
                     // Changes to a message's properties are small, and come with a lock's end.
-                    (Command::Bus(_), _) => needed <= SETTLEMENT_SIZE_BYTES_MAX,
+                    (Command::Bus(_), _) => takes_bodies && needed <= SETTLEMENT_SIZE_BYTES_MAX,
                     _ => false,
                 };
                 Class::of(command) == Class::Consume && is_small
@@ -52,20 +59,26 @@ impl Space {
         }
     }
 
-    /// The room that every turn has for commands.
+    /// The room that every turn has for its first command.
     pub(super) fn turn_bytes(self) -> u64 {
         match self {
-            // A turn makes room for its first command.
             Self::Plenty => u64::MAX,
-            Self::SettlementOnly => SETTLEMENT_SIZE_BYTES_MAX,
+            Self::SettlementOnly { size_bytes_max, .. } => size_bytes_max,
             Self::None => 0,
         }
     }
 
     /// Makes a request smaller where a smaller answer will do.
     pub(super) fn trim(self, command: &mut Command) {
-        if let (Self::SettlementOnly, Command::Bus(command)) = (self, command) {
-            command.limit_count(SETTLEMENT_COUNT_MAX);
+        if let (Self::SettlementOnly { size_bytes_max, .. }, Command::Bus(command)) =
+            (self, command)
+        {
+            let size_bytes = size_bytes_max.min(SETTLEMENTS_SIZE_BYTES);
+            let mut count = SETTLEMENT_COUNT_MAX;
+            while count > 1 && command.size_bytes_max(self.due_budget()) > size_bytes {
+                command.limit_count(count);
+                count /= 2;
+            }
         }
     }
 
@@ -73,7 +86,7 @@ impl Space {
     pub(super) fn due_budget(self) -> u32 {
         match self {
             Self::Plenty => DUE_BUDGET,
-            Self::SettlementOnly => SETTLEMENT_DUE_BUDGET,
+            Self::SettlementOnly { .. } => SETTLEMENT_DUE_BUDGET,
             Self::None => 0,
         }
     }
@@ -83,7 +96,7 @@ impl Space {
         match (self, command) {
             (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
             (Self::Plenty, _) => options.command_size_bytes_max,
-            (Self::SettlementOnly, _) => SETTLEMENT_SIZE_BYTES_MAX,
+            (Self::SettlementOnly { .. }, _) => SETTLEMENT_SIZE_BYTES_MAX,
             // What takes no room can always be decided.
             (Self::None, _) => 0,
         }

@@ -183,12 +183,15 @@ fn a_batch_is_bounded_in_bytes_and_in_messages() {
 #[test]
 fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
     let mut driver = driver();
-    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    driver.storage.set_capacity_bytes(Some(1600 * 1024));
     let body = "x".repeat(2000);
     let mut sent = 0;
     while driver.ask(send(body.clone())).is_ok() {
         sent += 1;
-        assert!(sent < 1000, "600 KiB hold no 1,000 messages of 2,000 bytes");
+        assert!(
+            sent < 1000,
+            "1,600 KiB hold no 1,000 messages of 2,000 bytes"
+        );
     }
     assert!(driver.partition.is_out_of_space());
     assert!(driver.ask(peek(10)).is_ok(), "looking takes no space");
@@ -221,7 +224,7 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
 fn locks_that_end_on_a_full_disk_are_judged_by_their_time() {
     let mut driver = driver();
     let body = "x".repeat(2000);
-    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    driver.storage.set_capacity_bytes(Some(1600 * 1024));
     while driver.ask(send(body.clone())).is_ok() {}
     let (messages, _) = received(driver.ask(receive(16)).unwrap());
     driver.now = driver.now.plus_seconds(61);

@@ -160,12 +160,12 @@ fn wherever_the_power_goes_off_all_of_a_transaction_is_there_or_nothing() {
 fn on_a_full_disk_a_transaction_that_frees_messages_is_let_through() {
     let (storage, _) = prepared();
     let mut driver = Driver::on(storage);
-    driver.storage.set_capacity_bytes(Some(600 * 1024));
+    driver.storage.set_capacity_bytes(Some(1600 * 1024));
     while driver.send_orders(2000).is_ok() {}
     let locks = driver.locks(16);
     let held = driver.counts();
     let with_send = vec![settled(locks[0], Disposition::Complete), sent(10)];
-    assert_eq!(driver.transact(with_send).unwrap_err(), Rejection::Busy);
+    assert_eq!(driver.transact(with_send).unwrap_err(), Rejection::Full);
     assert_eq!(driver.counts(), held);
     let parts = locks[..4]
         .iter()

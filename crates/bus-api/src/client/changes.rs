@@ -65,7 +65,7 @@ impl Client {
             Ok(_) => Some(not_found(&attached.entity.name)),
             Err(rejection @ Rejection::Refused(_)) => Some(error_of(&rejection)),
             // It is looked at again, when the broker has room.
-            Err(Rejection::Busy) => {
+            Err(Rejection::Busy | Rejection::Full) => {
                 self.tasks.spawn(async move {
                     tokio::time::sleep(super::BUSY_PAUSE).await;
                     Done::LookAgain(link)

@@ -20,7 +20,7 @@ use super::under_way::Purpose;
 use super::{Client, Link};
 use crate::management::status_of;
 use crate::metrics;
-use crate::refusal::{bus_condition, busy, error_of, rolled_back};
+use crate::refusal::{error_of, rolled_back};
 
 /// How many messages to the coordinator may come before more are granted.
 pub(super) const CREDIT: u32 = 100;
@@ -228,8 +228,8 @@ fn control_of(delivery: &Delivery) -> Result<Control, Error> {
 enum RefusedCommit {
     /// A part of it could not be done; the error says which.
     Part(Error),
-    /// The broker had no room for it.
-    Busy,
+    /// The broker had no room for it; the error says why.
+    Busy(Error),
     /// The broker stops. It may have been done, so that nobody must be told that it was not.
     Stopped,
 }
@@ -237,7 +237,7 @@ enum RefusedCommit {
 impl RefusedCommit {
     fn of(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::Busy => Self::Busy,
+            Rejection::Busy | Rejection::Full => Self::Busy(error_of(&rejection)),
             Rejection::Stopped => Self::Stopped,
             Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => {
                 Self::Part(error_of(&rejection))
@@ -253,7 +253,7 @@ impl RefusedCommit {
     fn code(&self) -> &str {
         match self {
             Self::Part(error) => error.condition.as_str(),
-            Self::Busy => bus_condition::SERVER_BUSY,
+            Self::Busy(error) => error.condition.as_str(),
             Self::Stopped => condition::INTERNAL_ERROR,
         }
     }
@@ -263,7 +263,7 @@ impl RefusedCommit {
     fn told(self) -> Error {
         match self {
             Self::Part(error) => error,
-            Self::Busy => rolled_back(&busy().to_string()),
+            Self::Busy(error) => rolled_back(&error.to_string()),
             Self::Stopped => {
                 let text =
                     "The server is stopping: whether the transaction was committed is not known.";

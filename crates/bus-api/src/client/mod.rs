@@ -633,7 +633,8 @@ impl Client {
         let submitted = Submitted::new(&broker, command.clone());
         self.forgotten += 1;
         self.tasks.spawn(async move {
-            if matches!(submitted.answer().await, Err(Rejection::Busy)) {
+            let answer = submitted.answer().await;
+            if matches!(answer, Err(Rejection::Busy | Rejection::Full)) {
                 // Nobody would hear of it.
                 let _ = submit_again(&broker, command).await;
             }
@@ -653,12 +654,13 @@ impl Client {
 
 /// Has a command carried out that cannot be left undone, and for which the broker was too busy.
 async fn submit_again(broker: &Broker, command: BusCommand) -> Result<Answer, Rejection> {
+    let mut refused = Rejection::Busy;
     for _ in 0..BUSY_TRIES {
         tokio::time::sleep(BUSY_PAUSE).await;
         match Submitted::new(broker, command.clone()).answer().await {
-            Err(Rejection::Busy) => {}
+            Err(rejection @ (Rejection::Busy | Rejection::Full)) => refused = rejection,
             answer => return answer,
         }
     }
-    Err(Rejection::Busy)
+    Err(refused)
 }

@@ -536,7 +536,7 @@ impl Looked {
         match answer.map(batch_of) {
             Ok(batch) if batch.is_empty() => Self::Not(Next::Wait),
             Ok(batch) => Self::Found(batch),
-            Err(Rejection::Busy) => Self::Not(Next::Pause),
+            Err(Rejection::Busy | Rejection::Full) => Self::Not(Next::Pause),
             Err(rejection) => Self::Refused(rejection),
         }
     }

@@ -110,7 +110,9 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => match reply {
-                Err(Rejection::Busy) => self.settle_patiently(settlements, under_way.began),
+                Err(Rejection::Busy | Rejection::Full) => {
+                    self.settle_patiently(settlements, under_way.began)
+                }
                 reply => self.on_settled(settlements, reply.map(|it| it.outcome), took),
             },
             Purpose::Receive(look) => self.on_first_look(*look, reply),

@@ -14,7 +14,7 @@ use quick_xml::escape::partial_escape;
 
 use crate::api::NAMESPACE;
 use crate::authorize::BadToken;
-use crate::refusal::UNREADABLE;
+use crate::refusal::{FULL, UNREADABLE};
 
 /// The type of errors.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
@@ -210,7 +210,8 @@ impl From<Rejection> for HttpError {
                 Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
             }
             Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
-            Rejection::Busy => Self::busy("The server is busy, or its disk is full."),
+            Rejection::Busy => Self::busy("The server is busy."),
+            Rejection::Full => Self::busy(FULL),
             Rejection::Stopped => Self::busy("The server is stopping."),
             Rejection::Unreadable => Self::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE),
         }

@@ -4,7 +4,7 @@
 //!
 //! Invariants: a message is in `ready` (of the backlog, or of its session) exactly if its state says
 //! so, in `due` exactly if it is locked or scheduled, and in `expiring` exactly if it expires and is
-//! neither locked nor deferred; `size_bytes` is the sum over all messages.
+//! neither locked nor deferred; `size_bytes` and `snapshot_size_bytes` are sums over all messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,8 @@ pub(crate) struct Backlog {
     expiring: BTreeSet<(Timestamp, SequenceNumber)>,
     pub(crate) sessions: Sessions,
     size_bytes: u64,
+    /// What the messages take in a snapshot at most.
+    snapshot_size_bytes: u64,
     scheduled_count: u64,
     deferred_count: u64,
     oldest: Oldest,
@@ -60,6 +62,7 @@ impl Backlog {
             expiring: BTreeSet::new(),
             sessions: Sessions::default(),
             size_bytes: 0,
+            snapshot_size_bytes: 0,
             scheduled_count: 0,
             deferred_count: 0,
             oldest: Oldest::default(),
@@ -88,6 +91,7 @@ impl Backlog {
 
     fn insert(&mut self, number: SequenceNumber, message: Message) {
         self.size_bytes += message.size_bytes();
+        self.snapshot_size_bytes += message.snapshot_size_bytes_max();
         let by_session = self.by_session;
         self.sessions.change(message.session, |session| {
             session.message_count += 1;
@@ -106,6 +110,7 @@ impl Backlog {
         if !is_planted(Bug::BusSizeNotGivenBack) {
             self.size_bytes -= message.size_bytes();
         }
+        self.snapshot_size_bytes -= message.snapshot_size_bytes_max();
         self.sessions.change(message.session, |session| {
             session.message_count -= 1;
             session.others.remove(&number);
@@ -120,8 +125,10 @@ impl Backlog {
         };
         self.unindex(number, &message);
         self.size_bytes -= message.size_bytes();
+        self.snapshot_size_bytes -= message.snapshot_size_bytes_max();
         change(&mut message);
         self.size_bytes += message.size_bytes();
+        self.snapshot_size_bytes += message.snapshot_size_bytes_max();
         self.index(number, &message);
         self.messages.insert(number, message);
     }
@@ -351,6 +358,11 @@ impl Backlog {
     /// Bytes of messages and of the states of sessions.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes + self.sessions.states_size_bytes()
+    }
+
+    /// What messages and sessions take in a snapshot at most.
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        self.snapshot_size_bytes + self.sessions.snapshot_size_bytes_max()
     }
 
     /// Whether a receiver holds something, or a message waits for its time: who has such a queue uses it.

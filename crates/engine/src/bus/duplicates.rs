@@ -109,6 +109,11 @@ impl Duplicates {
     }
 
     /// All that are kept, in the order of time.
+    /// What a snapshot of it takes at most: a hash and a time for each id.
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        self.seen_at.len() as u64 * 24
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         let kept = self.by_time.iter();
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))

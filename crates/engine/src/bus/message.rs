@@ -74,6 +74,16 @@ pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 /// What a message takes beside its bytes, as its queue's size counts it.
 pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
 
+/// Where bytes lie, in a snapshot: a position below 2^49, an offset, a length.
+const LOCATION_SIZE_BYTES_MAX: u64 = 15;
+
+/// What a message takes in a snapshot at most beside its overlays: two numbers (2^35 messages), three times, generation and
+/// delivery count (2^21 each), state, cause, hops, session, where its body lies, how many overlays it has.
+const SNAPSHOT_SIZE_BYTES_MAX: u64 = 45 + LOCATION_SIZE_BYTES_MAX;
+
+/// What the name of the queue that made it a dead letter takes beside its text: whose it is, and a length.
+const SOURCE_SIZE_BYTES_MAX: u64 = 10;
+
 impl Message {
     /// Where its bytes lie: what was sent, then the changes to its properties.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
@@ -83,6 +93,14 @@ impl Message {
     /// What it counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
         OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + self.overlays_size_bytes()
+    }
+
+    /// What it takes in a snapshot at most.
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        let source = self.dead_letter_source.as_deref();
+        SNAPSHOT_SIZE_BYTES_MAX
+            + self.overlays.len() as u64 * LOCATION_SIZE_BYTES_MAX
+            + source.map_or(0, |it| SOURCE_SIZE_BYTES_MAX + it.len() as u64)
     }
 
     pub(crate) fn overlays_size_bytes(&self) -> u64 {

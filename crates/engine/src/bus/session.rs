@@ -79,7 +79,13 @@ pub(crate) struct Sessions {
     last_number: u32,
     /// What all states count for.
     states_size_bytes: u64,
+    /// Bytes of all ids.
+    ids_size_bytes: u64,
 }
+
+/// What a session takes in a snapshot at most beside its id: number, length, generation, two times, and
+/// where its state lies.
+const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
 impl Sessions {
     /// The number of a session, which begins if there is none of that id.
@@ -94,6 +100,7 @@ impl Sessions {
     }
 
     fn insert(&mut self, number: u32, id: Box<str>) {
+        self.ids_size_bytes += id.len() as u64;
         self.by_id.insert(id.clone(), number);
         let session = Session {
             id,
@@ -123,6 +130,10 @@ impl Sessions {
 
     pub(crate) fn states_size_bytes(&self) -> u64 {
         self.states_size_bytes
+    }
+
+    pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
+        self.by_number.len() as u64 * SNAPSHOT_SIZE_BYTES_MAX + self.ids_size_bytes
     }
 
     pub(crate) fn last_number(&self) -> u32 {
@@ -169,6 +180,7 @@ impl Sessions {
         change(session);
         self.states_size_bytes += session.state_size_bytes();
         if session.is_forgettable() {
+            self.ids_size_bytes -= session.id.len() as u64;
             self.by_id.remove(&session.id);
             self.by_number.remove(&number);
             return;

@@ -174,6 +174,7 @@ pub(super) fn failure_of(error: &RuleError) -> Failure {
         RuleError::AlreadyExists(_) => "exists",
         RuleError::Rejected(Rejection::Refused(_)) => "refused",
         RuleError::Rejected(Rejection::Busy) => "busy",
+        RuleError::Rejected(Rejection::Full) => "full",
         RuleError::Rejected(Rejection::Stopped) => "stopped",
         RuleError::Rejected(Rejection::Unreadable) | RuleError::Unreadable(_) => "internal",
     };

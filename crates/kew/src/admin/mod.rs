@@ -157,6 +157,7 @@ impl Failure {
             AccountError::Refused(Refusal::AccountNotEmpty { .. }) => "not-empty",
             AccountError::Refused(_) => "refused",
             AccountError::Busy => "busy",
+            AccountError::Full => "full",
             AccountError::Stopped => "stopped",
             AccountError::Random(_) => "internal",
         };

@@ -235,3 +235,24 @@ fn a_damaged_body_costs_its_message_although_the_server_starts() {
     assert_eq!(lost[0]["size_bytes"], text.len());
     assert!(lost[0]["why"].as_str().expect("text").contains("checksum"));
 }
+
+#[test]
+fn a_log_that_a_server_writes_to_is_not_judged() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    let server = Server::start(&data_dir);
+    for look in ["verify", "inspect"] {
+        let (ended, _) = kew(&["log", look], &data_dir);
+        assert!(!ended.status.success());
+        assert!(
+            ended.log.contains("is in use: stop the server"),
+            "{}",
+            ended.log
+        );
+    }
+    assert!(server.terminate().status.success());
+    for look in ["verify", "inspect"] {
+        let (ended, _) = kew(&["log", look], &data_dir);
+        assert!(ended.status.success(), "{}", ended.log);
+    }
+}

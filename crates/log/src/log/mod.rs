@@ -5,6 +5,7 @@
 //! can say what was durable before it was written. After a commit fails the log has stopped for
 //! good: what the disk then holds only a recovery can tell.
 
+mod drain;
 mod error;
 mod reclaim;
 
@@ -18,7 +19,7 @@ use crate::format::{
     MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, SegmentHeader,
     record_size_bytes, seal_record,
 };
-use crate::job::{Commit, Job, JobOutcome, MakeBallast, Outcome, Prepare, Task, Write};
+use crate::job::{Commit, Job, JobOutcome, Outcome, Prepare, Prepared, Task, Write};
 use crate::options::room_bytes;
 use crate::reader::body::{Body, RecentBatches};
 use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
@@ -26,6 +27,7 @@ use crate::segment::{MakeError, Recycled, Salts, Segment, Source, memory_size};
 use crate::storage::{IoFailure, Storage};
 use crate::{BatchBuilder, BodyLocation, Epoch, LogOptions, LogPosition, Replay};
 
+use drain::Drain;
 pub use error::{AppendError, BeginSnapshotError, LogFailed, ReserveError};
 use reclaim::Reclaim;
 
@@ -60,12 +62,7 @@ pub struct Log {
     prepare_smallest: bool,
     /// What a batch needs that no segment has room for yet; 0 if none waits.
     wanted_room_bytes: u64,
-    ballast: Ballast,
-    /// The disk was found full, and the ballast fits on it: no segment is prepared before it is
-    /// there again.
-    ballast_comes_first: bool,
-    /// Whether the ballast was there since the open, so that it is known to fit.
-    ballast_fits: bool,
+    drain: Drain,
 
     reclaim: Reclaim,
 }
@@ -74,7 +71,9 @@ pub struct Log {
 enum Successor {
     /// To be prepared when somebody runs the job.
     Wanted,
-    Preparing,
+    Preparing {
+        may_take_ballast: bool,
+    },
     Ready(Arc<Segment>),
     /// The disk is full.
     NoSpace,
@@ -180,13 +179,11 @@ impl Log {
             recycled: Vec::new(),
             prepare_smallest: false,
             wanted_room_bytes: 0,
-            ballast: match ballast {
-                _ if options.ballast_size_bytes == 0 => Ballast::Off,
-                FoundBallast::Kept => Ballast::Ready,
-                FoundBallast::Missing | FoundBallast::Taken => Ballast::Wanted,
+            drain: match ballast {
+                FoundBallast::Missing => Drain::resume(&options, 0, false),
+                FoundBallast::Kept { size_bytes } => Drain::resume(&options, size_bytes, false),
+                FoundBallast::Taken => Drain::resume(&options, 0, true),
             },
-            ballast_comes_first: ballast == FoundBallast::Taken,
-            ballast_fits: ballast != FoundBallast::Missing,
             reclaim: Reclaim::resume(
                 snapshots,
                 snapshots_damaged,
@@ -199,8 +196,10 @@ impl Log {
 
     /// Asks for room for one batch, and goes on in the next segment if this one is nearly full.
     ///
-    /// The reservation holds until the next call that appends, marks or reserves.
+    /// There is none while what draining takes is not put aside. The reservation holds until the next call that
+    /// appends, marks or reserves.
     pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
+        self.check_reserve()?;
         let kept = self.options.settlement_reserve_bytes;
         self.reserve_with(self.options.turn_space_min_bytes, kept)
     }
@@ -208,6 +207,7 @@ impl Log {
     /// Like [`reserve`](Self::reserve), for a batch of `least` bytes: a larger segment is made for it
     /// than for any other if it needs one. It may be above the usual bound of a batch.
     pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        self.check_reserve()?;
         let least = least.max(self.options.turn_space_min_bytes);
         let kept = self.options.settlement_reserve_bytes;
         let reserved = self.reserve_with(least, kept);
@@ -218,10 +218,32 @@ impl Log {
         reserved
     }
 
-    /// Asks for room for a batch that frees space or keeps promises: it may use what is left
-    /// when the disk is full.
-    pub fn reserve_for_settlement(&mut self) -> Result<Reservation, ReserveError> {
-        self.reserve_with(self.options.settlement_turn_bytes(), SPARE_MARKS_BYTES)
+    /// Asks for room of `least` bytes, and some at least, for a batch that frees space or keeps promises: it
+    /// may use what is left, and what was put aside, when the disk is full.
+    pub fn reserve_for_settlement(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        let least = least.max(self.options.settlement_turn_bytes());
+        let least = least.min(self.settlement_size_bytes_max());
+        let reserved = self.reserve_with(least, SPARE_MARKS_BYTES);
+        if let Err(ReserveError::NotPrepared) = reserved {
+            self.want_segment_for_settlements();
+        }
+        reserved
+    }
+
+    /// Whether there may be room for new messages at all.
+    fn check_reserve(&mut self) -> Result<(), ReserveError> {
+        self.check_failed()?;
+        if self.is_draining() {
+            return Err(ReserveError::NoSpace);
+        }
+        if self.is_ballast_whole() {
+            return Ok(());
+        }
+        if self.drain.ballast == Ballast::NoSpace {
+            self.begin_draining();
+            return Err(ReserveError::NoSpace);
+        }
+        Err(ReserveError::NotPrepared)
     }
 
     fn reserve_with(&mut self, least: u64, kept: u64) -> Result<Reservation, ReserveError> {
@@ -236,7 +258,7 @@ impl Log {
                     }
                 }
                 Successor::NoSpace => return Err(ReserveError::NoSpace),
-                Successor::Wanted | Successor::Preparing => {
+                Successor::Wanted | Successor::Preparing { .. } => {
                     return Err(ReserveError::NotPrepared);
                 }
             }
@@ -295,6 +317,9 @@ impl Log {
         }
         if batch.is_empty() {
             return Ok(self.end);
+        }
+        if batch.has_bodies() {
+            self.note_bodies();
         }
         let position = self.end;
         let mut buffer = batch.into_buffer();
@@ -361,6 +386,7 @@ impl Log {
     fn roll(&mut self) {
         match std::mem::replace(&mut self.successor, Successor::Wanted) {
             Successor::Ready(next) => {
+                self.rolled_while_draining();
                 self.retry_ballast();
                 let mut buffer = vec![0; RECORD_HEADER_SIZE];
                 buffer.extend_from_slice(&next.header.number.to_le_bytes());
@@ -433,7 +459,12 @@ impl Log {
         self.check_failed()?;
         let failure = match outcome.0 {
             Outcome::Commit(result) => self.commit_done(result),
-            Outcome::Prepare(result) => self.prepare_done(result),
+            Outcome::Prepare(prepared) => {
+                if prepared.took_ballast {
+                    self.ballast_taken();
+                }
+                self.prepare_done(prepared)
+            }
             Outcome::Snapshot(written) => {
                 if written.took_ballast {
                     self.ballast_taken();
@@ -443,11 +474,11 @@ impl Log {
                         self.snapshot_done(size_bytes);
                         None
                     }
-                    Err(error) => self.snapshot_failed(error),
+                    Err(error) => self.snapshot_failed(error, written.took_ballast),
                 }
             }
             Outcome::Retire(result) => self.retire_done(result),
-            Outcome::Ballast(result) => self.ballast_done(result),
+            Outcome::Ballast(made) => self.ballast_done(made),
         };
         if let Some(failure) = failure {
             self.failed = Some(LogFailed(failure));
@@ -457,15 +488,12 @@ impl Log {
 
     /// Makes the log try again to prepare a segment and its ballast, after the disk was found full.
     pub fn retry_prepare(&mut self) {
-        if matches!(self.successor, Successor::NoSpace) {
-            self.successor = Successor::Wanted;
-        }
-        self.retry_ballast();
+        self.try_to_end_draining();
     }
 
     fn retry_ballast(&mut self) {
-        if self.ballast == Ballast::NoSpace {
-            self.ballast = Ballast::Wanted;
+        if self.drain.ballast == Ballast::NoSpace {
+            self.drain.ballast = Ballast::Idle;
         }
     }
 
@@ -533,9 +561,9 @@ impl Log {
         LogSpace {
             segments: self.segments.len(),
             is_prepared: successor > 0,
-            is_full: matches!(self.successor, Successor::NoSpace),
+            is_full: self.is_draining(),
             recycled: self.recycled.len(),
-            has_ballast: self.ballast == Ballast::Ready,
+            has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
             size_bytes,
             snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),
@@ -574,13 +602,8 @@ impl Log {
     }
 
     fn next_prepare(&mut self) -> Option<Prepare> {
-        if !matches!(self.successor, Successor::Wanted) {
-            return None;
-        }
-        if self.ballast_comes_first && self.ballast != Ballast::Ready && self.recycled.is_empty() {
-            return None;
-        }
-        self.successor = Successor::Preparing;
+        let may_take_ballast = self.is_prepare_due()?;
+        self.successor = Successor::Preparing { may_take_ballast };
         let wanted_bytes = self.wanted_capacity_bytes();
         let recycled = self.recycled.iter();
         let mut recycled = recycled.map(|recycled| recycled.capacity_bytes);
@@ -605,10 +628,17 @@ impl Log {
             salt: self.salts.of(self.epoch, number),
             durable: self.durable,
         };
-        Some(Prepare { header, source })
+        Some(Prepare {
+            header,
+            source,
+            may_take_ballast,
+        })
     }
 
     fn next_capacity_bytes(&self) -> u64 {
+        if let Some(capacity_bytes) = self.drain_capacity_bytes() {
+            return capacity_bytes;
+        }
         if self.prepare_smallest {
             return self.options.segment_size_first_bytes;
         }
@@ -628,12 +658,27 @@ impl Log {
         }
     }
 
-    fn prepare_done(&mut self, result: Result<Arc<Segment>, MakeError>) -> Option<IoFailure> {
-        match result {
+    fn prepare_done(&mut self, prepared: Prepared) -> Option<IoFailure> {
+        let is_draining = self.is_draining();
+        let may_take_ballast = matches!(
+            self.successor,
+            Successor::Preparing {
+                may_take_ballast: true
+            }
+        );
+        match prepared.result {
             Ok(segment) => {
                 self.successor = Successor::Ready(segment);
-                self.ballast_comes_first = false;
                 self.prepare_smallest = false;
+                self.prepared_while_draining(true);
+            }
+            Err(MakeError::Unfinished(failure)) if failure.is_no_space() && is_draining => {
+                // One for settlements may have what is put aside.
+                self.successor = match may_take_ballast {
+                    true => Successor::NoSpace,
+                    false => Successor::Wanted,
+                };
+                self.prepared_while_draining(false);
             }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
                 // A smaller one may fit, and takes messages until there is more space.
@@ -642,64 +687,15 @@ impl Log {
                 let was_smallest = self.next_capacity_bytes() == smallest_bytes
                     || self.wanted_capacity_bytes() > smallest_bytes;
                 self.wanted_room_bytes = 0;
-                self.successor = if was_smallest {
-                    Successor::NoSpace
-                } else {
-                    Successor::Wanted
-                };
                 self.prepare_smallest = true;
-                self.ballast_comes_first = self.ballast_fits;
-                if self.ballast == Ballast::NoSpace {
-                    self.give_up_prepare();
+                self.successor = Successor::Wanted;
+                if was_smallest {
+                    self.begin_draining();
                 }
             }
             Err(error) => return Some(error.into_failure()),
         }
         None
-    }
-
-    fn next_ballast(&mut self) -> Option<MakeBallast> {
-        if self.ballast != Ballast::Wanted {
-            return None;
-        }
-        self.ballast = Ballast::Making;
-        Some(MakeBallast {
-            size_bytes: self.options.ballast_size_bytes,
-        })
-    }
-
-    fn ballast_done(&mut self, result: Result<(), MakeError>) -> Option<IoFailure> {
-        match result {
-            Ok(()) => {
-                self.ballast = Ballast::Ready;
-                self.ballast_fits = true;
-            }
-            Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
-                self.ballast = Ballast::NoSpace;
-                self.give_up_prepare();
-            }
-            Err(error) => return Some(error.into_failure()),
-        }
-        None
-    }
-
-    /// A snapshot needed its space. What is free now is for further snapshots first, then for the
-    /// next ballast, and only then for segments.
-    fn ballast_taken(&mut self) {
-        self.ballast_comes_first = true;
-        self.ballast_fits = true;
-        if self.ballast == Ballast::Ready {
-            self.ballast = Ballast::NoSpace;
-        }
-        self.give_up_prepare();
-    }
-
-    /// Nobody is to wait for a segment that has to wait for the ballast.
-    fn give_up_prepare(&mut self) {
-        let waits = self.ballast_comes_first && self.recycled.is_empty();
-        if waits && matches!(self.successor, Successor::Wanted) {
-            self.successor = Successor::NoSpace;
-        }
     }
 
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {

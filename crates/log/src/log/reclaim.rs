@@ -1,13 +1,12 @@
 //! Snapshots, and what they allow to retire.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
-use crate::ballast::Ballast;
 use crate::job::{Retire, WriteSnapshot};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::SnapshotError;
@@ -20,6 +19,8 @@ const SNAPSHOTS_KEPT: usize = 2;
 pub(super) struct Reclaim {
     /// Valid snapshots, oldest first.
     snapshots: Vec<LogPosition>,
+    /// The sizes of those that are known.
+    snapshot_sizes: BTreeMap<LogPosition, u64>,
     /// Snapshot files that are damaged; they go when two newer ones are there.
     snapshots_damaged: Vec<LogPosition>,
     pending: Option<PendingSnapshot>,
@@ -29,6 +30,8 @@ pub(super) struct Reclaim {
     pub(super) bytes_since_snapshot: u64,
     retired_snapshots: Vec<LogPosition>,
     retired_segments: Vec<Arc<Segment>>,
+    /// Segments that were kept to be used again, and are to make room.
+    surplus: Vec<Recycled>,
     is_retiring: bool,
 }
 
@@ -44,13 +47,14 @@ struct PendingSnapshot {
 
 impl Reclaim {
     pub(super) fn resume(
-        snapshots: Vec<LogPosition>,
+        snapshots: BTreeMap<LogPosition, u64>,
         snapshots_damaged: Vec<LogPosition>,
         superseded: Vec<Arc<Segment>>,
         bytes_since_snapshot: u64,
     ) -> Self {
         Self {
-            snapshots,
+            snapshots: snapshots.keys().copied().collect(),
+            snapshot_sizes: snapshots,
             snapshots_damaged,
             pending: None,
             snapshot_error: None,
@@ -58,8 +62,33 @@ impl Reclaim {
             bytes_since_snapshot,
             retired_snapshots: Vec::new(),
             retired_segments: superseded,
+            surplus: Vec::new(),
             is_retiring: false,
         }
+    }
+
+    /// What the snapshots that are kept take, each of them at most `size_bytes_max`.
+    pub(super) fn kept_size_bytes(&self, size_bytes_max: u64) -> u64 {
+        let kept = self.snapshots.iter().rev().take(SNAPSHOTS_KEPT);
+        let sizes = kept.filter_map(|position| self.snapshot_sizes.get(position));
+        sizes
+            .map(|size_bytes| size_bytes_max.min(*size_bytes))
+            .sum()
+    }
+
+    /// Whether something is being written, or its space given back.
+    pub(super) fn is_busy(&self) -> bool {
+        self.pending.is_some() || self.is_retiring || self.has_retired()
+    }
+
+    fn has_retired(&self) -> bool {
+        !(self.retired_snapshots.is_empty()
+            && self.retired_segments.is_empty()
+            && self.surplus.is_empty())
+    }
+
+    pub(super) fn retire_surplus(&mut self, recycled: &mut Vec<Recycled>) {
+        self.surplus.append(recycled);
     }
 }
 
@@ -97,6 +126,7 @@ impl Log {
                 position,
                 chain: self.chain,
                 parts,
+                may_take_ballast: false,
             }),
         });
         Ok(true)
@@ -132,10 +162,16 @@ impl Log {
 /// What becomes of jobs, and the choice of what to retire.
 impl Log {
     pub(super) fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
-        self.reclaim
-            .pending
-            .as_mut()
-            .and_then(|pending| pending.job.take())
+        if !self.is_snapshot_let_through() {
+            return None;
+        }
+        let may_take_ballast = self.is_draining();
+        let pending = self.reclaim.pending.as_mut()?;
+        let job = pending.job.take()?;
+        Some(WriteSnapshot {
+            may_take_ballast,
+            ..job
+        })
     }
 
     pub(super) fn snapshot_done(&mut self, size_bytes: u64) {
@@ -145,6 +181,9 @@ impl Log {
         self.reclaim.snapshot_error = None;
         self.reclaim.snapshot_size_bytes = Some(size_bytes);
         self.reclaim.snapshots.push(pending.position);
+        self.reclaim
+            .snapshot_sizes
+            .insert(pending.position, size_bytes);
         // A damaged file at the same position has just been replaced.
         self.reclaim
             .snapshots_damaged
@@ -152,16 +191,35 @@ impl Log {
         self.retire_before_snapshots(&pending.live);
     }
 
-    pub(super) fn snapshot_failed(&mut self, error: SnapshotError) -> Option<IoFailure> {
+    pub(super) fn snapshot_failed(
+        &mut self,
+        error: SnapshotError,
+        took_ballast: bool,
+    ) -> Option<IoFailure> {
         if let Some(pending) = self.reclaim.pending.take() {
             self.reclaim.bytes_since_snapshot += pending.bytes_before;
         }
         match error {
             SnapshotError::Unfinished(failure) if failure.is_no_space() => {
+                if took_ballast {
+                    self.retire_older_snapshot();
+                }
+                self.begin_draining();
                 self.reclaim.snapshot_error = Some(failure);
                 None
             }
             SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure) => Some(failure),
+        }
+    }
+
+    /// Not even the ballast had the space for a third snapshot: somebody else has taken it. Without the older one
+    /// there may be.
+    fn retire_older_snapshot(&mut self) {
+        let reclaim = &mut self.reclaim;
+        if reclaim.snapshots.len() >= SNAPSHOTS_KEPT {
+            let older = reclaim.snapshots.remove(0);
+            reclaim.snapshot_sizes.remove(&older);
+            reclaim.retired_snapshots.push(older);
         }
     }
 
@@ -178,11 +236,14 @@ impl Log {
         let damaged = &mut reclaim.snapshots_damaged;
         retired.extend(damaged.extract_if(.., |position| *position < older));
         retired.sort_unstable();
+        let sizes = &mut reclaim.snapshot_sizes;
+        sizes.retain(|position, _| *position >= older);
         for base in self.unneeded(older, live) {
             self.reclaim
                 .retired_segments
                 .extend(self.segments.remove(&base));
         }
+        self.forget_retired_bodies();
     }
 
     /// Bases of the segments that lie before a position and hold nothing live.
@@ -211,16 +272,17 @@ impl Log {
 
     pub(super) fn next_retire(&mut self) -> Option<Retire> {
         let reclaim = &mut self.reclaim;
-        let nothing = reclaim.retired_snapshots.is_empty() && reclaim.retired_segments.is_empty();
-        if reclaim.is_retiring || nothing {
+        if reclaim.is_retiring || !reclaim.has_retired() {
             return None;
         }
         reclaim.is_retiring = true;
         let snapshots = std::mem::take(&mut reclaim.retired_snapshots);
         let segments = std::mem::take(&mut reclaim.retired_segments);
+        let surplus = std::mem::take(&mut reclaim.surplus);
         Some(Retire {
             snapshots,
             segments,
+            surplus,
             recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
             recycled_capacity_bytes_min: self.next_capacity_bytes(),
         })
@@ -228,8 +290,8 @@ impl Log {
 
     /// How many segments are worth keeping: on a full disk the space is.
     fn recycled_max(&self) -> usize {
-        if self.ballast_comes_first {
-            usize::from(self.ballast == Ballast::Ready).min(self.options.recycled_segments_max)
+        if self.is_draining() {
+            0
         } else {
             self.options.recycled_segments_max
         }
@@ -243,6 +305,12 @@ impl Log {
         match result {
             Ok(recycled) => {
                 self.recycled.extend(recycled);
+                if self.is_draining() {
+                    let Self {
+                        reclaim, recycled, ..
+                    } = self;
+                    reclaim.retire_surplus(recycled);
+                }
                 self.retry_prepare();
                 None
             }

@@ -272,6 +272,12 @@ impl Storage for FaultyStorage {
         disk.forget_lost_inodes();
         Ok(())
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let disk = self.disk();
+        let used_bytes = disk.used_bytes();
+        Some(disk.capacity_bytes?.saturating_sub(used_bytes))
+    }
 }
 
 impl FaultyStorage {

@@ -130,6 +130,11 @@ impl Storage for FileStorage {
     fn sync_dir(&self) -> io::Result<()> {
         sync_directory(&self.directory)
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.directory).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
 }
 
 impl StorageFile for File {

@@ -67,6 +67,10 @@ impl Storage for MemoryStorage {
     fn sync_dir(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 #[derive(Debug, Default)]

@@ -39,6 +39,9 @@ pub trait Storage: Send + Sync {
 
     /// Makes every create, rename and remove so far durable.
     fn sync_dir(&self) -> io::Result<()>;
+
+    /// How much can still be written, if that is known. Others may take it, and quotas may not show in it.
+    fn free_bytes(&self) -> Option<u64>;
 }
 
 /// A file, open for reading and writing at any offset and from any thread.

@@ -46,6 +46,10 @@ impl Storage for Counting {
     fn sync_dir(&self) -> io::Result<()> {
         self.storage.sync_dir()
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.storage.free_bytes()
+    }
 }
 
 impl StorageFile for CountingFile {

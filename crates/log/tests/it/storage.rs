@@ -27,7 +27,7 @@ fn a_log_lives_in_a_directory() {
         assert!(log.mark());
         log.run_commit().unwrap();
 
-        let report = verify(&DataDir::inspect(&path).unwrap()).unwrap();
+        let report = verify(&directory.read_only_storage().unwrap()).unwrap();
         assert_eq!(report.segments.len(), 2);
         assert_eq!(report.end, log.end());
     }

@@ -69,11 +69,18 @@ fn refusals_and_rejections() {
     check(Refusal::AlreadyInitialized, newest, 500, "InternalError");
     for (rejection, status, code) in [
         (Rejection::Busy, 503, "ServerBusy"),
+        (Rejection::Full, 503, "ServerBusy"),
         (Rejection::Stopped, 500, "InternalError"),
     ] {
         let wire = Error::of_rejection(rejection, newest).wire();
         assert_eq!((wire.status.as_u16(), wire.code), (status, code));
     }
+}
+
+#[test]
+fn a_full_disk_is_told_in_the_text() {
+    let wire = Error::of_rejection(Rejection::Full, Version::NEWEST).wire();
+    assert!(wire.message.contains("disk of the server is full"));
 }
 
 #[test]

@@ -261,6 +261,11 @@ impl Error {
                 "ServerBusy",
                 "The server is currently unable to receive requests. Please retry your request.",
             ),
+            Self::DiskFull => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServerBusy",
+                "The disk of the server is full. Receive and delete messages to make space, then retry your request.",
+            ),
             Self::UnsupportedHttpVerb { .. } => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "UnsupportedHttpVerb",
@@ -372,6 +377,7 @@ impl Error {
             | Self::QueueNotFound
             | Self::ResourceNotFound
             | Self::ServerBusy
+            | Self::DiskFull
             | Self::UnsupportedHttpVerb { .. } => {}
         }
     }

@@ -287,6 +287,10 @@ impl Storage for StuckDisk {
     fn sync_dir(&self) -> std::io::Result<()> {
         self.disk.sync_dir()
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.disk.free_bytes()
+    }
 }
 
 struct StuckFile {

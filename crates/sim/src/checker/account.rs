@@ -56,7 +56,9 @@ impl Accounts {
             Seen::Answered(Err(Rejection::Refused(refusal))) => {
                 self.refused(operation, refusal, queues)
             }
-            Seen::Answered(Err(Rejection::Busy | Rejection::Unreadable)) => Ok(()),
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+                Ok(())
+            }
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
                 self.unknown(&operation.command, queues);
                 Ok(())

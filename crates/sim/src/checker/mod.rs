@@ -169,7 +169,9 @@ impl Checker {
                 queue.refused(operation, refusal, &mut self.rare)
             }
             // Nothing has happened.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Unreadable)) => Ok(()),
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+                Ok(())
+            }
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {
                 queue.unknown(operation);
                 Ok(())

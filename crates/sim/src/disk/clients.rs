@@ -123,7 +123,7 @@ impl Clients {
                 }
             }
             Err(rejection) => {
-                self.busy += u64::from(rejection == Rejection::Busy);
+                self.busy += u64::from(matches!(rejection, Rejection::Busy | Rejection::Full));
                 self.stopped += u64::from(rejection == Rejection::Stopped);
                 Seen::Answered(Err(rejection))
             }

@@ -162,6 +162,10 @@ impl Storage for Tape {
         self.shared.before_change(Call::Sync);
         self.shared.disk.sync_dir()
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.shared.disk.free_bytes()
+    }
 }
 
 struct TapeFile {

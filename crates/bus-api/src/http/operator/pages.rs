@@ -6,6 +6,7 @@ use bytes::Bytes;
 use kew_broker::{Answer, Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, PeekedBusMessage, Purge};
 use kew_engine::{EntityName, Outcome, SequenceNumber};
+use tokio::time::Instant;
 
 use super::super::answer::HttpError;
 use super::super::shown::Shown;
@@ -18,6 +19,8 @@ use crate::submit::Submitted;
 pub(super) const PAGE_COUNT: u32 = 256;
 /// How long work that nobody waits for waits itself while the broker has no room for it.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a job tries one command while the broker is busy or the disk is full.
+const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Some messages, in order, and where the next begin.
 pub(super) struct Page {
@@ -141,7 +144,8 @@ impl Walk<'_> {
     }
 }
 
-/// Has a command of a job carried out, however long the broker is busy, unless the job is cancelled.
+/// Has a command of a job carried out; tries for a while if the broker is busy or the disk full, unless the job
+/// is cancelled. If that does not help, the job ends with the reason.
 pub(super) async fn patiently(
     broker: &Broker,
     job: &Job,
@@ -159,9 +163,14 @@ pub(super) async fn answer(
     job: &Job,
     command: BusCommand,
 ) -> Result<Answer, Rejection> {
+    let give_up_at = Instant::now() + BUSY_PATIENCE;
     loop {
         match Submitted::new(broker, command.clone()).answer().await {
-            Err(Rejection::Busy) if !job.is_cancelled() => tokio::time::sleep(BUSY_PAUSE).await,
+            Err(Rejection::Busy | Rejection::Full)
+                if !job.is_cancelled() && Instant::now() < give_up_at =>
+            {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
             answered => return answered,
         }
     }
