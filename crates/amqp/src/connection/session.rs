@@ -243,6 +243,7 @@ impl Connection {
             return;
         };
         self.link_count -= session.links.len();
+        self.links_size -= session.links.iter().map(Link::held_size).sum::<usize>();
         self.reassembly_size -= session.links.iter().map(Link::partial_size).sum::<u64>();
         session.links = Slab::new();
         session.handles.clear();
