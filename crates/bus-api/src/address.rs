@@ -25,6 +25,16 @@ pub(crate) enum Node {
     Management(EntityName),
 }
 
+impl Node {
+    /// Bytes of its texts.
+    pub(crate) fn size_bytes(&self) -> usize {
+        match self {
+            Self::Tokens => 0,
+            Self::Entity(entity) | Self::Management(entity) => entity.name.len(),
+        }
+    }
+}
+
 /// The path of an address or audience: without scheme and host, decoded, in lower case, without
 /// slashes around it and without a query.
 pub(crate) fn path_of(address: &str) -> String {

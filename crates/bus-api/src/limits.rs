@@ -46,8 +46,8 @@ pub struct Limits {
     /// Default 16 MiB.
     pub replies_size_bytes_max: usize,
     /// What all connections hold together, in bytes: input that is not read yet, messages and parts of
-    /// messages in both directions, requests and their answers, output, and 128 for each delivery that
-    /// its receiver has not settled. Above it, a connection that holds more than 64 KiB gets no more
+    /// messages in both directions, requests and their answers, output, links with their names, and 128
+    /// for each delivery that its receiver has not settled. Above it, a connection that holds more than 64 KiB gets no more
     /// messages, and parts of messages and requests are refused with `com.microsoft:server-busy`;
     /// above three halves of it, it is closed. Clients without a token have a quarter, and 8 KiB.
     /// Default 256 MiB.

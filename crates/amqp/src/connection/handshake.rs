@@ -305,6 +305,7 @@ impl Connection {
         self.channels.clear();
         self.blocked.clear();
         self.link_count = 0;
+        self.links_size = 0;
         self.reassembly_size = 0;
         self.sending_size = 0;
     }

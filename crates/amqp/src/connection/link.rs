@@ -17,6 +17,9 @@ const REFUSED_MAX: usize = 64;
 /// Of the name of a link and of each of its addresses, in bytes: they are kept as long as the link.
 const NAME_SIZE_MAX: usize = 4_096;
 
+/// What a link takes beside its name, with its places in the tables of its session.
+const LINK_SIZE: usize = size_of::<Link>() + 128;
+
 /// How far a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkState {
@@ -97,6 +100,11 @@ pub(crate) struct Link {
     pub(super) unsettled: usize,
 }
 
+/// What a link of this name takes, about.
+fn held_size(name: &Text) -> usize {
+    LINK_SIZE + name.as_str().len()
+}
+
 impl Link {
     fn new(attach: &Attach, role: Role, state: LinkState) -> Self {
         Self {
@@ -119,6 +127,10 @@ impl Link {
     /// Whether its deliveries count. They are forgotten when it is detached.
     pub(super) fn has_deliveries(&self) -> bool {
         self.state == LinkState::Attached
+    }
+
+    pub(super) fn held_size(&self) -> usize {
+        held_size(&self.name)
     }
 
     pub(super) fn partial_size(&self) -> u64 {
@@ -164,6 +176,7 @@ impl Connection {
         own.names.insert(name, key);
         attach.handle = key.index;
         self.link_count += 1;
+        self.links_size += held_size(&attach.name);
         self.output.frame(channel_of(session), &attach);
         Some(LinkId { session, key })
     }
@@ -321,6 +334,7 @@ impl Connection {
             own.names.insert((role, link.name.clone()), key);
         }
         self.link_count += 1;
+        self.links_size += held_size(&attach.name);
         let link = LinkId { session, key };
         if is_over {
             let text = format!("{links_max} links are allowed");

@@ -83,6 +83,8 @@ pub struct Connection {
     /// The highest channel that the peer takes.
     remote_channel_max: u16,
     link_count: usize,
+    /// What links take, in bytes.
+    links_size: usize,
     /// Bytes of messages that are not complete.
     reassembly_size: u64,
     /// Bytes of messages that are on their way out, and not in the output yet.
@@ -121,6 +123,7 @@ impl Connection {
             channels: BTreeMap::new(),
             remote_channel_max: 0,
             link_count: 0,
+            links_size: 0,
             reassembly_size: 0,
             sending_size: 0,
             blocked: BTreeSet::new(),
@@ -227,13 +230,14 @@ impl Connection {
     }
 
     /// Bytes that are held: what came in and was not read yet, parts of messages in both directions,
-    /// and output. What a session or a link takes by itself is not in it.
+    /// output, and links with their names. What a session takes by itself is not in it.
     pub fn held_size(&self) -> usize {
         let parts = usize::try_from(self.reassembly_size).unwrap_or(usize::MAX);
         let buffers = self.input.len() + self.output.len();
         buffers
             .saturating_add(parts)
             .saturating_add(self.sending_size)
+            .saturating_add(self.links_size)
     }
 
     /// Gives back the memory of buffers that are empty, as those of an idle connection are.

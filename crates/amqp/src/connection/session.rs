@@ -241,6 +241,7 @@ impl Connection {
         };
         self.link_count -= session.links.len();
         self.visited += steps_to_look_at(session.links.len());
+        self.links_size -= session.links.iter().map(Link::held_size).sum::<usize>();
         self.reassembly_size -= session.links.iter().map(Link::partial_size).sum::<u64>();
         session.links = Slab::new();
         session.handles.clear();

@@ -228,6 +228,7 @@ impl Connection {
             session.handles.remove(&handle);
         }
         self.link_count -= 1;
+        self.links_size -= link.held_size();
     }
 }
 

@@ -21,6 +21,13 @@ pub(super) struct Attached {
     change: ChangeWatch,
 }
 
+impl Attached {
+    /// Bytes of its texts.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.entity.name.len()
+    }
+}
+
 impl Client {
     /// The entity of a link that is about to be attached.
     pub(super) fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use kew_amqp::LinkId;
 
 use super::Link;
+use super::receiver::Receiver;
 
 /// Opening, senders, receivers, requests, replies.
 const KINDS: usize = 5;
@@ -16,6 +17,8 @@ pub(super) struct Links {
     counts: [u64; KINDS],
     /// Those for answers, which every answer looks at.
     replies: BTreeSet<LinkId>,
+    /// What they take, as it is counted when they come and go.
+    size_bytes: usize,
 }
 
 impl Links {
@@ -25,6 +28,7 @@ impl Links {
         if let Link::Replies(_) = link {
             self.replies.insert(id);
         }
+        self.size_bytes += link.size_bytes();
         self.by_id.insert(id, link);
     }
 
@@ -34,6 +38,7 @@ impl Links {
         if let Link::Replies(_) = link {
             self.replies.remove(&id);
         }
+        self.size_bytes -= link.size_bytes();
         Some(link)
     }
 
@@ -52,6 +57,11 @@ impl Links {
         self.counts
     }
 
+    /// What they take, beside what waits to go over them.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
     fn count(&mut self, link: &Link) -> &mut u64 {
         let [opening, senders, receivers, requests, replies] = &mut self.counts;
         match link {
@@ -61,6 +71,25 @@ impl Links {
             Link::Requests(_) | Link::Coordinator => requests,
             Link::Replies(_) => replies,
         }
+    }
+}
+
+impl Link {
+    /// What it takes as long as it is there. What changes meanwhile is counted where it does.
+    fn size_bytes(&self) -> usize {
+        let own = match self {
+            // Its attach is counted by itself.
+            Self::Opening(_) | Self::Coordinator => 0,
+            Self::Sender(sender) => sender.attached.size_bytes(),
+            Self::Receiver(receiver) => {
+                size_of::<Receiver>()
+                    + receiver.name.as_str().len()
+                    + receiver.attached.size_bytes()
+            }
+            Self::Requests(requests) => requests.node.size_bytes(),
+            Self::Replies(replies) => replies.size_bytes(),
+        };
+        size_of::<Self>() + own
     }
 }
 

@@ -298,7 +298,10 @@ impl Client {
     }
 
     fn held_size_bytes(&self) -> usize {
-        self.connection.held_size() + self.sending_size_bytes + self.account.size_bytes()
+        self.connection.held_size()
+            + self.links.size_bytes()
+            + self.sending_size_bytes
+            + self.account.size_bytes()
     }
 
     /// Tells what the connection holds, with so many bytes that are being written.

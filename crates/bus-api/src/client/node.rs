@@ -63,6 +63,15 @@ impl Replies {
     }
 }
 
+impl Replies {
+    /// Bytes of its texts.
+    pub(super) fn size_bytes(&self) -> usize {
+        let names = self.names.iter().flatten();
+        let names: usize = names.map(|name| name.as_str().len()).sum();
+        self.node.size_bytes() + names
+    }
+}
+
 /// Who asks something of a node.
 pub(crate) struct Asker {
     link: LinkId,
