@@ -25,33 +25,30 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// What stands between the account and the service's name in a host.
 const SERVICE_LABEL: &str = "queue.";
 
-/// Refuses with `AuthorizationFailure` a request that the public key has signed, if a page may have sent
-/// it that has no business here.
-pub(crate) async fn check(
+/// Whether a request may use the public key, by the names of the server and of the page alone.
+pub(crate) fn judge(shared: &Shared, head: &Parts, address: &Address<'_>) -> Result<(), Barred> {
+    let host = host(head).map_err(|_| Barred::Host)?;
+    let asked = AskedFrom {
+        host: Some(named(shared, host, address)),
+        pages: &pages(head),
+        site: head.headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()),
+    };
+    shared.names.judge(&asked)
+}
+
+/// Refuses with `AuthorizationFailure` a request that may not use the public key, unless it is that of a
+/// page that a rule of the account lets in.
+pub(crate) async fn refuse(
     shared: &Shared,
     origin: &Origin,
     head: &Parts,
-    address: &Address<'_>,
     account: &Account,
+    barred: Barred,
 ) -> Result<(), Error> {
-    let host = host(head)?;
-    let pages: Vec<&[u8]> = head
-        .headers
-        .get_all(ORIGIN)
-        .iter()
-        .map(|page| page.as_bytes())
-        .collect();
-    let asked = AskedFrom {
-        host: Some(named(shared, host, address)),
-        pages: &pages,
-        site: head.headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()),
-    };
-    let Err(barred) = shared.names.judge(&asked) else {
-        return Ok(());
-    };
     let called = match barred {
-        Barred::Listener | Barred::Host => host.to_owned(),
+        Barred::Listener | Barred::Host => host(head)?.to_owned(),
         Barred::Page => {
+            let pages = pages(head);
             if is_let_in(shared, head, &pages, account).await? {
                 return Ok(());
             }
@@ -65,6 +62,12 @@ pub(crate) async fn check(
         barred,
         called: called.into(),
     })
+}
+
+/// The pages that a request comes from.
+fn pages(head: &Parts) -> Vec<&[u8]> {
+    let pages = head.headers.get_all(ORIGIN).iter();
+    pages.map(|page| page.as_bytes()).collect()
 }
 
 /// The name of the server in a host, in which the account may stand before it.

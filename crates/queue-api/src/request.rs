@@ -146,8 +146,12 @@ impl<'a> Request<'a> {
                 link.resolve(policy, &credentials)?
             }
         };
-        if account.is_well_known() && principal.is_known_by_key() {
-            public_key::check(shared, origin, head, &address, account).await?;
+        if account.is_well_known()
+            && principal.is_known_by_key()
+            && let Err(barred) = public_key::judge(shared, head, &address)
+        {
+            // It is rare, and must not make every connection larger.
+            Box::pin(public_key::refuse(shared, origin, head, account, barred)).await?;
         }
         // Only who is known learns of it.
         if account.is_disabled() {
