@@ -148,9 +148,7 @@ async fn a_connection_by_a_foreign_name_is_refused_with_the_public_key() {
 
         let mut client = server.connect_with(called(name), "ANONYMOUS", None);
         client.begun().await;
-        let (status, text) = client
-            .put_token_for("sb://localhost/jobs", &public())
-            .await;
+        let (status, text) = client.put_token_for("sb://localhost/jobs", &public()).await;
         assert_eq!(status == 202, is_ours, "{name}: {status} {text}");
         assert!(is_ours || text.contains(SETTING), "{text}");
         assert_eq!(client.put_token("sb://localhost/jobs", &own).await, 202);
@@ -174,9 +172,7 @@ async fn a_web_socket_from_a_foreign_page_is_told_so() {
         let socket = crate::websocket::open_amqp(&server, &headers).await;
         let mut client = crate::websocket::anonymous(&server, socket);
         client.begun().await;
-        let (status, text) = client
-            .put_token_for("sb://localhost/jobs", &public())
-            .await;
+        let (status, text) = client.put_token_for("sb://localhost/jobs", &public()).await;
         match says {
             None => assert_eq!(status, 202, "{text}"),
             Some(says) => {

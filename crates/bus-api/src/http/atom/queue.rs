@@ -101,9 +101,7 @@ async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answe
     match &done {
         // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
         Ok(_) | Err(Rejection::Stopped) => shared.rules.note_change(),
-        Err(
-            Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable,
-        ) => {}
+        Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable) => {}
     }
     done
 }
