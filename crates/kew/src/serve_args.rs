@@ -148,7 +148,8 @@ pub(crate) struct ServeArgs {
     /// A TOML file with these settings: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, server_name, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
     /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
-    /// keys, audience, role_claim, roles and allow_http, or one [[issuer]] for each
+    /// keys, audience, role_claim, roles and allow_http, or an array of such tables: docs/configuration.md has
+    /// them all
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

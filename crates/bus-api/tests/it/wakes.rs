@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::client::{Client, Server, message, queue_named};
 use crate::rest::request;
 
-/// The least room for answers that there is: 16 MiB.
+/// The least room for answers that there is, 16 MiB, and enough for links.
 fn little_room() -> Limits {
     Limits {
-        held_size_bytes_max: 1,
+        held_size_bytes_max: 8 << 20,
         ..Limits::default()
     }
 }
