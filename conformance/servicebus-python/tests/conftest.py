@@ -1,5 +1,6 @@
 """The server that the script beside this has started, servers of a scenario's own, and clients."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import time
 import certifi
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
 NUMBERS = {}
@@ -141,6 +143,17 @@ def killable():
     server = Server()
     yield server
     server.end()
+
+
+@contextlib.contextmanager
+def missing(name):
+    """Expects that an entity is missing. As the service does, Kew says so when a token is put for it, and this SDK shows
+    that as a failed authentication."""
+    with pytest.raises(ServiceBusAuthenticationError) as refused:
+        yield
+    failure = refused.value.inner_exception
+    assert failure.status_code == 404, failure
+    assert f"/{name.lower()}' could not be found" in str(failure.status_description).lower(), failure
 
 
 def put(client, queue, *messages):

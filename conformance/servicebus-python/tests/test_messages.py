@@ -12,10 +12,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
-    MessagingEntityNotFoundError,
     ServiceBusError,
 )
-from conftest import drop, fresh, is_empty, partner, put, take, texts
+from conftest import drop, fresh, is_empty, missing, partner, put, take, texts
 
 DELETING = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
 LETTERS = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
@@ -322,7 +321,7 @@ def test_nothing_is_in_the_transfer_dead_letter_queue(client):
 
 
 def test_an_absent_queue_is_named(client):
-    with pytest.raises(MessagingEntityNotFoundError, match="absent"):
+    with missing("absent"):
         client.get_queue_receiver("absent").receive_messages(1, max_wait_time=20)
-    with pytest.raises(MessagingEntityNotFoundError):
+    with missing("absent"):
         put(client, "absent", "x")

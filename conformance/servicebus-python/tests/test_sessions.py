@@ -8,13 +8,12 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, AutoLockRenewer
 from azure.servicebus import ServiceBusMessage as Message
 from azure.servicebus.exceptions import (
-    MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusError,
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from conftest import drop, fresh, take, texts
+from conftest import drop, fresh, missing, take, texts
 
 
 def put(client, queue, *messages):
@@ -117,5 +116,5 @@ def test_what_does_not_fit_sessions_is_refused(client):
         sender.send_messages(Message("x"))
     with pytest.raises(ServiceBusError):
         client.get_queue_receiver(fresh(), session_id="x").receive_messages(1, max_wait_time=20)
-    with pytest.raises(MessagingEntityNotFoundError):
+    with missing("absent"):
         client.get_queue_receiver("absent", session_id="x").receive_messages(1, max_wait_time=20)

@@ -148,7 +148,11 @@ impl Connection {
                 let serving = self.api.serve_admitted(stream, origin, place, shutdown);
                 serving.await;
             }
-            Ok(Opened::Plain(stream)) => self.api.refuse_plain(stream, origin).await,
+            Ok(Opened::Plain(stream)) => tokio::select! {
+                biased;
+                () = notice.given() => self.api.note_gave_way(peer),
+                () = self.api.refuse_plain(stream, origin) => {}
+            },
             Ok(Opened::Secure(stream)) => {
                 let shutdown = stopped(&mut stopping);
                 let serving = self.api.serve_admitted(stream, origin, place, shutdown);

@@ -234,9 +234,11 @@ impl BusConnection {
             Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
                 Box::pin(self.api.serve(stream, origin, place, shutdown)).await;
             }
-            Ok(Opened::Plain(stream)) => {
-                Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)).await;
-            }
+            Ok(Opened::Plain(stream)) => tokio::select! {
+                biased;
+                () = notice.given() => self.api.note_gave_way(self.peer),
+                () = Box::pin(self.api.turn_away(stream, origin, TurnedAway::Plain)) => {}
+            },
             Ok(Opened::Secure(stream)) => {
                 Box::pin(self.api.serve(stream, origin, place, shutdown)).await;
             }

@@ -14,7 +14,9 @@ impl Client {
         let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
             return;
         };
-        if self.origin.public_key.is_err() || self.shared.names.has(hostname) {
+        let names = &self.shared.names;
+        let is_own = names.has(hostname) || names.admits_public_key(hostname);
+        if self.origin.public_key.is_err() || is_own {
             return;
         }
         let barred = Barred::Host;

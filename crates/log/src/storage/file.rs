@@ -133,7 +133,8 @@ impl Storage for FileStorage {
 
     fn free_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.directory).ok()?;
-        Some(found.f_bavail.saturating_mul(found.f_frsize))
+        // Some file systems answer with nothing but zeros.
+        (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
     }
 }
 
