@@ -40,6 +40,17 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// What of it comes before a number: the peer says nothing of deliveries that are sent while the range is
+    /// being visited.
+    pub(super) fn before(self, end: u32) -> Option<Self> {
+        let newest = end.wrapping_sub(1);
+        let reach = newest.wrapping_sub(self.next);
+        let is_ahead = reach > u32::MAX / 2;
+        let span = self.last.wrapping_sub(self.next).min(reach);
+        let last = self.next.wrapping_add(span);
+        (!is_ahead).then_some(Self { last, ..self })
+    }
+
     /// The first number in it that a map has.
     fn first_in(self, map: &BTreeMap<u32, Unsettled>) -> Option<u32> {
         let Self { next, last } = self;
@@ -66,7 +77,8 @@ pub(crate) struct Deliveries {
 impl Deliveries {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.untold.len() + self.told.len() - self.orphans
+        let all = self.untold.len() + self.told.len();
+        all.saturating_sub(self.orphans)
     }
 
     /// A new one. Its number is not that of another one.
@@ -87,6 +99,14 @@ impl Deliveries {
         let found = self.told.remove(&id);
         let found = found.or_else(|| self.untold.remove(&id))?;
         self.unless_orphan(found, links)
+    }
+
+    /// Takes one out that is of this link. Says whether there was one.
+    pub(super) fn take_of(&mut self, id: u32, link: Key) -> bool {
+        let mut maps = [&mut self.untold, &mut self.told].into_iter();
+        maps.any(|map| {
+            map.get(&id).is_some_and(|own| own.link == link) && map.remove(&id).is_some()
+        })
     }
 
     /// Visits one of a range, and moves the range on. None if it has no more.
@@ -126,7 +146,7 @@ impl Deliveries {
         if is_of(&own, links) {
             return Some(own);
         }
-        self.orphans -= 1;
+        self.orphans = self.orphans.saturating_sub(1);
         None
     }
 

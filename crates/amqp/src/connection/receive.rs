@@ -214,12 +214,13 @@ impl Connection {
         }));
     }
 
-    /// A delivery that the sender settles before it is complete is not counted any more.
+    /// A delivery that the sender settles before it is complete is not counted any more. One that came settled never
+    /// was, and another link may have its number by now.
     fn uncount(&mut self, id: LinkId, delivery: u32) {
         let Some(session) = self.session(id.session) else {
             return;
         };
-        if session.incoming.take(delivery, &session.links).is_some()
+        if session.incoming.take_of(delivery, id.key)
             && let Some(link) = session.links.get_mut(id.key)
         {
             link.unsettled -= 1;

@@ -127,17 +127,23 @@ impl Connection {
         if !settled && !is_outcome(state.as_ref()) {
             return Ok(());
         }
-        let direction = match peers_role {
-            Role::Receiver => Direction::Outgoing,
-            Role::Sender => Direction::Incoming,
+        let unmatched = u64::from(last.wrapping_sub(first)) + 1;
+        let range = Range { next: first, last };
+        let (direction, range) = match peers_role {
+            Role::Receiver => {
+                let next_id = self.session(id).map(|session| session.next_delivery_id);
+                let range = next_id.and_then(|next_id| range.before(next_id));
+                (Direction::Outgoing, range)
+            }
+            Role::Sender => (Direction::Incoming, Some(range)),
         };
         self.told = Some(Told {
             session: id,
             direction,
-            range: Some(Range { next: first, last }),
+            range,
             is_settled: settled,
             state,
-            unmatched: u64::from(last.wrapping_sub(first)) + 1,
+            unmatched,
         });
         Ok(())
     }

@@ -79,19 +79,9 @@ pub(crate) async fn answer(
     request: Request,
 ) -> (Bytes, Option<OwnedSemaphorePermit>) {
     let began = Instant::now();
-    let size_bytes = match &request.body {
-        Value::Map(body) => room::size_bytes_max(operation_of(&request), body),
-        _ => 0,
-    };
-    let mut taken = match size_bytes {
-        0 => None,
-        // What the broker answers, and what is written of it.
-        _ => context.shared.room_for_both(size_bytes).await,
-    };
-    let carried_out = if size_bytes > 0 && context.is_busy {
-        Err(busy())
-    } else {
-        carry_out(context, &request).await
+    let (carried_out, mut taken) = match allowed(context, &request) {
+        Ok((operation, body)) => carry_out_in_room(context, operation, body).await,
+        Err(error) => (Err(error), None),
     };
     let encoded = encode(context, &request, carried_out, began);
     if let Some(taken) = &mut taken {
@@ -179,9 +169,29 @@ fn allowed<'a>(
     Ok((operation, body))
 }
 
-async fn carry_out(context: &Context, request: &Request) -> Result<Answered, Error> {
+/// Carries out what is allowed, once there is room for what the broker answers and what is written of it.
+async fn carry_out_in_room(
+    context: &Context,
+    operation: ManagementOperation,
+    body: &Map,
+) -> (Result<Answered, Error>, Option<OwnedSemaphorePermit>) {
+    let size_bytes = room::size_bytes_max(operation, body);
+    if size_bytes == 0 {
+        return (carry_out(context, operation, body).await, None);
+    }
+    let taken = context.shared.room_for_both(size_bytes).await;
+    if context.is_busy {
+        return (Err(busy()), taken);
+    }
+    (carry_out(context, operation, body).await, taken)
+}
+
+async fn carry_out(
+    context: &Context,
+    operation: ManagementOperation,
+    body: &Map,
+) -> Result<Answered, Error> {
     use ManagementOperation as Asked;
-    let (operation, body) = allowed(context, request)?;
     match operation {
         Asked::RenewLock => messages::renew_locks(context, body).await,
         Asked::PeekMessage => messages::peek(context, body).await,

@@ -6,6 +6,7 @@ use kew_engine::bus::SESSION_ID_SIZE_BYTES_MAX;
 
 use super::fields;
 use super::sessions::top_of;
+use crate::operation::ManagementOperation;
 
 /// The most bytes that one message takes: its body, what settlements have changed, and what is told of it.
 const MESSAGE_SIZE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
@@ -15,29 +16,28 @@ const SESSION_SIZE_BYTES_MAX: usize = SESSION_ID_SIZE_BYTES_MAX + 16;
 
 /// The most bytes that the answer to an operation may have of messages, states or names; 0 for one that is small
 /// whatever is asked. More than one answer ever has means as much as that.
-pub(super) fn size_bytes_max(operation: &str, body: &Map) -> usize {
+pub(super) fn size_bytes_max(operation: ManagementOperation, body: &Map) -> usize {
+    use ManagementOperation as Asked;
     let of_messages = |count: usize| count.max(1).saturating_mul(MESSAGE_SIZE_BYTES_MAX);
     match operation {
-        "peek-message" => of_messages(count_of(body)),
-        "receive-by-sequence-number" => {
+        Asked::PeekMessage => of_messages(count_of(body)),
+        Asked::ReceiveBySequenceNumber => {
             // What is refused is small.
             let numbers = fields::elements(body, "sequence-numbers");
             of_messages(numbers.map_or(1, |numbers| numbers.len()))
         }
-        "get-session-state" => of_messages(1),
-        "get-message-sessions" => {
+        Asked::GetSessionState => of_messages(1),
+        Asked::GetMessageSessions => {
             let top = top_of(body).unwrap_or(1);
             usize::try_from(top).map_or(usize::MAX, |top| top * SESSION_SIZE_BYTES_MAX)
         }
-        "renew-lock"
-        | "schedule-message"
-        | "cancel-scheduled-message"
-        | "update-disposition"
-        | "batch-delete-messages"
-        | "renew-session-lock"
-        | "set-session-state" => 0,
-        // Whatever comes next is taken for large until somebody says how large it is.
-        _ => usize::MAX,
+        Asked::RenewLock
+        | Asked::ScheduleMessage
+        | Asked::CancelScheduledMessage
+        | Asked::UpdateDisposition
+        | Asked::BatchDeleteMessages
+        | Asked::RenewSessionLock
+        | Asked::SetSessionState => 0,
     }
 }
 
@@ -50,19 +50,19 @@ fn count_of(body: &Map) -> usize {
 mod tests {
     use super::*;
 
-    fn asked(operation: &str, field: &str, value: i32) -> usize {
+    fn asked(operation: ManagementOperation, field: &str, value: i32) -> usize {
         size_bytes_max(operation, &Map::build(|map| map.entry(field, &value)))
     }
 
     #[test]
     fn what_may_be_answered_is_reserved() {
-        let one = asked("peek-message", "message-count", 1);
+        use ManagementOperation::{GetMessageSessions, PeekMessage, RenewLock};
+        let one = asked(PeekMessage, "message-count", 1);
         assert!(one as u64 > kew_engine::bus::BODIES_SIZE_BYTES_MAX);
-        assert_eq!(asked("peek-message", "message-count", 7), 7 * one);
-        assert!(asked("peek-message", "message-count", i32::MAX) > 8 << 20);
-        let listed = asked("get-message-sessions", "top", i32::MAX);
+        assert_eq!(asked(PeekMessage, "message-count", 7), 7 * one);
+        assert!(asked(PeekMessage, "message-count", i32::MAX) > 8 << 20);
+        let listed = asked(GetMessageSessions, "top", i32::MAX);
         assert_eq!(listed, 1000 * SESSION_SIZE_BYTES_MAX);
-        assert_eq!(asked("renew-lock", "lock-tokens", 1), 0);
-        assert_eq!(asked("something-else", "x", 1), usize::MAX);
+        assert_eq!(asked(RenewLock, "lock-tokens", 1), 0);
     }
 }

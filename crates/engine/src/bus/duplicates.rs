@@ -80,16 +80,16 @@ impl Duplicates {
     }
 
     fn drop_expired(&mut self, window_ms: u64, at: Timestamp, count_max: usize) {
-        for _ in 0..count_max {
-            let Some(&(oldest, id)) = self.by_time.front() else {
-                return;
-            };
-            if !oldest.plus_ms(window_ms).has_passed(at) {
-                return;
-            }
+        let mut dropped = 0;
+        while dropped < count_max
+            && let Some(&(oldest, id)) = self.by_time.front()
+            && oldest.plus_ms(window_ms).has_passed(at)
+        {
             self.by_time.pop_front();
+            // Entries that stand for nothing do not count: a snapshot does not have them.
             if self.seen_at.get(&id) == Some(&oldest) {
                 self.seen_at.remove(&id);
+                dropped += 1;
             }
         }
     }
@@ -108,12 +108,12 @@ impl Duplicates {
         (self.by_time.len() - over) as u64
     }
 
-    /// All that are kept, in the order of time.
     /// What a snapshot of it takes at most: a hash and a time for each id.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
         self.seen_at.len() as u64 * 24
     }
 
+    /// All that are kept, in the order of time.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         let kept = self.by_time.iter();
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))
@@ -176,6 +176,20 @@ mod tests {
                 prop_assert_eq!(duplicates.seen_at[&u128::from(id)], at(ms));
             }
         }
+    }
+
+    #[test]
+    fn what_is_dropped_does_not_depend_on_a_restart() {
+        let mut duplicates = Duplicates::default();
+        (0..200).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
+        // Its first entry stands for nothing from now on.
+        duplicates.note(150, WINDOW_MS, at(200));
+        let mut restarted = restored(&duplicates);
+        for id in [1000, 1001] {
+            duplicates.note(id, WINDOW_MS, at(201));
+            restarted.note(id, WINDOW_MS, at(201));
+        }
+        assert_eq!(restarted, duplicates);
     }
 
     #[test]

@@ -118,6 +118,32 @@ fn deliveries_have_numbers_of_their_own() {
 }
 
 #[test]
+fn the_number_of_a_delivery_that_came_settled_can_be_another_ones() {
+    let mut peer = Peer::begun();
+    let (settled, unsettled) = (peer.sender(3), peer.attach(6, Role::Sender));
+    peer.server.grant(unsettled, 3);
+    let part = Transfer {
+        settled: Some(true),
+        more: true,
+        ..transfer(1)
+    };
+    peer.tell(3, Performative::Transfer(part.clone()));
+    let other = Transfer {
+        handle: 6,
+        ..transfer(1)
+    };
+    peer.tell(3, Performative::Transfer(other));
+    let last = Transfer {
+        more: false,
+        ..part
+    };
+    peer.tell(3, Performative::Transfer(last));
+    assert_eq!(peer.ended(), ("nothing", ""));
+    assert_eq!(peer.server.unsettled(settled), 0);
+    assert_eq!(peer.server.unsettled(unsettled), 1);
+}
+
+#[test]
 fn the_window_is_enforced_and_opened_again() {
     let mut peer = Peer::begun();
     let link = peer.sender(100);

@@ -131,6 +131,28 @@ fn deliveries_are_told_in_the_order_of_their_numbers_and_some_may_be_told_before
 }
 
 #[test]
+fn a_range_says_nothing_of_what_is_sent_while_it_is_visited() {
+    let (mut peer, link) = peer_with(10);
+    let credit = Flow {
+        link_credit: Some(5),
+        delivery_count: Some(10),
+        incoming_window: u32::MAX,
+        ..flow(Some(5))
+    };
+    let _ = steps_of(&mut peer, [Performative::Flow(credit)]);
+    let all = disposition((0, u32::MAX >> 1), true, Some(DeliveryState::ACCEPTED));
+    feed(&mut peer, [all]);
+    let mut steps = Steps::unlimited();
+    assert!(peer.server.poll_event_within(&mut steps).is_some());
+    for _ in 0..5 {
+        send(&mut peer.server, link, 1, b"x").unwrap();
+        peer.server.take_output(Millis(0));
+    }
+    while peer.server.poll_event_within(&mut steps).is_some() {}
+    assert_eq!(peer.server.unsettled(link), 5);
+}
+
+#[test]
 fn a_part_of_a_transaction_that_was_told_before_is_unmatched() {
     let (mut peer, _) = peer_with(3);
     let state = TransactionalState {
