@@ -61,6 +61,9 @@ pub(crate) fn of_data_dir(error: DataDirError) -> anyhow::Error {
 /// Who listens at an address that is taken, and how to find out if that cannot be seen.
 pub(crate) fn of_port(address: SocketAddr) -> String {
     match holder_of_port(address) {
+        Some(holder) if holder.pid == std::process::id() => {
+            "this server listens there already: name each address once".to_owned()
+        }
         Some(holder) => format!("the address is in use by {holder}"),
         None => format!(
             "the address is in use by another process: find it with ss -ltnp 'sport = :{}' as root",

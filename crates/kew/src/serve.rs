@@ -209,7 +209,7 @@ pub(crate) fn cannot_listen(address: SocketAddr, flag: &str, error: io::Error) -
     let what = format!("cannot listen on {address} ({flag})");
     match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
-            "{}: stop that process, or name another address with {flag}",
+            "{}; to go on, stop what holds it, or name another address with {flag}",
             holders::of_port(address)
         ),
         _ => error.into(),

@@ -44,12 +44,12 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
 ]}]}}"#;
 
 /// What tests call the server, besides the names of loopback.
-fn server_names() -> ServerNames {
+fn server_names(listener: IpAddr) -> ServerNames {
     let given = ["h", "ns.example"].iter().map(|name| name.parse().unwrap());
     ServerNames::new(ServerNamesOptions {
         given: given.collect(),
         aliases: vec![NAMESPACE.parse().unwrap()],
-        listeners: vec![[192, 0, 2, 1].into()],
+        listeners: vec![listener],
         tls: None,
     })
 }
@@ -108,11 +108,29 @@ impl Server {
         Self::open_on(broker, BusApiOptions::default(), LOCAL).await
     }
 
+    /// One that listens on that address, as far as names are concerned.
+    pub(crate) async fn start_at(listener: IpAddr) -> Self {
+        let storage = Arc::new(MemoryStorage::new());
+        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let options = BusApiOptions {
+            names: server_names(listener),
+            ..BusApiOptions::default()
+        };
+        Self::open_named(broker, options, LOCAL)
+            .await
+            .with_queues()
+            .await
+    }
+
     async fn open_on(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
         let options = BusApiOptions {
-            names: server_names(),
+            names: server_names([192, 0, 2, 1].into()),
             ..options
         };
+        Self::open_named(broker, options, origin).await
+    }
+
+    async fn open_named(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,

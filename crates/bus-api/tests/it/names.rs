@@ -1,5 +1,7 @@
 //! By what names the server may be called, and from which pages, with the public key.
 
+use std::net::Ipv4Addr;
+
 use kew_amqp::codec::Text;
 use kew_amqp::{Config, Event};
 use kew_bus_api::{AuthorizationRule, Rights, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
@@ -152,6 +154,21 @@ async fn a_connection_by_a_foreign_name_is_refused_with_the_public_key() {
         assert_eq!(status == 202, is_ours, "{name}: {status} {text}");
         assert!(is_ours || text.contains(SETTING), "{text}");
         assert_eq!(client.put_token("sb://localhost/jobs", &own).await, 202);
+    }
+}
+
+#[tokio::test]
+async fn a_listener_for_all_addresses_is_called_by_any() {
+    let server = Server::start_at(Ipv4Addr::UNSPECIFIED.into()).await;
+    let password = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
+    for (name, is_ours) in [("10.0.0.5", true), ("evil.example", false)] {
+        let mut client = server.connect_with(called(name), "PLAIN", Some(&password));
+        let ended = opened(&mut client).await;
+        assert_eq!(ended.is_none(), is_ours, "{name}: {ended:?}");
+        let mut client = server.connect_with(called(name), "ANONYMOUS", None);
+        client.begun().await;
+        let (status, text) = client.put_token_for("sb://localhost/jobs", &public()).await;
+        assert_eq!(status == 202, is_ours, "{name}: {status} {text}");
     }
 }
 
