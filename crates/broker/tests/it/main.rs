@@ -4,6 +4,7 @@
 
 mod broker;
 mod bus;
+mod bus_full_disk;
 mod bus_repair;
 mod damaged;
 mod metrics;
