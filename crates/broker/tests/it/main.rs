@@ -12,4 +12,5 @@ mod partition;
 mod repair;
 mod support;
 mod transactions;
+mod unread;
 mod wakes;
