@@ -2,8 +2,11 @@
 //!
 //! A message whose bytes are in memory is deleted as it is received. Of any other, whether its bytes are
 //! whole is known only when they were read from the disk, which the partition's thread does not do. Such a
-//! message is locked, read, and then completed. If it proves damaged, its lock runs out as that of any
-//! receiver that fails with it: it is counted, and becomes a dead letter in the end.
+//! message is locked, read, and then completed. If it proves damaged it is abandoned, as by any receiver
+//! that fails with it: it is counted, and becomes a dead letter in the end.
+
+use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kew_engine::bus::{
@@ -14,6 +17,10 @@ use kew_log::Body;
 
 use crate::broker::read_bodies;
 use crate::{Answer, Answered, Broker, Rejection};
+
+/// How often a busy broker or a full disk is asked again to settle what was read: for 5 s, while the locks hold.
+const SETTLE_TRIES: u32 = 50;
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be done with messages that were locked to be read and deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,28 +95,48 @@ impl Broker {
         let Some(unread) = unread else {
             return Ok(answer);
         };
-        let is_any_damaged = locks_of(&answer.outcome).1 < count;
+        let (whole, whole_count) = locks_of(&answer.outcome);
+        let is_any_damaged = whole_count < count;
         if is_any_damaged && unread.is_all_or_none {
-            self.settle(unread.queue, locks, &Disposition::Release)
-                .await?;
+            // Where they cannot be given back, their locks run out.
+            let _ = self.settle_patiently(unread.queue, released(locks)).await;
             return Err(Rejection::Unreadable);
         }
-        let answer = self.delete_read(unread.queue, answer).await?;
+        let whole: HashSet<Token> = whole.into_iter().collect();
+        let damaged = locks.into_iter().filter(|lock| !whole.contains(lock));
+        let damaged = damaged.collect();
+        let answer = self.delete_read(unread.queue, answer, damaged).await?;
         match locks_of(&answer.outcome).1 {
             0 if is_any_damaged => Err(Rejection::Unreadable),
             _ => Ok(answer),
         }
     }
 
-    /// Deletes the messages that are still locked, and leaves out those whose lock was lost meanwhile.
-    async fn delete_read(&self, queue: EntityName, answer: Answer) -> Result<Answer, Rejection> {
+    /// Deletes the messages that are still locked, and leaves out those whose lock was lost meanwhile. Those
+    /// that are damaged are given back as what their receiver failed with.
+    async fn delete_read(
+        &self,
+        queue: EntityName,
+        answer: Answer,
+        damaged: Vec<Token>,
+    ) -> Result<Answer, Rejection> {
         let (locks, count) = locks_of(&answer.outcome);
-        let settled = self.settle(queue, locks.clone(), &Disposition::Complete);
-        let verdicts = match settled.await {
+        let abandon = Disposition::Abandon { overlay: None };
+        let completed = locks.iter().map(|lock| (*lock, Disposition::Complete));
+        let abandoned = damaged.into_iter().map(|lock| (lock, abandon.clone()));
+        let settlements = completed.chain(abandoned).collect();
+        let verdicts = match self.settle_patiently(queue.clone(), settlements).await {
             Ok(verdicts) => verdicts,
-            Err(rejection) if locks.len() == count => return Err(rejection),
-            // The others are gone, and nowhere else.
-            Err(_) => Vec::new(),
+            Err(rejection) => {
+                let is_all = locks.len() == count;
+                // Nobody has seen them. Where they cannot be given back either, their locks run out.
+                let _ = self.settle(queue, released(locks)).await;
+                if is_all {
+                    return Err(rejection);
+                }
+                // The others are gone, and nowhere else.
+                Vec::new()
+            }
         };
         let mut verdicts = verdicts.into_iter();
         Ok(retain(answer, |message| {
@@ -117,20 +144,32 @@ impl Broker {
         }))
     }
 
+    /// Asks again for some time where there is no room: what was read is locked meanwhile.
+    async fn settle_patiently(
+        &self,
+        queue: EntityName,
+        settlements: Vec<(Token, Disposition)>,
+    ) -> Result<Vec<Verdict>, Rejection> {
+        for _ in 0..SETTLE_TRIES {
+            match self.settle(queue.clone(), settlements.clone()).await {
+                Err(Rejection::Busy | Rejection::Full) => {
+                    tokio::time::sleep(SETTLE_PAUSE).await;
+                }
+                settled => return settled,
+            }
+        }
+        self.settle(queue, settlements).await
+    }
+
     async fn settle(
         &self,
         queue: EntityName,
-        locks: Vec<Token>,
-        disposition: &Disposition,
+        settlements: Vec<(Token, Disposition)>,
     ) -> Result<Vec<Verdict>, Rejection> {
-        if locks.is_empty() {
+        if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        let settlements = locks.into_iter().map(|lock| (lock, disposition.clone()));
-        let settle = BusCommand::Settle {
-            queue,
-            settlements: settlements.collect(),
-        };
+        let settle = BusCommand::Settle { queue, settlements };
         match self.ask(Command::Bus(settle)).await?.outcome {
             Outcome::Bus(BusOutcome::Settled(verdicts)) => Ok(verdicts),
             _ => Ok(Vec::new()),
@@ -200,6 +239,12 @@ fn locks_of(outcome: &Outcome) -> (Vec<Token>, usize) {
         }
         _ => (Vec::new(), 0),
     }
+}
+
+/// What gives messages back that nobody has seen.
+fn released(locks: Vec<Token>) -> Vec<(Token, Disposition)> {
+    let released = locks.into_iter().map(|lock| (lock, Disposition::Release));
+    released.collect()
 }
 
 /// The messages that are kept, as messages that are gone: without their locks.

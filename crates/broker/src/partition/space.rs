@@ -18,8 +18,7 @@ const SETTLEMENT_COUNT_MAX: u32 = 1024;
 /// What such a command may take, with its events, in bytes of a batch: it is made smaller until it does.
 const SETTLEMENTS_SIZE_BYTES: u64 = 64 * 1024;
 
-/// The largest command of a storage queue that is let through on a full disk, and the largest one with a change
-/// to a message's properties, in bytes of a batch.
+/// The largest command of a storage queue that is let through on a full disk, in bytes of a batch.
 const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
 
 /// What the log has room for.
@@ -49,8 +48,8 @@ impl Space {
                 // A body takes more than any settlement frees.
                 let is_small = match (command, body_size_bytes(command)) {
                     (_, 0) => needed <= size_bytes_max,
-                    // Changes to a message's properties are small, and come with a lock's end.
-                    (Command::Bus(_), _) => takes_bodies && needed <= SETTLEMENT_SIZE_BYTES_MAX,
+                    // Changes to a message's properties come with a lock's end. Few segments hold any.
+                    (Command::Bus(_), _) => takes_bodies && needed <= size_bytes_max,
                     _ => false,
                 };
                 Class::of(command) == Class::Consume && is_small

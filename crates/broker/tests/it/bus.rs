@@ -25,11 +25,11 @@ fn named(name: &str) -> EntityName {
     }
 }
 
-fn orders() -> EntityName {
+pub(crate) fn orders() -> EntityName {
     named("orders")
 }
 
-fn create() -> Command {
+pub(crate) fn create() -> Command {
     Command::Bus(BusCommand::CreateQueue {
         queue: orders(),
         options: BusQueueOptions::default(),
@@ -53,7 +53,7 @@ fn send_all(bodies: Vec<Bytes>) -> Command {
     })
 }
 
-fn send(body: impl Into<Bytes>) -> Command {
+pub(crate) fn send(body: impl Into<Bytes>) -> Command {
     send_all(vec![body.into()])
 }
 
@@ -66,11 +66,11 @@ fn receive_from(queue: EntityName, count: u32, mode: ReceiveMode) -> Command {
     })
 }
 
-fn receive(count: u32) -> Command {
+pub(crate) fn receive(count: u32) -> Command {
     receive_from(orders(), count, ReceiveMode::PeekLock)
 }
 
-fn settle(messages: &[DeliveredMessage], how: &Disposition) -> Command {
+pub(crate) fn settle(messages: &[DeliveredMessage], how: &Disposition) -> Command {
     let settle = |message: &DeliveredMessage| (message.lock.unwrap(), how.clone());
     Command::Bus(BusCommand::Settle {
         queue: orders(),
@@ -87,7 +87,7 @@ fn peek(count: u32) -> Command {
     })
 }
 
-fn received(answer: Answered) -> (Vec<DeliveredMessage>, Vec<Bytes>) {
+pub(crate) fn received(answer: Answered) -> (Vec<DeliveredMessage>, Vec<Bytes>) {
     let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
         panic!("a receive receives");
     };
@@ -95,7 +95,7 @@ fn received(answer: Answered) -> (Vec<DeliveredMessage>, Vec<Bytes>) {
     (messages, bodies.collect())
 }
 
-fn driver() -> Driver {
+pub(crate) fn driver() -> Driver {
     let mut driver = Driver::new();
     driver.ask(create()).unwrap();
     driver
@@ -263,7 +263,7 @@ fn a_receive_that_leaves_messages_wakes_the_next_receiver() {
     assert_eq!(driver.partition.take_wakes().count(), 0);
 }
 
-fn read() -> Command {
+pub(crate) fn read() -> Command {
     Command::Bus(BusCommand::ReadQueue { queue: orders() })
 }
 
@@ -353,7 +353,7 @@ async fn a_message_of_which_a_part_is_damaged_is_left_out_whole() {
 }
 
 /// A broker that keeps no bodies in memory, with a queue.
-async fn forgetful() -> (Arc<FaultyStorage>, Broker) {
+pub(crate) async fn forgetful() -> (Arc<FaultyStorage>, Broker) {
     let storage = Arc::new(FaultyStorage::new());
     let mut options = BrokerOptions::default();
     options.partition.log.recent_bytes_max = 0;
@@ -362,14 +362,14 @@ async fn forgetful() -> (Arc<FaultyStorage>, Broker) {
     (storage, broker)
 }
 
-async fn active(broker: &Broker) -> u64 {
+pub(crate) async fn active(broker: &Broker) -> u64 {
     match broker.submit(read()).await.unwrap().outcome {
         Outcome::Bus(BusOutcome::Queue(view)) => view.counts.active,
         outcome => panic!("not a queue: {outcome:?}"),
     }
 }
 
-fn take(answer: Answer) -> Vec<(u64, Bytes)> {
+pub(crate) fn take(answer: Answer) -> Vec<(u64, Bytes)> {
     let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
         panic!("a receive receives");
     };
@@ -378,7 +378,7 @@ fn take(answer: Answer) -> Vec<(u64, Bytes)> {
     numbers.zip(answer.bodies).collect()
 }
 
-fn receive_and_delete(count: u32) -> Command {
+pub(crate) fn receive_and_delete(count: u32) -> Command {
     receive_from(orders(), count, ReceiveMode::ReceiveAndDelete)
 }
 
@@ -389,7 +389,7 @@ async fn a_message_that_cannot_be_read_is_not_deleted_by_its_receiver() {
         broker.submit(send(body)).await.unwrap();
     }
     damage(&storage, b"second body");
-    // Alone it is an error, and stays; its lock runs out.
+    // Alone it is an error, and stays: it is given back.
     let first = take(broker.submit(receive_and_delete(1)).await.unwrap());
     assert_eq!(first, [(1, Bytes::from("first body"))]);
     let refused = broker.submit(receive_and_delete(1)).await;
@@ -495,7 +495,7 @@ fn a_message_in_memory_is_deleted_at_once() {
 }
 
 /// Flips a bit in the middle of the only place that holds these bytes.
-fn damage(storage: &FaultyStorage, bytes: &[u8]) {
+pub(crate) fn damage(storage: &FaultyStorage, bytes: &[u8]) {
     use kew_log::Storage as _;
     for (name, size_bytes) in storage.files() {
         let file = storage.open(&name).unwrap();

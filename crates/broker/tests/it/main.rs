@@ -4,6 +4,7 @@
 
 mod broker;
 mod bus;
+mod bus_full_disk;
 mod bus_repair;
 mod damaged;
 mod metrics;
@@ -11,4 +12,5 @@ mod partition;
 mod repair;
 mod support;
 mod transactions;
+mod unread;
 mod wakes;

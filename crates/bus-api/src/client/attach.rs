@@ -417,7 +417,10 @@ async fn find(
         };
         let accepted = Submitted::new(&broker, accept).answer().await;
         if let Some(watch) = &mut watch
-            && !matches!(accepted, Err(Rejection::Busy | Rejection::Stopped))
+            && !matches!(
+                accepted,
+                Err(Rejection::Busy | Rejection::Full | Rejection::Stopped)
+            )
         {
             watch.looked();
         }

@@ -361,13 +361,19 @@ impl Client {
             Ok(Err(answered)) => {
                 let broker = self.shared.broker.clone();
                 self.tasks.spawn(async move {
-                    let answer = broker.read(*answered).await;
-                    let room = Some(room);
-                    let received = answer.map(|answer| Received {
-                        batch: batch_of(answer),
-                        room,
-                    });
-                    Done::Received(link, receive.queue, received)
+                    let queue = receive.queue.clone();
+                    let received = match broker.read(*answered).await {
+                        // It had no room to delete what it read.
+                        Err(Rejection::Busy | Rejection::Full) => {
+                            drop(room);
+                            receive.run(watch, Next::Pause).await
+                        }
+                        answer => answer.map(|answer| Received {
+                            batch: batch_of(answer),
+                            room: Some(room),
+                        }),
+                    };
+                    Done::Received(link, queue, received)
                 });
                 return;
             }
@@ -548,8 +554,12 @@ impl Receive {
         loop {
             match (next, &mut watch) {
                 (Next::Look, _) => {}
-                (Next::Pause, _) => tokio::time::sleep(BUSY_PAUSE).await,
-                (Next::Wait, None) => return Ok(Received::NOTHING),
+                // Who drains waits for the answer, however long there is no room.
+                (Next::Pause | Next::Wait, None) => return Ok(Received::NOTHING),
+                (Next::Pause, Some(_)) => tokio::select! {
+                    () = tokio::time::sleep(BUSY_PAUSE) => {}
+                    () = self.cancel.cancelled() => watch = None,
+                },
                 (Next::Wait, Some(waiting)) => tokio::select! {
                     () = waiting.woken() => {}
                     () = self.cancel.cancelled() => watch = None,
@@ -591,7 +601,9 @@ impl Receive {
         match has_some(&self.shared.broker, &self.queue).await {
             Ok(true) => {}
             Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
-            Err(Rejection::Busy) => return Place::NotNeeded(Looked::Not(Next::Pause)),
+            Err(Rejection::Busy | Rejection::Full) => {
+                return Place::NotNeeded(Looked::Not(Next::Pause));
+            }
             Err(rejection) => return Place::NotNeeded(Looked::Refused(rejection)),
         }
         let room = tokio::select! {

@@ -13,8 +13,7 @@ use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
 use kew_amqp::{DeliveryId, Direction, LinkId};
 use kew_broker::Rejection;
 use kew_engine::bus::{
-    BODIES_SIZE_BYTES_MAX, BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart,
-    TransactionWork, Verdict,
+    BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart, TransactionWork, Verdict,
 };
 use kew_engine::{EntityName, Incarnation, Outcome as EngineOutcome, Token};
 use tokio::time::Instant;
@@ -26,6 +25,10 @@ use super::{Client, Done, Link, submit_again};
 use crate::metrics::Settled;
 use crate::outbound::overlaid;
 use crate::refusal::{claimed, error_of, error_of_verdict};
+
+/// About how many bytes of changes to properties one command brings, unless one message's are more. A full disk
+/// takes a command of such a size.
+const CHANGES_SIZE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What one command settles.
 pub(crate) struct Settlements {
@@ -163,19 +166,31 @@ impl Client {
     }
 
     /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
-    /// command takes.
+    /// command takes. A full disk has little room for changes to properties, and a command is refused as a
+    /// whole: what brings none goes by itself.
     pub(super) fn flush_settlements(&mut self) {
-        for (queue, mut settlements) in std::mem::take(&mut self.settlements) {
-            while let Some(count) = too_many(&settlements) {
-                let rest = settlements.split_off(count);
-                self.settle_together(queue.clone(), settlements);
-                settlements = rest;
-            }
-            self.settle_together(queue, settlements);
+        for (queue, settlements) in std::mem::take(&mut self.settlements) {
+            let (changing, plain): (Vec<_>, Vec<_>) = settlements
+                .into_iter()
+                .partition(|it| it.disposition.overlay_size_bytes() > 0);
+            self.settle_all(&queue, plain);
+            self.settle_all(&queue, changing);
         }
     }
 
+    fn settle_all(&mut self, queue: &EntityName, mut settlements: Vec<Settlement>) {
+        while let Some(count) = too_many(&settlements) {
+            let rest = settlements.split_off(count);
+            self.settle_together(queue.clone(), settlements);
+            settlements = rest;
+        }
+        self.settle_together(queue.clone(), settlements);
+    }
+
     fn settle_together(&mut self, queue: EntityName, each: Vec<Settlement>) {
+        if each.is_empty() {
+            return;
+        }
         let settlements = Settlements::new(queue, each);
         self.submit(settlements.command(), Purpose::Settle(settlements));
     }
@@ -229,7 +244,7 @@ fn too_many(settlements: &[Settlement]) -> Option<usize> {
     let mut size_bytes = 0;
     let taken = settlements.iter().take(ITEMS_MAX).take_while(|it| {
         size_bytes += it.disposition.overlay_size_bytes();
-        size_bytes <= BODIES_SIZE_BYTES_MAX
+        size_bytes <= CHANGES_SIZE_BYTES_MAX
     });
     let count = taken.count().max(1);
     (count < settlements.len()).then_some(count)

@@ -343,6 +343,56 @@ async fn a_settlement_waits_for_a_busy_broker() {
     assert_eq!(condition_of(&told), "com.microsoft:server-busy");
 }
 
+/// There is no room for what one of them changes: the others are settled without it.
+#[tokio::test]
+async fn what_is_settled_without_changes_goes_by_itself() {
+    let server = Server::start_with_admission(AdmissionLimits {
+        body_bytes_max: 4_000,
+        ..AdmissionLimits::default()
+    })
+    .await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    let receiver = client.receiver("jobs").await.unwrap();
+    let mut deliveries = Vec::new();
+    for _ in 0..4 {
+        client.send(sender, 0, message("one")).await;
+        client.connection.grant(receiver, 1);
+        deliveries.push(client.delivery().await.delivery);
+    }
+    let (changed, mut completed) = (deliveries[0], BTreeSet::new());
+    let state = modified(false, change(5_000));
+    client.connection.update(changed, state);
+    for delivery in &deliveries[1..] {
+        client
+            .connection
+            .update(*delivery, Outcome::Accepted.into());
+        completed.insert(*delivery);
+    }
+    let mut is_refused = false;
+    while !(completed.is_empty() && is_refused) {
+        let (delivery, state) = client
+            .until(|event| match event {
+                Event::Disposition {
+                    delivery, state, ..
+                } => Some((*delivery, state.clone())),
+                _ => None,
+            })
+            .await;
+        let state = state.unwrap();
+        if delivery == changed {
+            assert_eq!(condition_of(&state), "com.microsoft:server-busy");
+            is_refused = true;
+        } else {
+            assert!(
+                matches!(state.outcome(), Some(Outcome::Accepted)),
+                "{state:?}"
+            );
+            completed.remove(&delivery);
+        }
+    }
+}
+
 /// A client may take smaller frames than it sends: over WebSockets the Java SDK takes 4 KiB.
 #[tokio::test]
 async fn changes_to_properties_are_not_said_again() {
