@@ -140,6 +140,10 @@ pub struct Partition<T> {
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
     space_retry_at: Option<Timestamp>,
+    /// When everything that is kept is walked again, to see what can be freed on a full disk.
+    make_space_at: Timestamp,
+    /// Whether something could be freed at the last time.
+    is_space_made: bool,
     /// Whether there was no room even for what frees messages.
     is_without_room: bool,
     /// No snapshot is tried before: the disk was too full for the last one.
@@ -155,6 +159,10 @@ const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
 
 /// The same while there is something that two snapshots would free.
 const SPACE_FREED_INTERVAL_MS: u64 = 250;
+
+/// All that is kept is walked to see what can be freed, and copied into a snapshot: some 4 ms for each MB of it, and a
+/// tenth of the time at most.
+const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
 
 impl<T> Partition<T> {
     /// Opens the log, replays it, and makes a new partition of an empty one.
@@ -187,6 +195,8 @@ impl<T> Partition<T> {
             active_at: Timestamp::ZERO,
             is_marked: false,
             space_retry_at: None,
+            make_space_at: Timestamp::ZERO,
+            is_space_made: false,
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
             stopped: false,
@@ -330,11 +340,19 @@ impl<T> Partition<T> {
     fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
         if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
             self.log.retry_prepare();
-            let interval_ms = match self.make_space() {
+            let interval_ms = self.state_size_bytes / MAKE_SPACE_BYTES_PER_MS;
+            // What was drained meanwhile need not be waited for.
+            self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
+            // Without any room nothing else can go on.
+            if self.is_without_room || self.make_space_at.has_passed(now) {
+                self.is_space_made = self.make_space();
+                self.make_space_at = now.plus_ms(interval_ms);
+            }
+            let retry_ms = match self.is_space_made {
                 true => SPACE_FREED_INTERVAL_MS,
                 false => SPACE_RETRY_INTERVAL_MS,
             };
-            self.space_retry_at = Some(now.plus_ms(interval_ms));
+            self.space_retry_at = Some(now.plus_ms(retry_ms));
         }
         if !is_idle {
             self.active_at = now;
@@ -348,9 +366,10 @@ impl<T> Partition<T> {
     /// What was drained becomes space when two snapshots lie behind it. The mark makes the second
     /// differ from the first. Says whether there is something to be freed.
     fn make_space(&mut self) -> bool {
-        let can_free = self.log.can_free_segments(&self.live_segments());
-        if can_free || self.log.snapshot_error().is_some() {
-            self.snapshot();
+        let live = self.live_segments();
+        let can_free = self.log.can_free_segments(&live);
+        if (can_free || self.log.snapshot_error().is_some()) && self.is_snapshot_possible() {
+            self.snapshot_with(live);
         }
         if can_free {
             self.log.force_mark();
@@ -627,10 +646,17 @@ impl<T> Partition<T> {
 
     /// Makes a snapshot if anything happened since the last and nothing is on its way to the disk.
     pub fn snapshot(&mut self) {
-        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
-        if self.stopped || !is_quiet || self.log.bytes_since_snapshot() == 0 {
-            return;
+        if self.is_snapshot_possible() {
+            self.snapshot_with(self.live_segments());
         }
+    }
+
+    fn is_snapshot_possible(&self) -> bool {
+        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
+        !self.stopped && is_quiet && self.log.bytes_since_snapshot() > 0
+    }
+
+    fn snapshot_with(&mut self, live: BTreeSet<LogPosition>) {
         let mut parts = Vec::new();
         self.state
             .snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
@@ -639,7 +665,6 @@ impl<T> Partition<T> {
             self.last_snapshot_bytes <= self.state.snapshot_size_bytes_max(),
             "what is kept for draining bounds a snapshot"
         );
-        let live = self.live_segments();
         if let Err(error) = self.log.snapshot(parts, live) {
             panic!("a snapshot was refused by a quiet log: {error}");
         }

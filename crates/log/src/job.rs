@@ -89,7 +89,7 @@ pub(crate) enum Outcome {
     Commit(Result<LogPosition, IoFailure>),
     Prepare(Prepared),
     Snapshot(WrittenSnapshot),
-    Retire(Result<Vec<Recycled>, IoFailure>),
+    Retire(Retired),
     Ballast(MadeBallast),
 }
 
@@ -100,7 +100,7 @@ impl JobOutcome {
             Outcome::Commit(result) => result.is_ok(),
             Outcome::Prepare(prepared) => prepared.result.is_ok(),
             Outcome::Snapshot(written) => written.result.is_ok(),
-            Outcome::Retire(result) => result.is_ok(),
+            Outcome::Retire(retired) => retired.result.is_ok(),
             Outcome::Ballast(made) => made.result.is_ok(),
         }
     }
@@ -261,51 +261,89 @@ impl MakeBallast {
 
 /// Takes the names away from what nobody needs, oldest snapshot first.
 pub(crate) struct Retire {
-    pub(crate) snapshots: Vec<LogPosition>,
-    pub(crate) segments: Vec<Arc<Segment>>,
-    /// Segments that were kept to be used again, and are to make room.
-    pub(crate) surplus: Vec<Recycled>,
+    pub(crate) unneeded: Unneeded,
     /// How many of the segments may be kept to be used again.
     pub(crate) recycled_max: usize,
     /// Smaller ones are not worth keeping.
     pub(crate) recycled_capacity_bytes_min: u64,
 }
 
+/// What nobody needs.
+#[derive(Default)]
+pub(crate) struct Unneeded {
+    pub(crate) snapshots: Vec<LogPosition>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// Segments that were kept to be used again, and are to make room.
+    pub(crate) surplus: Vec<Recycled>,
+}
+
+/// What became of it.
+pub(crate) struct Retired {
+    pub(crate) result: Result<(), IoFailure>,
+    /// Kept to be used again.
+    pub(crate) recycled: Vec<Recycled>,
+    /// What was not removed for certain. To remove it again does no harm.
+    pub(crate) left: Unneeded,
+}
+
 impl Retire {
-    fn run(self, storage: &dyn Storage) -> Result<Vec<Recycled>, IoFailure> {
-        for position in &self.snapshots {
+    fn run(mut self, storage: &dyn Storage) -> Retired {
+        let mut recycled = Vec::new();
+        let result = self.remove(storage, &mut recycled);
+        if result.is_err() {
+            // Their old names may come back, so they are not used again.
+            self.unneeded.surplus.append(&mut recycled);
+        }
+        Retired {
+            result,
+            recycled,
+            left: self.unneeded,
+        }
+    }
+
+    /// What is done is taken out of the lists.
+    fn remove(
+        &mut self,
+        storage: &dyn Storage,
+        recycled: &mut Vec<Recycled>,
+    ) -> Result<(), IoFailure> {
+        let Unneeded {
+            snapshots,
+            segments,
+            surplus,
+        } = &mut self.unneeded;
+        for position in snapshots.iter() {
             storage::remove(storage, &names::snapshot(position.as_u64()))?;
         }
-        if !self.snapshots.is_empty() {
+        if !snapshots.is_empty() {
             storage::sync_dir(storage)?;
+            snapshots.clear();
         }
-        for surplus in self.surplus {
-            storage::remove(storage, &surplus.name)?;
+        while let Some(next) = surplus.last() {
+            storage::remove(storage, &next.name)?;
+            surplus.pop();
         }
-        let mut recycled = Vec::new();
-        for segment in self.segments {
+        while let Some(segment) = segments.first() {
             // A reader that still holds the segment keeps reading from it, so it is only
             // unlinked. Nobody new can get hold of it: the log has forgotten it.
-            match Arc::try_unwrap(segment) {
-                Ok(segment)
-                    if recycled.len() < self.recycled_max
-                        && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min =>
-                {
-                    let name = names::recycled(segment.header.number);
-                    storage::rename(storage, &segment.name, &name)?;
-                    recycled.push(Recycled {
-                        name,
-                        capacity_bytes: segment.header.capacity_bytes,
-                        file: segment.file,
-                    });
-                }
-                Ok(segment) => storage::remove(storage, &segment.name)?,
-                Err(shared) => storage::remove(storage, &shared.name)?,
+            let is_recycled = Arc::strong_count(segment) == 1
+                && recycled.len() < self.recycled_max
+                && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min;
+            if is_recycled {
+                let name = names::recycled(segment.header.number);
+                storage::rename(storage, &segment.name, &name)?;
+                recycled.push(Recycled {
+                    name,
+                    capacity_bytes: segment.header.capacity_bytes,
+                    file: Arc::clone(&segment.file),
+                });
+            } else {
+                storage::remove(storage, &segment.name)?;
             }
+            segments.remove(0);
         }
         // Only now may a recycled file's header be overwritten: before, its old name may come
         // back, and a segment's name must never stand for another segment's header.
-        storage::sync_dir(storage)?;
-        Ok(recycled)
+        storage::sync_dir(storage)
     }
 }

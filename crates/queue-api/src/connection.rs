@@ -434,6 +434,8 @@ struct Watched<IO> {
 struct HeadLoad {
     size_bytes: usize,
     share: Share,
+    /// What others left no room for when it was to be counted again: it goes with the next bytes.
+    owed_bytes: usize,
 }
 
 impl HeadLoad {
@@ -444,6 +446,7 @@ impl HeadLoad {
         let before = self.size_bytes.saturating_sub(HEAD_SIZE_BYTES_FREE);
         let all = self
             .size_bytes
+            .saturating_add(self.owed_bytes)
             .saturating_add(size_bytes)
             .min(size_bytes_max);
         let after = all.saturating_sub(HEAD_SIZE_BYTES_FREE);
@@ -451,7 +454,19 @@ impl HeadLoad {
             self.share.grow(after - before)?;
         }
         self.size_bytes = all;
+        self.owed_bytes = 0;
         Ok(())
+    }
+
+    /// Counts only what is left of heads, in another share. If others took the room meanwhile, the next byte
+    /// finds none either.
+    fn begin_anew(&mut self, share: Share, left_bytes: usize, limits: &Limits) {
+        self.share = share;
+        self.size_bytes = 0;
+        self.owed_bytes = 0;
+        if self.grow(left_bytes, limits).is_err() {
+            self.owed_bytes = left_bytes;
+        }
     }
 }
 
@@ -468,6 +483,7 @@ impl<IO> Watched<IO> {
             load: HeadLoad {
                 size_bytes: 0,
                 share: shared.unproven_heads.share(),
+                owed_bytes: 0,
             },
             activity,
             shared,
@@ -507,10 +523,8 @@ impl<IO> Watched<IO> {
                 true => &self.shared.budget,
                 false => &self.shared.unproven_heads,
             };
-            self.load.share = budget.share();
-            self.load.size_bytes = 0;
-            // If others took the room meanwhile, the next byte finds none.
-            let _ = self.load.grow(left, &self.shared.limits);
+            self.load
+                .begin_anew(budget.share(), left, &self.shared.limits);
         }
     }
 }
@@ -654,5 +668,34 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
     /// body takes of the budget is given back with it.
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    #[test]
+    fn what_is_left_of_a_head_is_counted_once_there_is_room_and_not_forgotten_before() {
+        let limits = Limits::default();
+        let budget = Budget::new(20 << 10);
+        let mut load = HeadLoad {
+            size_bytes: 0,
+            share: budget.share(),
+            owed_bytes: 0,
+        };
+        load.grow(20 << 10, &limits).unwrap();
+        // Answered: less of a next head is there, and another connection takes the room.
+        load.share = Budget::new(0).share();
+        let mut other = budget.share();
+        other.grow(20 << 10).unwrap();
+        load.begin_anew(budget.share(), 16 << 10, &limits);
+        assert!(load.grow(1, &limits).is_err(), "crowded at the next byte");
+        drop(other);
+        load.grow(1, &limits).unwrap();
+        // 8 KiB and a byte are taken: the first 8 KiB are free.
+        assert!(budget.check_room((12 << 10) - 1).is_ok());
+        assert!(budget.check_room(12 << 10).is_err());
     }
 }

@@ -371,6 +371,53 @@ fn a_full_disk_is_not_tried_all_the_time() {
     );
 }
 
+/// To see what can be freed takes a walk through all that is kept, and a snapshot.
+#[test]
+fn a_full_disk_with_much_on_it_is_walked_seldom_and_yet_freed_while_somebody_asks() {
+    const MESSAGES: u32 = 200_000;
+    let mut driver = Driver::new();
+    let mut commands: VecDeque<_> = (0..MESSAGES).map(|id| (id, send("x"))).collect();
+    let mut replies = Vec::new();
+    while !commands.is_empty() {
+        driver
+            .partition
+            .turn(driver.now, &mut commands, &mut replies);
+        driver.jobs(&mut replies);
+    }
+    assert!(replies.iter().all(|(_, reply)| reply.is_ok()));
+    driver
+        .storage
+        .set_capacity_bytes(Some(driver.storage.used_bytes()));
+    while driver.ask(send("x".repeat(2000))).is_ok() {}
+    for _ in 0..60 {
+        let Outcome::Received(messages) = driver.ask(receive(32)).unwrap().outcome else {
+            panic!("a receive receives");
+        };
+        for message in &messages {
+            driver.ask(delete(message)).unwrap();
+        }
+    }
+    let mut snapshots = vec![(driver.now, driver.partition.log().last_snapshot())];
+    let segments = driver.partition.log().segments().count();
+    let mut asked = 0;
+    while driver.partition.log().segments().count() >= segments {
+        asked += 1;
+        assert!(asked < 200, "nothing is freed in 10 s");
+        driver.now = driver.now.plus_ms(50);
+        driver.ask(peek()).unwrap();
+        let newest = driver.partition.log().last_snapshot();
+        if snapshots.last().unwrap().1 != newest {
+            snapshots.push((driver.now, newest));
+        }
+    }
+    // 46 bytes for each message, at 25 bytes for a microsecond.
+    let interval_ms = u64::from(MESSAGES) * 46 / 25_000;
+    assert!(snapshots.len() >= 3, "two snapshots free something");
+    for pair in snapshots[1..].windows(2) {
+        assert!(pair[1].0 >= pair[0].0.plus_ms(interval_ms), "{snapshots:?}");
+    }
+}
+
 #[test]
 fn a_partition_that_never_rests_makes_its_snapshots() {
     let mut driver = Driver::new();

@@ -29,6 +29,9 @@ use crate::segment::MakeError;
 use crate::storage::IoFailure;
 use crate::{LogOptions, LogPosition};
 
+/// The ballast grows by so much at a time: a segment that somebody waits for is prepared in between.
+const BALLAST_STEP_BYTES: u64 = 8 << 20;
+
 /// In so many segments settlements may bring bodies while the log drains.
 const SEGMENTS_WITH_BODIES_MAX: usize = 2;
 
@@ -143,6 +146,7 @@ impl Log {
     /// Something was freed, or time has passed.
     pub(super) fn try_to_end_draining(&mut self) {
         self.drain.is_end_tried = true;
+        self.reclaim.retry_retire();
         if self.drain.ballast == Ballast::NoSpace {
             self.drain.ballast = Ballast::Idle;
         }
@@ -240,8 +244,9 @@ impl Log {
             if from_bytes >= least_bytes && !is_large {
                 return None;
             }
-            // With some more, so that the disk is not full again at once.
-            let spare_bytes = self.options.segment_size_first_bytes + least_bytes / 8;
+            // With more than the ballast takes ahead and the next segments do, so that the disk is not full again
+            // at once.
+            let spare_bytes = 2 * (ahead_bytes + self.options.segment_size_first_bytes);
             (least_bytes, spare_bytes)
         } else if self.drain.state_size_bytes.is_none() {
             let size_bytes = self.options.ballast_size_bytes;
@@ -256,10 +261,17 @@ impl Log {
             (least_bytes + ahead_bytes, 0)
         };
         self.drain.ballast = Ballast::Making;
+        // One that is to be smaller begins anew.
+        let kept_bytes = match from_bytes > size_bytes {
+            true => 0,
+            false => from_bytes,
+        };
+        let step_bytes = size_bytes.min(kept_bytes + BALLAST_STEP_BYTES);
         Some(MakeBallast {
             from_bytes,
-            size_bytes,
-            spare_bytes,
+            size_bytes: step_bytes,
+            // There must be space for all of it before the first step.
+            spare_bytes: spare_bytes + size_bytes - step_bytes,
         })
     }
 

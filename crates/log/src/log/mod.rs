@@ -477,7 +477,7 @@ impl Log {
                     Err(error) => self.snapshot_failed(error, written.took_ballast),
                 }
             }
-            Outcome::Retire(result) => self.retire_done(result),
+            Outcome::Retire(retired) => self.retire_done(retired),
             Outcome::Ballast(made) => self.ballast_done(made),
         };
         if let Some(failure) = failure {

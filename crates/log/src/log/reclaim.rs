@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
-use crate::job::{Retire, WriteSnapshot};
+use crate::job::{Retire, Retired, Unneeded, WriteSnapshot};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::SnapshotError;
 use crate::storage::IoFailure;
@@ -28,11 +28,10 @@ pub(super) struct Reclaim {
     snapshot_error: Option<IoFailure>,
     pub(super) snapshot_size_bytes: Option<u64>,
     pub(super) bytes_since_snapshot: u64,
-    retired_snapshots: Vec<LogPosition>,
-    retired_segments: Vec<Arc<Segment>>,
-    /// Segments that were kept to be used again, and are to make room.
-    surplus: Vec<Recycled>,
+    unneeded: Unneeded,
     is_retiring: bool,
+    /// The disk had no space even for that. It is tried again when something else had some, or after a while.
+    is_retire_put_off: bool,
 }
 
 struct PendingSnapshot {
@@ -60,10 +59,12 @@ impl Reclaim {
             snapshot_error: None,
             snapshot_size_bytes: None,
             bytes_since_snapshot,
-            retired_snapshots: Vec::new(),
-            retired_segments: superseded,
-            surplus: Vec::new(),
+            unneeded: Unneeded {
+                segments: superseded,
+                ..Unneeded::default()
+            },
             is_retiring: false,
+            is_retire_put_off: false,
         }
     }
 
@@ -82,13 +83,29 @@ impl Reclaim {
     }
 
     fn has_retired(&self) -> bool {
-        !(self.retired_snapshots.is_empty()
-            && self.retired_segments.is_empty()
-            && self.surplus.is_empty())
+        let Unneeded {
+            snapshots,
+            segments,
+            surplus,
+        } = &self.unneeded;
+        !(snapshots.is_empty() && segments.is_empty() && surplus.is_empty())
     }
 
     pub(super) fn retire_surplus(&mut self, recycled: &mut Vec<Recycled>) {
-        self.surplus.append(recycled);
+        self.unneeded.surplus.append(recycled);
+    }
+
+    /// What was not removed goes before what was retired since.
+    fn put_back(&mut self, left: Unneeded) {
+        let since = std::mem::replace(&mut self.unneeded, left);
+        self.unneeded.snapshots.extend(since.snapshots);
+        self.unneeded.segments.extend(since.segments);
+        self.unneeded.surplus.extend(since.surplus);
+    }
+
+    /// Tries again to remove what the disk had no space to remove.
+    pub(super) fn retry_retire(&mut self) {
+        self.is_retire_put_off = false;
     }
 }
 
@@ -179,6 +196,7 @@ impl Log {
             return;
         };
         self.reclaim.snapshot_error = None;
+        self.reclaim.retry_retire();
         self.reclaim.snapshot_size_bytes = Some(size_bytes);
         self.reclaim.snapshots.push(pending.position);
         self.reclaim
@@ -219,7 +237,7 @@ impl Log {
         if reclaim.snapshots.len() >= SNAPSHOTS_KEPT {
             let older = reclaim.snapshots.remove(0);
             reclaim.snapshot_sizes.remove(&older);
-            reclaim.retired_snapshots.push(older);
+            reclaim.unneeded.snapshots.push(older);
         }
     }
 
@@ -230,7 +248,7 @@ impl Log {
             // A single snapshot has nothing to fall back on but the log from its beginning.
             return;
         };
-        let retired = &mut reclaim.retired_snapshots;
+        let retired = &mut reclaim.unneeded.snapshots;
         retired.extend(reclaim.snapshots.drain(..surplus));
         let older = reclaim.snapshots[0];
         let damaged = &mut reclaim.snapshots_damaged;
@@ -239,9 +257,8 @@ impl Log {
         let sizes = &mut reclaim.snapshot_sizes;
         sizes.retain(|position, _| *position >= older);
         for base in self.unneeded(older, live) {
-            self.reclaim
-                .retired_segments
-                .extend(self.segments.remove(&base));
+            let removed = self.segments.remove(&base);
+            self.reclaim.unneeded.segments.extend(removed);
         }
         self.forget_retired_bodies();
     }
@@ -272,17 +289,12 @@ impl Log {
 
     pub(super) fn next_retire(&mut self) -> Option<Retire> {
         let reclaim = &mut self.reclaim;
-        if reclaim.is_retiring || !reclaim.has_retired() {
+        if reclaim.is_retiring || reclaim.is_retire_put_off || !reclaim.has_retired() {
             return None;
         }
         reclaim.is_retiring = true;
-        let snapshots = std::mem::take(&mut reclaim.retired_snapshots);
-        let segments = std::mem::take(&mut reclaim.retired_segments);
-        let surplus = std::mem::take(&mut reclaim.surplus);
         Some(Retire {
-            snapshots,
-            segments,
-            surplus,
+            unneeded: std::mem::take(&mut reclaim.unneeded),
             recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
             recycled_capacity_bytes_min: self.next_capacity_bytes(),
         })
@@ -297,14 +309,12 @@ impl Log {
         }
     }
 
-    pub(super) fn retire_done(
-        &mut self,
-        result: Result<Vec<Recycled>, IoFailure>,
-    ) -> Option<IoFailure> {
+    pub(super) fn retire_done(&mut self, retired: Retired) -> Option<IoFailure> {
         self.reclaim.is_retiring = false;
-        match result {
-            Ok(recycled) => {
-                self.recycled.extend(recycled);
+        self.reclaim.put_back(retired.left);
+        match retired.result {
+            Ok(()) => {
+                self.recycled.extend(retired.recycled);
                 if self.is_draining() {
                     let Self {
                         reclaim, recycled, ..
@@ -314,8 +324,11 @@ impl Log {
                 self.retry_prepare();
                 None
             }
-            // Names that could not be changed are found again by the next open.
-            Err(failure) if failure.is_no_space() => None,
+            // Where a file system copies what it writes, even to remove a name takes space.
+            Err(failure) if failure.is_no_space() => {
+                self.reclaim.is_retire_put_off = true;
+                None
+            }
             Err(failure) => Some(failure),
         }
     }

@@ -20,6 +20,8 @@ pub enum Fault {
     Eio,
     /// The disk is full, for operations that take space.
     Enospc,
+    /// The same where a file system copies what it writes: even to remove a name takes space.
+    EnospcAtAll,
     /// A write takes only the first half of its bytes.
     ShortWrite,
     /// A signal came first, for any operation but a sync.
@@ -29,7 +31,7 @@ pub enum Fault {
 impl Fault {
     fn applies_to(self, operation: Operation) -> bool {
         match self {
-            Self::Eio => true,
+            Self::Eio | Self::EnospcAtAll => true,
             Self::Enospc => matches!(
                 operation,
                 Operation::Write | Operation::Create | Operation::Rename
@@ -661,7 +663,7 @@ fn os_error(fault: Fault) -> io::Error {
     // These numbers are the same on every Unix.
     match fault {
         Fault::Eio => io::Error::from_raw_os_error(5),
-        Fault::Enospc => io::Error::from_raw_os_error(28),
+        Fault::Enospc | Fault::EnospcAtAll => io::Error::from_raw_os_error(28),
         Fault::Eintr => io::Error::from_raw_os_error(4),
         Fault::ShortWrite => io::ErrorKind::WriteZero.into(),
     }

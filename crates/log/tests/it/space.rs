@@ -1,6 +1,6 @@
 //! A disk that fills up, and is drained again.
 
-use kew_log::{BatchBuilder, FaultyStorage, JobKind, LogOptions, ReserveError};
+use kew_log::{BatchBuilder, Fault, FaultyStorage, JobKind, LogOptions, Repeat, ReserveError};
 
 use crate::node::{Node, Stop, Told, check_whole, small};
 use crate::random::Random;
@@ -414,4 +414,102 @@ fn where_a_large_segment_does_not_fit_a_small_one_is_made() {
         .map(|span| span.size_bytes >> 10)
         .collect();
     assert_eq!(sizes, [8, 16, 32, 8, 8]);
+}
+
+/// What there is to drain takes some 8 MB in a snapshot, and so a ballast of 24 MB and more.
+const LARGE_STATE_BYTES: u64 = 8 << 20;
+
+#[test]
+fn the_ballast_grows_in_steps_and_a_segment_is_prepared_in_between() {
+    let storage = FaultyStorage::new();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    let mut before = storage.used_bytes();
+    let mut steps = 0;
+    while let Some(job) = node.log.next_background_job() {
+        if job.kind() == JobKind::Ballast {
+            steps += 1;
+        }
+        node.log.complete(job.run(&storage)).unwrap();
+        let now = storage.used_bytes();
+        assert!(
+            now <= before + (8 << 20),
+            "{} bytes in a step",
+            now - before
+        );
+        before = now;
+    }
+    assert!(steps >= 3, "{steps} steps");
+    assert!(node.log.space().has_ballast);
+}
+
+#[test]
+fn a_ballast_that_does_not_fit_is_not_begun() {
+    let storage = FaultyStorage::new();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    storage.set_capacity_bytes(Some(storage.used_bytes() + (20 << 20)));
+    let before = storage.used_bytes();
+    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.background().unwrap();
+    assert!(matches!(node.log.reserve(), Err(ReserveError::NoSpace)));
+    assert_eq!(storage.used_bytes(), before);
+}
+
+#[test]
+fn a_disk_whose_draining_ended_is_not_full_at_once() {
+    // In steps of 1 KiB, there is space at last for draining to end.
+    let (storage, mut node, mut told) = full();
+    let state_bytes = 256 << 10;
+    node.log.keep_for_draining(state_bytes);
+    node.background().unwrap();
+    let mut capacity_bytes = storage.used_bytes();
+    while node.log.is_draining() {
+        capacity_bytes += 1 << 10;
+        storage.set_capacity_bytes(Some(capacity_bytes));
+        node.log.retry_prepare();
+        node.background().unwrap();
+    }
+    let began = node.log.end().as_u64();
+    while node.send(1, &mut told).is_ok() {
+        node.commit(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    let bytes = node.log.end().as_u64() - began;
+    assert!(bytes >= 64 << 10, "full again after {bytes} bytes");
+}
+
+#[test]
+fn what_could_not_be_removed_for_want_of_space_is_removed_later() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    let mut refused = 0;
+    for round in 0..40 {
+        node.send(5, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        while let Some(job) = node.log.next_background_job() {
+            let is_refused = job.kind() == JobKind::Retire && round < 20;
+            if is_refused {
+                // At each of its calls once.
+                storage.fail_after(refused % 5, Fault::EnospcAtAll, Repeat::Once);
+                refused += 1;
+            }
+            let outcome = job.run(&storage);
+            storage.clear_faults();
+            node.log.complete(outcome).unwrap();
+        }
+    }
+    assert!(refused >= 10, "{refused} were refused");
+    let segments = storage.files().into_iter();
+    let segments = segments.filter(|(name, _)| name.starts_with("segment-"));
+    // Those in use, and the one that is prepared.
+    assert_eq!(segments.count(), node.log.segments().count() + 1);
+    let snapshots = storage.files().into_iter();
+    let snapshots = snapshots.filter(|(name, _)| name.starts_with("snapshot-"));
+    assert_eq!(snapshots.count(), 2);
+    check_whole(&storage);
+    Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
 }
