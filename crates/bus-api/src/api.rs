@@ -220,7 +220,7 @@ impl BusApi {
         match first {
             Ok(Ok(First::Amqp(begun))) => {
                 let driver = Driver::new(Arc::clone(&self.shared), origin, place, &begun);
-                driver.run(stream, shutdown).await;
+                Box::new(driver).run(stream, shutdown).await;
             }
             Ok(Ok(First::Http(begun))) => {
                 let stream = Begun::new(begun, stream);

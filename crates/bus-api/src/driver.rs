@@ -69,14 +69,16 @@ impl Driver {
         }
     }
 
-    pub(crate) async fn run<S>(mut self, mut stream: S, shutdown: impl Future<Output = ()>)
+    /// In a box: a future has what it calls by value in it more than once, and there are thousands of these.
+    pub(crate) async fn run<S>(self: Box<Self>, mut stream: S, shutdown: impl Future<Output = ()>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let result = self.serve(&mut stream, shutdown).await;
+        let mut driver = self;
+        let result = driver.serve(&mut stream, shutdown).await;
         drop(stream);
-        self.client.note_end(self.began.elapsed(), result.err());
-        self.client.leave().await;
+        driver.client.note_end(driver.began.elapsed(), result.err());
+        driver.client.leave().await;
     }
 
     async fn serve<S>(

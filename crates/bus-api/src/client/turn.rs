@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// The connection is gone: what its tasks still bring is given back.
-    pub(crate) async fn leave(mut self) {
+    pub(crate) async fn leave(&mut self) {
         self.putting.clear();
         self.backlog.unchecked = None;
         self.forget_all();

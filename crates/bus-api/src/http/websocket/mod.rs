@@ -127,7 +127,7 @@ pub(super) async fn serve<S>(
 {
     let mut stream = WebSocketStream::new(stream, begun);
     let driver = Driver::new(shared, speaker.origin, speaker.place, &[]);
-    driver.run(&mut stream, shutdown).await;
+    Box::new(driver).run(&mut stream, shutdown).await;
     // Whether it is heard is the client's matter.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
