@@ -54,6 +54,10 @@ impl Range {
     /// The first number in it that a map has.
     fn first_in(self, map: &BTreeMap<u32, Unsettled>) -> Option<u32> {
         let Self { next, last } = self;
+        // Most name one delivery.
+        if next == last {
+            return map.contains_key(&next).then_some(next);
+        }
         let found = if next <= last {
             map.range(next..=last).next()
         } else {
@@ -121,8 +125,8 @@ impl Deliveries {
         let left = (*range)?;
         let untold = left.first_in(&self.untold);
         let told = match wanted {
-            Wanted::All => left.first_in(&self.told),
-            Wanted::Untold => None,
+            Wanted::All if !self.told.is_empty() => left.first_in(&self.told),
+            Wanted::All | Wanted::Untold => None,
         };
         let ahead = |id: &u32| id.wrapping_sub(left.next);
         let Some(id) = untold.into_iter().chain(told).min_by_key(ahead) else {

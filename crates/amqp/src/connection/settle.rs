@@ -180,7 +180,8 @@ impl Connection {
             }
             self.events.extend(told.event(delivery, own, link));
         }
-        self.told = Some(told);
+        let is_more_to_say = told.range.is_some() || told.unmatched > 0;
+        self.told = is_more_to_say.then_some(told);
         true
     }
 
