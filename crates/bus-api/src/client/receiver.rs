@@ -21,7 +21,7 @@ use kew_engine::{EntityName, Outcome, Timestamp, Token};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::changes::Attached;
-use super::turn::steps_to_change;
+use super::turn::{WAIT_STEPS, steps_to_change};
 use super::under_way::Purpose;
 use super::{Client, Done, Link};
 use crate::api::Shared;
@@ -341,6 +341,7 @@ impl Client {
     }
 
     fn receive_later(&mut self, link: LinkId, receive: Receive, watch: Option<Watch>, next: Next) {
+        self.steps.charge(WAIT_STEPS);
         self.tasks.spawn(async move {
             let queue = receive.queue.clone();
             let received = receive.run(watch, next).await;
@@ -452,6 +453,8 @@ impl Client {
 
     pub(super) fn close_receiver(&mut self, receiver: Receiver) {
         if let Some(cancel) = &receiver.receiving {
+            // Its task has one more turn.
+            self.steps.charge(WAIT_STEPS);
             cancel.give_up();
         }
         let mut receiver = receiver;

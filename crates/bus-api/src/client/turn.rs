@@ -23,6 +23,8 @@ const CHANGED_SIZE_BYTES: usize = 64;
 pub(super) const ATTACH_STEPS: usize = 4;
 /// What a request costs, which is a task.
 pub(super) const REQUEST_STEPS: usize = 4;
+/// What a receiver costs that begins to wait, and again when it ends: a turn of its task.
+pub(super) const WAIT_STEPS: usize = 16;
 /// What a token costs: a signature is checked.
 pub(super) const TOKEN_STEPS: usize = 32;
 
