@@ -9,7 +9,3 @@ pub mod forge;
 pub mod gauge;
 pub mod golden;
 pub mod mutate;
-
-// A fuzzer's runtime comes with it, and every test binary needs one then.
-#[cfg(test)]
-use bolero as _;
