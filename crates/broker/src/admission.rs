@@ -143,7 +143,28 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
             messages.map(|message| message.body.len()).sum()
         }
         BusCommand::SetSessionState { state, .. } => state.as_ref().map_or(0, Bytes::len),
-        _ => 0,
+        BusCommand::CreateQueue { .. }
+        | BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Receive { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::ReceiveDeferred { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::ListSessions { .. }
+        | BusCommand::Purge { .. }
+        | BusCommand::ClearSessionStates { .. }
+        | BusCommand::TakeMessage { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::DeleteBatch { .. } => 0,
     }
 }
 

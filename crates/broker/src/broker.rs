@@ -255,7 +255,23 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
             let outcome = Outcome::Bus(outcome);
             return Answer { outcome, bodies };
         }
-        outcome => outcome,
+        outcome @ (Outcome::Initialized
+        | Outcome::QueueCreated
+        | Outcome::QueueUnchanged
+        | Outcome::QueueDeleted
+        | Outcome::Queue(_)
+        | Outcome::QueueMetadataSet
+        | Outcome::Queues(_)
+        | Outcome::Sent(_)
+        | Outcome::Updated { .. }
+        | Outcome::Deleted
+        | Outcome::Cleared
+        | Outcome::QueuePoliciesSet
+        | Outcome::ServicePropertiesSet
+        | Outcome::ServiceProperties(_)
+        | Outcome::AccountPut
+        | Outcome::AccountRemoved
+        | Outcome::Accounts(_)) => outcome,
     };
     Answer {
         outcome,

@@ -5,6 +5,15 @@
 //! Front ends know only [`Broker::submit`], and [`Broker::submit_among`] if they have many commands
 //! under way.
 
+// A new command, answer or rejection fails to compile until every decision about it is written.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::wildcard_enum_match_arm,
+        clippy::match_wildcard_for_single_variants
+    )
+)]
+
 mod admission;
 mod answers;
 mod broker;

@@ -32,34 +32,68 @@ pub struct Unread {
 impl Unread {
     /// Of a command that deletes what it has read.
     pub(crate) fn of(command: &Command) -> Option<Self> {
-        match command {
-            Command::Bus(BusCommand::Receive {
-                queue,
-                mode: ReceiveMode::DeleteOnceRead,
-                ..
-            }) => Some(Self {
-                queue: queue.clone(),
-                is_all_or_none: false,
-            }),
-            Command::Bus(BusCommand::ReceiveDeferred { read })
-                if read.mode == ReceiveMode::DeleteOnceRead =>
-            {
-                Some(Self {
-                    queue: read.queue.clone(),
-                    is_all_or_none: true,
-                })
-            }
-            _ => None,
-        }
+        let Command::Bus(command) = command else {
+            return None;
+        };
+        let (queue, mode, is_all_or_none) = match command {
+            BusCommand::Receive { queue, mode, .. } => (queue, *mode, false),
+            BusCommand::ReceiveDeferred { read } => (&read.queue, read.mode, true),
+            // An operator's message is read before it is taken: see `check_taken`.
+            BusCommand::TakeMessage { .. }
+            | BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => return None,
+        };
+        (mode == ReceiveMode::DeleteOnceRead).then(|| Self {
+            queue: queue.clone(),
+            is_all_or_none,
+        })
     }
 }
 
-/// The same command, that deletes nothing before it was read.
+/// The same command, changed to delete no message before its bytes were read.
 pub(crate) fn careful(mut command: Command) -> Command {
     let mode = match &mut command {
-        Command::Bus(BusCommand::Receive { mode, .. }) => Some(mode),
-        Command::Bus(BusCommand::ReceiveDeferred { read }) => Some(&mut read.mode),
-        _ => None,
+        Command::Bus(command) => lockable_mode(command),
+        Command::Initialize { .. }
+        | Command::CreateQueue { .. }
+        | Command::DeleteQueue { .. }
+        | Command::ReadQueue { .. }
+        | Command::SetQueueMetadata { .. }
+        | Command::ListQueues { .. }
+        | Command::Send { .. }
+        | Command::Receive { .. }
+        | Command::Peek { .. }
+        | Command::Update { .. }
+        | Command::Delete { .. }
+        | Command::Clear { .. }
+        | Command::SetQueuePolicies { .. }
+        | Command::SetServiceProperties { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. }
+        | Command::ListAccounts => None,
     };
     if let Some(mode) = mode
         && *mode == ReceiveMode::ReceiveAndDelete
@@ -69,13 +103,46 @@ pub(crate) fn careful(mut command: Command) -> Command {
     command
 }
 
+/// The mode of a command whose messages can be locked until they were read.
+fn lockable_mode(command: &mut BusCommand) -> Option<&mut ReceiveMode> {
+    match command {
+        BusCommand::Receive { mode, .. } => Some(mode),
+        BusCommand::ReceiveDeferred { read } => Some(&mut read.mode),
+        // Scheduled messages cannot be locked: `check_taken` reads an operator's message first.
+        BusCommand::TakeMessage { .. }
+        | BusCommand::CreateQueue { .. }
+        | BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Send { .. }
+        | BusCommand::Settle { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::SetSessionState { .. }
+        | BusCommand::ListSessions { .. }
+        | BusCommand::Purge { .. }
+        | BusCommand::ClearSessionStates { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::Resubmit { .. }
+        | BusCommand::Transact { .. }
+        | BusCommand::DeleteBatch { .. } => None,
+    }
+}
+
 /// Whether an outcome has messages with locks.
 pub(crate) fn has_locks(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Bus(BusOutcome::Received(messages)) => {
-            messages.iter().any(|message| message.lock.is_some())
-        }
-        _ => false,
+    if let Outcome::Bus(BusOutcome::Received(messages)) = outcome {
+        messages.iter().any(|message| message.lock.is_some())
+    } else {
+        false
     }
 }
 
@@ -106,10 +173,11 @@ impl Broker {
         let damaged = locks.into_iter().filter(|lock| !whole.contains(lock));
         let damaged = damaged.collect();
         let answer = self.delete_read(unread.queue, answer, damaged).await?;
-        match locks_of(&answer.outcome).1 {
-            0 if is_any_damaged => Err(Rejection::Unreadable),
-            _ => Ok(answer),
+        let (_, left) = locks_of(&answer.outcome);
+        if is_any_damaged && left == 0 {
+            return Err(Rejection::Unreadable);
         }
+        Ok(answer)
     }
 
     /// Deletes the messages that are still locked, and leaves out those whose lock was lost meanwhile. Those
@@ -155,7 +223,12 @@ impl Broker {
                 Err(Rejection::Busy | Rejection::Full) => {
                     tokio::time::sleep(SETTLE_PAUSE).await;
                 }
-                settled => return settled,
+                settled @ (Ok(_)
+                | Err(
+                    Rejection::Refused(_) | Rejection::Stopped | Rejection::Unreadable,
+                )) => {
+                    return settled;
+                }
             }
         }
         self.settle(queue, settlements).await
@@ -170,23 +243,25 @@ impl Broker {
             return Ok(Vec::new());
         }
         let settle = BusCommand::Settle { queue, settlements };
-        match self.ask(Command::Bus(settle)).await?.outcome {
-            Outcome::Bus(BusOutcome::Settled(verdicts)) => Ok(verdicts),
-            _ => Ok(Vec::new()),
-        }
+        let answered = self.ask(Command::Bus(settle)).await?;
+        let Outcome::Bus(BusOutcome::Settled(verdicts)) = answered.outcome else {
+            return Ok(Vec::new());
+        };
+        Ok(verdicts)
     }
 
     /// Reads a message that an operator takes for good, before it is taken: one that is scheduled or of a
     /// session cannot be locked to be read.
     pub(crate) async fn check_taken(&self, command: &Command) -> Result<(), Rejection> {
-        match command {
-            Command::Bus(BusCommand::TakeMessage {
-                queue,
-                number,
-                mode: ReceiveMode::ReceiveAndDelete,
-            }) => self.check_readable(queue.clone(), *number).await,
-            _ => Ok(()),
-        }
+        let Command::Bus(BusCommand::TakeMessage {
+            queue,
+            number,
+            mode: ReceiveMode::ReceiveAndDelete,
+        }) = command
+        else {
+            return Ok(());
+        };
+        self.check_readable(queue.clone(), *number).await
     }
 
     async fn check_readable(
@@ -201,12 +276,12 @@ impl Broker {
             session: None,
         };
         let answered = self.ask(Command::Bus(peek)).await?;
-        let is_there = match &answered.outcome {
-            Outcome::Bus(BusOutcome::Peeked(messages)) => messages
-                .first()
-                .is_some_and(|message| message.sequence_number == number),
-            _ => false,
+        let first = if let Outcome::Bus(BusOutcome::Peeked(messages)) = &answered.outcome {
+            messages.first().map(|message| message.sequence_number)
+        } else {
+            None
         };
+        let is_there = first == Some(number);
         let is_in_memory = |body: &Body| body.in_memory().is_some();
         if !is_there || answered.bodies.iter().all(is_in_memory) {
             return Ok(());
@@ -232,13 +307,11 @@ fn is_whole(body: &Body) -> bool {
 
 /// The locks of the messages that have one, and how many messages there are.
 fn locks_of(outcome: &Outcome) -> (Vec<Token>, usize) {
-    match outcome {
-        Outcome::Bus(BusOutcome::Received(messages)) => {
-            let locks = messages.iter().filter_map(|message| message.lock);
-            (locks.collect(), messages.len())
-        }
-        _ => (Vec::new(), 0),
-    }
+    let Outcome::Bus(BusOutcome::Received(messages)) = outcome else {
+        return (Vec::new(), 0);
+    };
+    let locks = messages.iter().filter_map(|message| message.lock);
+    (locks.collect(), messages.len())
 }
 
 /// What gives messages back that nobody has seen.

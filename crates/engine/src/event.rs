@@ -184,17 +184,37 @@ impl Event {
 
     /// The second entity that the event changes, if there is one.
     pub fn other_entity(&self) -> Option<Incarnation> {
-        match &self.fact {
-            Fact::Bus(fact) => fact.other_entity(),
-            _ => None,
-        }
+        self.bus_fact().and_then(BusFact::other_entity)
     }
 
     /// What it brings for receivers of a bus queue.
     pub fn arrival(&self) -> Option<Arrival> {
+        self.bus_fact().and_then(Arrival::of)
+    }
+
+    /// The bus queue whose settings the event changes, or which it deletes; with its sub-queues.
+    pub fn changed_bus_queue(&self) -> Option<Incarnation> {
+        self.bus_fact().and_then(BusFact::changed_queue)
+    }
+
+    /// What happened to a bus queue, if the event is about one.
+    fn bus_fact(&self) -> Option<&BusFact> {
         match &self.fact {
-            Fact::Bus(fact) => Arrival::of(fact),
-            _ => None,
+            Fact::Bus(fact) => Some(fact),
+            Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueDeleted { .. }
+            | Fact::QueueMetadataSet { .. }
+            | Fact::MessageSent { .. }
+            | Fact::MessageReceived { .. }
+            | Fact::MessageUpdated { .. }
+            | Fact::MessageDeleted { .. }
+            | Fact::QueueCleared { .. }
+            | Fact::RunExpired { .. }
+            | Fact::QueuePoliciesSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => None,
         }
     }
 

@@ -7,6 +7,15 @@
 //! The engine knows no clock, no bytes on the wire and no file. Time comes in as `now`; message
 //! bodies go out through a [`Journal`] and are remembered only as a [`BodyLocation`].
 
+// A new command, fact, refusal or state fails to compile until every decision about it is written.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::wildcard_enum_match_arm,
+        clippy::match_wildcard_for_single_variants
+    )
+)]
+
 mod account;
 mod backlog;
 pub mod bus;

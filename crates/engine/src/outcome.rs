@@ -63,17 +63,36 @@ impl Outcome {
     /// Where the bodies of the messages in this answer lie, in the order of the messages. Of a bus
     /// queue's messages each body is followed by the changes to its properties.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
-        let (received, peeked): (&[ReceivedMessage], &[PeekedMessage]) = match self {
-            Self::Received(messages) => (messages, &[]),
-            Self::Peeked(messages) => (&[], messages),
-            _ => (&[], &[]),
-        };
-        let received = received.iter().map(|message| message.body);
-        let bus = match self {
-            Self::Bus(outcome) => outcome.bodies(),
-            _ => Vec::new(),
+        type Bodies<'a> = (
+            &'a [ReceivedMessage],
+            &'a [PeekedMessage],
+            Vec<BodyLocation>,
+        );
+        let (received, peeked, bus): Bodies<'_> = match self {
+            Self::Received(messages) => (messages, &[], Vec::new()),
+            Self::Peeked(messages) => (&[], messages, Vec::new()),
+            Self::Bus(outcome) => (&[], &[], outcome.bodies()),
+            Self::Initialized
+            | Self::QueueCreated
+            | Self::QueueUnchanged
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::QueueMetadataSet
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Updated { .. }
+            | Self::Deleted
+            | Self::Cleared
+            | Self::QueuePoliciesSet
+            | Self::ServicePropertiesSet
+            | Self::ServiceProperties(_)
+            | Self::AccountPut
+            | Self::AccountRemoved
+            | Self::Accounts(_) => (&[], &[], Vec::new()),
         };
         received
+            .iter()
+            .map(|message| message.body)
             .chain(peeked.iter().map(|message| message.body))
             .chain(bus)
     }

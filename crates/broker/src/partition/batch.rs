@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use kew_engine::bus::BusFact;
-use kew_engine::{BodyLocation, Event, Fact, Incarnation, Journal};
+use kew_engine::{BodyLocation, Event, Incarnation, Journal};
 use kew_log::{BatchBuilder, Body, Log, LogPosition};
 
 use super::stirred::Stirred;
@@ -89,12 +88,10 @@ impl Batch {
             self.entities.push(entity);
         }
         self.entities.extend(event.other_entity());
-        match &event.fact {
-            Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.stirred
-                    .extend(queue.with_sub_queues().map(Stirred::Changed));
-            }
-            _ => self.stirred.extend(event.arrival().map(Stirred::Arrived)),
+        self.stirred.extend(event.arrival().map(Stirred::Arrived));
+        if let Some(queue) = event.changed_bus_queue() {
+            let changed = queue.with_sub_queues().map(Stirred::Changed);
+            self.stirred.extend(changed);
         }
     }
 }

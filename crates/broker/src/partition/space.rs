@@ -1,6 +1,6 @@
 //! What a turn may do: with plenty of space, on a full disk, and where there is none at all.
 
-use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::bus::BusCommand;
 use kew_engine::{Command, DUE_BUDGET, State};
 
 use super::PartitionOptions;
@@ -45,13 +45,11 @@ impl Space {
                 size_bytes_max,
                 takes_bodies,
             } => {
-                // A body takes more than any settlement frees.
-                let is_small = match (command, body_size_bytes(command)) {
-                    (_, 0) => needed <= size_bytes_max,
-                    // Changes to a message's properties come with a lock's end. Few segments hold any.
-                    (Command::Bus(_), _) => takes_bodies && needed <= size_bytes_max,
-                    _ => false,
-                };
+                // A body takes more than any settlement frees. Changes to a message's properties come
+                // with a lock's end, and few segments hold any.
+                let is_bodiless = body_size_bytes(command) == 0
+                    || (takes_bodies && matches!(command, Command::Bus(_)));
+                let is_small = is_bodiless && needed <= size_bytes_max;
                 Class::of(command) == Class::Consume && is_small
             }
             Self::None => false,
@@ -92,12 +90,14 @@ impl Space {
 
     /// The room that a command must have, with what is due in its queue.
     pub(super) fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
-        match (self, command) {
-            (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
-            (Self::Plenty, _) => options.command_size_bytes_max,
-            (Self::SettlementOnly { .. }, _) => SETTLEMENT_SIZE_BYTES_MAX,
-            // What takes no room can always be decided.
-            (Self::None, _) => 0,
+        if let Command::Bus(command) = command {
+            return command.size_bytes_max(self.due_budget());
+        }
+        match self {
+            Self::Plenty => options.command_size_bytes_max,
+            Self::SettlementOnly { .. } => SETTLEMENT_SIZE_BYTES_MAX,
+            // A command that takes no room can always be decided.
+            Self::None => 0,
         }
     }
 }
@@ -109,27 +109,53 @@ pub(super) fn writes_nothing(state: &State, command: &Command) -> bool {
         | Command::ReadQueue { .. }
         | Command::ListQueues { .. }
         | Command::ReadServiceProperties { .. }
-        | Command::ListAccounts
-        | Command::Bus(
-            BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. }
-            | BusCommand::Peek { .. }
-            | BusCommand::ReadLocked { .. }
-            | BusCommand::Purge {
-                purge: Purge {
-                    is_dry_run: true, ..
-                },
-                ..
-            }
-            | BusCommand::ClearSessionStates {
-                is_dry_run: true, ..
-            }
-            | BusCommand::ReadSessionState { .. }
-            | BusCommand::ListSessions { .. },
-        ) => true,
+        | Command::ListAccounts => true,
         // Workers create their queue when they start, to be sure that it is there.
-        Command::CreateQueue { queue, .. }
-        | Command::Bus(BusCommand::CreateQueue { queue, .. }) => state.has_entity(queue),
-        _ => false,
+        Command::CreateQueue { queue, .. } => state.has_entity(queue),
+        Command::Bus(command) => writes_nothing_to_bus(state, command),
+        Command::Initialize { .. }
+        | Command::DeleteQueue { .. }
+        | Command::SetQueueMetadata { .. }
+        | Command::Send { .. }
+        | Command::Receive { .. }
+        | Command::Update { .. }
+        | Command::Delete { .. }
+        | Command::Clear { .. }
+        | Command::SetQueuePolicies { .. }
+        | Command::SetServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. } => false,
+    }
+}
+
+fn writes_nothing_to_bus(state: &State, command: &BusCommand) -> bool {
+    match command {
+        BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::ListSessions { .. } => true,
+        BusCommand::Purge { purge, .. } => purge.is_dry_run,
+        BusCommand::ClearSessionStates { is_dry_run, .. } => *is_dry_run,
+        BusCommand::CreateQueue { queue, .. } => state.has_entity(queue),
+        BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::Send { .. }
+        | BusCommand::Receive { .. }
+        | BusCommand::Settle { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::ReceiveDeferred { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::SetSessionState { .. }
+        | BusCommand::TakeMessage { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::Resubmit { .. }
+        | BusCommand::Transact { .. }
+        | BusCommand::DeleteBatch { .. } => false,
     }
 }

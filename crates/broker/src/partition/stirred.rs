@@ -40,15 +40,47 @@ pub(super) enum Taking {
 
 impl Taking {
     pub(super) fn of(command: &Command) -> Option<Self> {
+        let Command::Bus(command) = command else {
+            return None;
+        };
         match command {
-            Command::Bus(BusCommand::Receive { queue, session, .. }) => {
+            BusCommand::Receive { queue, session, .. } => {
                 Some(Self::Messages(queue.clone(), *session))
             }
-            Command::Bus(BusCommand::AcceptSession {
+            BusCommand::AcceptSession {
                 queue,
                 session: SessionChoice::Next,
-            }) => Some(Self::Session(queue.clone())),
-            _ => None,
+            } => Some(Self::Session(queue.clone())),
+            // Nobody waits for what was named.
+            BusCommand::AcceptSession {
+                session: SessionChoice::Named(_),
+                ..
+            }
+            | BusCommand::ReceiveDeferred { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => None,
         }
     }
 
@@ -64,21 +96,27 @@ impl Taking {
         let Ok(Outcome::Bus(outcome)) = result else {
             return (None, None);
         };
-        match (self, outcome) {
-            (Self::Messages(queue, None), BusOutcome::Received(taken)) if !taken.is_empty() => {
-                let left = state.has_ready(&queue);
+        match self {
+            Self::Messages(queue, lock) => {
+                let BusOutcome::Received(taken) = outcome else {
+                    return (None, None);
+                };
+                if taken.is_empty() {
+                    return (None, state.passed_over(&queue, lock));
+                }
+                // A session has one receiver: nobody else waits for its messages.
+                let left = lock.is_none().then(|| state.has_ready(&queue)).flatten();
                 let left = left.map(|entity| Stirred::Left(entity, Awaited::Message));
                 (left, None)
             }
-            (Self::Messages(queue, lock), BusOutcome::Received(taken)) if taken.is_empty() => {
-                (None, state.passed_over(&queue, lock))
-            }
-            (Self::Session(queue), BusOutcome::SessionAccepted(_)) => {
+            Self::Session(queue) => {
+                let BusOutcome::SessionAccepted(_) = outcome else {
+                    return (None, None);
+                };
                 let left = state.has_session(&queue);
                 let left = left.map(|entity| Stirred::Left(entity, Awaited::Session));
                 (left, None)
             }
-            _ => (None, None),
         }
     }
 }

@@ -96,26 +96,28 @@ impl Reading {
     /// of it, so that it is one that came in.
     pub(super) fn as_arrival(&mut self, event: Event) -> Event {
         let Event { at, fact } = event;
-        let fact = match fact {
-            Fact::Bus(fact) => Fact::Bus(self.as_bus_arrival(at, fact)),
-            other => other,
+        let Fact::Bus(fact) = fact else {
+            return Event { at, fact };
         };
+        let fact = Fact::Bus(self.as_bus_arrival(at, fact));
         Event { at, fact }
     }
 
     fn as_bus_arrival(&mut self, at: Timestamp, fact: BusFact) -> BusFact {
-        match fact {
-            BusFact::Resubmitted {
-                queue,
-                sequence_number,
-                ..
-            } if !self.state.holds(queue, sequence_number) => {
-                self.holes.remove(&(queue, sequence_number));
-                self.stand_in_bus(queue, at);
-                fact.into_arrival()
-            }
-            other => other,
+        let BusFact::Resubmitted {
+            queue,
+            sequence_number,
+            ..
+        } = fact
+        else {
+            return fact;
+        };
+        if self.state.holds(queue, sequence_number) {
+            return fact;
         }
+        self.holes.remove(&(queue, sequence_number));
+        self.stand_in_bus(queue, at);
+        fact.into_arrival()
     }
 
     /// Remembers an entity of which the fact tells that it is no sub-queue.
@@ -136,7 +138,15 @@ impl Reading {
             | BusFact::Resubmitted { to, .. } => {
                 self.first_of_queue.insert(*to);
             }
-            _ => {}
+            BusFact::Moved { cause: Some(_), .. }
+            | BusFact::QueueCreated { .. }
+            | BusFact::QueueDeleted { .. }
+            | BusFact::Locked { .. }
+            | BusFact::LockRenewed { .. }
+            | BusFact::Released { .. }
+            | BusFact::Removed { .. }
+            | BusFact::SessionRenewed { .. }
+            | BusFact::SessionReleased { .. } => {}
         }
     }
 

@@ -254,6 +254,53 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// Remembers the entities that a fact deletes.
+    fn note_deleted(&mut self, fact: &Fact) {
+        match fact {
+            Fact::QueueDeleted { queue } => {
+                self.deleted.insert(*queue);
+            }
+            Fact::Bus(BusFact::QueueDeleted { queue }) => {
+                self.deleted.extend(queue.with_sub_queues());
+            }
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.deleted.extend(gone);
+            }
+            Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueMetadataSet { .. }
+            | Fact::MessageSent { .. }
+            | Fact::MessageReceived { .. }
+            | Fact::MessageUpdated { .. }
+            | Fact::MessageDeleted { .. }
+            | Fact::QueueCleared { .. }
+            | Fact::RunExpired { .. }
+            | Fact::QueuePoliciesSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::Bus(
+                BusFact::QueueCreated { .. }
+                | BusFact::QueueUpdated { .. }
+                | BusFact::Sent { .. }
+                | BusFact::Activated { .. }
+                | BusFact::Locked { .. }
+                | BusFact::LockRenewed { .. }
+                | BusFact::Released { .. }
+                | BusFact::Removed { .. }
+                | BusFact::Moved { .. }
+                | BusFact::Resubmitted { .. }
+                | BusFact::SessionLocked { .. }
+                | BusFact::SessionRenewed { .. }
+                | BusFact::SessionReleased { .. }
+                | BusFact::SessionStateSet { .. }
+                | BusFact::Used { .. },
+            ) => {}
+        }
+    }
+}
+
 impl Replay for Reading {
     fn begin(&mut self) {
         *self = Self::new(&self.account);
@@ -266,19 +313,7 @@ impl Replay for Reading {
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let event = self.as_arrival(Event::decode(event)?);
         self.prepare(&event);
-        match &event.fact {
-            Fact::QueueDeleted { queue } => {
-                self.deleted.insert(*queue);
-            }
-            Fact::Bus(BusFact::QueueDeleted { queue }) => {
-                self.deleted.extend(queue.with_sub_queues());
-            }
-            Fact::AccountRemoved { account } => {
-                let gone = self.queues_of(account);
-                self.deleted.extend(gone);
-            }
-            _ => {}
-        }
+        self.note_deleted(&event.fact);
         self.state.apply(event);
         Ok(())
     }

@@ -75,8 +75,18 @@ impl State {
                     }
                 }
             }
-            fact => {
-                if let Some(queue) = self.bus.get_mut(&fact.entity()) {
+            BusFact::Sent { queue, .. }
+            | BusFact::Activated { queue, .. }
+            | BusFact::Locked { queue, .. }
+            | BusFact::LockRenewed { queue, .. }
+            | BusFact::Released { queue, .. }
+            | BusFact::Removed { queue, .. }
+            | BusFact::SessionLocked { queue, .. }
+            | BusFact::SessionRenewed { queue, .. }
+            | BusFact::SessionReleased { queue, .. }
+            | BusFact::SessionStateSet { queue, .. }
+            | BusFact::Used { queue } => {
+                if let Some(queue) = self.bus.get_mut(&queue) {
                     queue.apply(at, fact);
                 }
             }
@@ -308,8 +318,35 @@ impl BusQueue {
                     self.backlog.set_next(sequence_number);
                 }
             }
+            BusFact::SessionLocked { session, until, .. } => {
+                let sessions = &mut self.backlog.sessions;
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.generation = session.generation.next();
+                    session.locked_until = until;
+                });
+            }
+            BusFact::SessionRenewed { session, until, .. } => self
+                .backlog
+                .sessions
+                .change_named(&session, |session| session.locked_until = until),
             BusFact::SessionReleased { session, .. } => self.release_session(&session),
-            fact => self.apply_to_session(at, fact),
+            BusFact::SessionStateSet { session, state, .. } => {
+                let sessions = &mut self.backlog.sessions;
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.state = state;
+                    session.state_set_at = at;
+                });
+            }
+            // The time of use, which every fact sets, is all that this one changes.
+            BusFact::Used { .. } => {}
+            // These concern several entities: `State::apply_bus_fact` carries them out.
+            BusFact::QueueCreated { .. }
+            | BusFact::QueueUpdated { .. }
+            | BusFact::QueueDeleted { .. }
+            | BusFact::Moved { .. }
+            | BusFact::Resubmitted { .. } => {}
         }
     }
 
@@ -329,30 +366,6 @@ impl BusQueue {
             self.backlog.change(sequence_number, |message| {
                 message.release(release, None);
             });
-        }
-    }
-
-    fn apply_to_session(&mut self, at: Timestamp, fact: BusFact) {
-        let sessions = &mut self.backlog.sessions;
-        match fact {
-            BusFact::SessionLocked { session, until, .. } => {
-                let number = sessions.number(&session);
-                sessions.change(number, |session| {
-                    session.generation = session.generation.next();
-                    session.locked_until = until;
-                });
-            }
-            BusFact::SessionRenewed { session, until, .. } => {
-                sessions.change_named(&session, |session| session.locked_until = until);
-            }
-            BusFact::SessionStateSet { session, state, .. } => {
-                let number = sessions.number(&session);
-                sessions.change(number, |session| {
-                    session.state = state;
-                    session.state_set_at = at;
-                });
-            }
-            _ => {}
         }
     }
 

@@ -203,29 +203,29 @@ impl BusFact {
         }
     }
 
-    /// A message that was sent again, as the queue knows it that it is put into: it came in there. Any
-    /// other fact is what it is.
+    /// A resubmission as its destination sees it: a message was sent there. Other facts stay as they are.
     pub fn into_arrival(self) -> Self {
-        match self {
-            Self::Resubmitted {
-                queue: _,
-                sequence_number: _,
-                to,
-                to_sequence_number,
-                expires_at,
-                session,
-                id_hash,
-                body,
-            } => Self::Sent {
-                queue: to,
-                sequence_number: to_sequence_number,
-                expires_at,
-                scheduled_at: Timestamp::ZERO,
-                session,
-                id_hash,
-                body,
-            },
-            other => other,
+        let Self::Resubmitted {
+            queue: _,
+            sequence_number: _,
+            to,
+            to_sequence_number,
+            expires_at,
+            session,
+            id_hash,
+            body,
+        } = self
+        else {
+            return self;
+        };
+        Self::Sent {
+            queue: to,
+            sequence_number: to_sequence_number,
+            expires_at,
+            scheduled_at: Timestamp::ZERO,
+            session,
+            id_hash,
+            body,
         }
     }
 
@@ -233,15 +233,64 @@ impl BusFact {
     pub(crate) fn other_entity(&self) -> Option<Incarnation> {
         match self {
             Self::Moved { to, .. } | Self::Resubmitted { to, .. } => Some(*to),
-            _ => None,
+            Self::QueueCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
+        }
+    }
+
+    /// The queue, if the fact changes its settings or deletes it. Its sub-queues change with it.
+    pub(crate) fn changed_queue(&self) -> Option<Incarnation> {
+        match self {
+            Self::QueueUpdated { queue, .. } | Self::QueueDeleted { queue } => Some(*queue),
+            // Nobody uses a queue before it is there.
+            Self::QueueCreated { .. }
+            | Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::Moved { .. }
+            | Self::Resubmitted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
         }
     }
 
     /// Whether a listing of entities shows it.
     pub(crate) fn shows_in_catalogue(&self) -> bool {
-        matches!(
-            self,
-            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. }
-        )
+        match self {
+            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. } => {
+                true
+            }
+            Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::Moved { .. }
+            | Self::Resubmitted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => false,
+        }
     }
 }

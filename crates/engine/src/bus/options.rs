@@ -22,12 +22,18 @@ pub enum EntityStatus {
 impl EntityStatus {
     /// Whether messages can be sent.
     pub fn allows_send(self) -> bool {
-        matches!(self, Self::Active | Self::ReceiveDisabled)
+        match self {
+            Self::Active | Self::ReceiveDisabled => true,
+            Self::Disabled | Self::SendDisabled => false,
+        }
     }
 
     /// Whether messages can be received and settled.
     pub fn allows_receive(self) -> bool {
-        matches!(self, Self::Active | Self::SendDisabled)
+        match self {
+            Self::Active | Self::SendDisabled => true,
+            Self::Disabled | Self::ReceiveDisabled => false,
+        }
     }
 }
 

@@ -80,7 +80,27 @@ impl BusOutcome {
                 .flat_map(|message| of(&message.body, &message.overlays))
                 .collect(),
             Self::SessionState(state) => state.iter().copied().collect(),
-            _ => Vec::new(),
+            Self::QueueCreated(_)
+            | Self::QueueUpdated(_)
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Settled(_)
+            | Self::LocksRenewed(_)
+            | Self::Cancelled
+            | Self::SessionAccepted(_)
+            | Self::SessionRenewed(_)
+            | Self::SessionReleased
+            | Self::SessionStateSet
+            | Self::Sessions(_)
+            | Self::BatchDeleted(_)
+            | Self::Purged(_)
+            | Self::SessionStatesCleared(_)
+            | Self::MessageDeleted
+            | Self::LockBroken
+            | Self::Resubmitted(_)
+            | Self::Transacted => Vec::new(),
         }
     }
 
@@ -94,7 +114,28 @@ impl BusOutcome {
             Self::Peeked(messages) => {
                 messages.retain(|message| keep(1 + message.overlays.len()));
             }
-            _ => {}
+            Self::QueueCreated(_)
+            | Self::QueueUpdated(_)
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Settled(_)
+            | Self::LocksRenewed(_)
+            | Self::Cancelled
+            | Self::SessionAccepted(_)
+            | Self::SessionRenewed(_)
+            | Self::SessionReleased
+            | Self::SessionState(_)
+            | Self::SessionStateSet
+            | Self::Sessions(_)
+            | Self::BatchDeleted(_)
+            | Self::Purged(_)
+            | Self::SessionStatesCleared(_)
+            | Self::MessageDeleted
+            | Self::LockBroken
+            | Self::Resubmitted(_)
+            | Self::Transacted => {}
         }
     }
 }

@@ -78,26 +78,27 @@ impl AnswerRoom {
 impl BusCommand {
     /// Why the command is refused whatever the state is: it asks for too much at once.
     pub(crate) fn check_size(&self) -> Result<(), BusRefusal> {
-        if let Self::Transact { parts } = self {
-            return check_transaction(parts);
-        }
-        let count = match self {
-            Self::Send { messages, .. } => messages.len(),
-            Self::Settle { settlements, .. } => settlements.len(),
-            Self::RenewLocks { locks, .. } => locks.len(),
-            Self::CancelScheduled { numbers, .. } => numbers.len(),
-            Self::ReceiveDeferred { read } => read.numbers.len(),
-            Self::Resubmit { resubmit, .. } => resubmit.messages.len(),
-            _ => 0,
-        };
-        if count > ITEMS_MAX {
-            return Err(BusRefusal::TooMany {
-                count: count as u64,
-                limit: ITEMS_MAX as u64,
-            });
-        }
-        let longest_session = match self {
-            Self::Send { messages, .. } => longest_session(messages),
+        match self {
+            Self::Send { messages, .. } => {
+                check_count(messages.len())?;
+                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
+                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
+            }
+            Self::Resubmit { resubmit, .. } => {
+                let messages = &resubmit.messages;
+                check_count(messages.len())?;
+                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
+                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
+            }
+            Self::Settle { settlements, .. } => {
+                check_count(settlements.len())?;
+                let overlays = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
+                check_bodies(overlays.sum())
+            }
+            Self::Transact { parts } => check_transaction(parts),
+            Self::RenewLocks { locks, .. } => check_count(locks.len()),
+            Self::CancelScheduled { numbers, .. } => check_count(numbers.len()),
+            Self::ReceiveDeferred { read } => check_count(read.numbers.len()),
             Self::AcceptSession {
                 session: SessionChoice::Named(id),
                 ..
@@ -105,38 +106,34 @@ impl BusCommand {
             | Self::BreakLock {
                 target: BreakTarget::Session(id),
                 ..
-            } => id.len(),
-            Self::ClearSessionStates { from, .. } | Self::ListSessions { from, .. } => from.len(),
-            Self::Resubmit { resubmit, .. } => {
-                let sessions = resubmit
-                    .messages
-                    .iter()
-                    .filter_map(|it| it.session.as_deref());
-                sessions.map(str::len).max().unwrap_or(0)
             }
-            _ => 0,
-        };
-        check_session_id(longest_session)?;
-        let size_bytes = match self {
-            Self::Send { messages, .. } => messages.iter().map(|it| it.body.len() as u64).sum(),
-            Self::Settle { settlements, .. } => settlements
-                .iter()
-                .map(|(_, disposition)| disposition.overlay_size_bytes())
-                .sum(),
-            Self::Resubmit { resubmit, .. } => resubmit
-                .messages
-                .iter()
-                .map(|it| it.body.len() as u64)
-                .sum(),
-            _ => 0,
-        };
-        if size_bytes > BODIES_SIZE_BYTES_MAX {
-            return Err(BusRefusal::MessageTooLarge {
-                size_bytes,
-                limit_bytes: BODIES_SIZE_BYTES_MAX,
-            });
+            | Self::ClearSessionStates { from: id, .. }
+            | Self::ListSessions { from: id, .. } => check_session_id(id.len()),
+            Self::AcceptSession {
+                session: SessionChoice::Next,
+                ..
+            }
+            | Self::BreakLock {
+                target: BreakTarget::Message(_),
+                ..
+            }
+            | Self::CreateQueue { .. }
+            | Self::UpdateQueue { .. }
+            | Self::DeleteQueue { .. }
+            | Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Receive { .. }
+            | Self::Peek { .. }
+            | Self::ReadLocked { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. }
+            | Self::ReadSessionState { .. }
+            | Self::SetSessionState { .. }
+            | Self::Purge { .. }
+            | Self::TakeMessage { .. }
+            | Self::DeleteMessage { .. }
+            | Self::DeleteBatch { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// How many bytes of a batch the command takes at most, where at most `due_budget` of what is due
@@ -204,15 +201,37 @@ impl BusCommand {
 
     /// The same request for at most `count` messages, if it is one that takes "at most so many".
     pub fn limit_count(&mut self, count: u32) {
-        if let Self::Receive { count: asked, .. }
-        | Self::DeleteBatch { count: asked, .. }
-        | Self::ClearSessionStates { count: asked, .. }
-        | Self::Purge {
-            purge: Purge { count: asked, .. },
-            ..
-        } = self
-        {
-            *asked = count.min(*asked);
+        match self {
+            Self::Receive { count: asked, .. }
+            | Self::DeleteBatch { count: asked, .. }
+            | Self::ClearSessionStates { count: asked, .. }
+            | Self::Purge {
+                purge: Purge { count: asked, .. },
+                ..
+            } => *asked = count.min(*asked),
+            Self::CreateQueue { .. }
+            | Self::UpdateQueue { .. }
+            | Self::DeleteQueue { .. }
+            | Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Send { .. }
+            | Self::Settle { .. }
+            | Self::RenewLocks { .. }
+            | Self::Peek { .. }
+            | Self::ReadLocked { .. }
+            | Self::CancelScheduled { .. }
+            | Self::ReceiveDeferred { .. }
+            | Self::AcceptSession { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. }
+            | Self::ReadSessionState { .. }
+            | Self::SetSessionState { .. }
+            | Self::ListSessions { .. }
+            | Self::TakeMessage { .. }
+            | Self::DeleteMessage { .. }
+            | Self::BreakLock { .. }
+            | Self::Resubmit { .. }
+            | Self::Transact { .. } => {}
         }
     }
 }
@@ -238,9 +257,31 @@ impl Disposition {
     }
 }
 
-fn longest_session(messages: &[BusMessage]) -> usize {
-    let sessions = messages.iter().filter_map(|it| it.session.as_deref());
-    sessions.map(str::len).max().unwrap_or(0)
+/// The length of the longest id among these.
+fn longest<'a>(sessions: impl Iterator<Item = &'a Option<Box<str>>>) -> usize {
+    let lengths = sessions.map(|id| id.as_deref().map_or(0, str::len));
+    lengths.max().unwrap_or(0)
+}
+
+fn check_count(count: usize) -> Result<(), BusRefusal> {
+    if count > ITEMS_MAX {
+        return Err(BusRefusal::TooMany {
+            count: count as u64,
+            limit: ITEMS_MAX as u64,
+        });
+    }
+    Ok(())
+}
+
+/// Checks the bytes of all messages of a command, or of all changes to their properties.
+fn check_bodies(size_bytes: u64) -> Result<(), BusRefusal> {
+    if size_bytes > BODIES_SIZE_BYTES_MAX {
+        return Err(BusRefusal::MessageTooLarge {
+            size_bytes,
+            limit_bytes: BODIES_SIZE_BYTES_MAX,
+        });
+    }
+    Ok(())
 }
 
 fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
@@ -261,7 +302,7 @@ fn check_transaction(parts: &[TransactionPart]) -> Result<(), BusRefusal> {
     totals.check()?;
     for part in parts {
         if let TransactionWork::Send(messages) = &part.work {
-            check_session_id(longest_session(messages))?;
+            check_session_id(longest(messages.iter().map(|it| &it.session)))?;
         }
     }
     Ok(())

@@ -131,7 +131,8 @@ impl State {
                         queue.duplicates.restore(hash, time(r)?);
                     }
                     kind::MESSAGES => restore_message(queue, r)?,
-                    _ => restore_dead_letter_source(queue, r)?,
+                    kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
+                    _ => return Err(r.error("snapshot part kind that is not known")),
                 }
             }
         }

@@ -17,7 +17,7 @@ impl Turn<'_> {
         let result = match (self.state().accounts.contains_key(&account.name), is_new) {
             (true, true) => Err(Refusal::AccountAlreadyExists { account: name }),
             (false, false) => Err(Refusal::AccountNotFound { account: name }),
-            _ => {
+            (true, false) | (false, true) => {
                 self.emit(Fact::AccountPut { account });
                 Ok(Outcome::AccountPut)
             }

@@ -24,14 +24,16 @@ use crate::{
 
 /// Whether a planted bug keeps this out of the log.
 fn is_lost(fact: &Fact) -> bool {
-    match fact {
-        Fact::MessageDeleted { .. } => is_planted(Bug::DeleteNotLogged),
-        Fact::QueueCleared { .. } => is_planted(Bug::ClearNotLogged),
-        Fact::Bus(BusFact::Removed { .. }) => is_planted(Bug::BusRemovalNotLogged),
-        Fact::Bus(BusFact::Moved { cause: None, .. }) => is_planted(Bug::BusForwardNotLogged),
-        Fact::Bus(BusFact::Resubmitted { .. }) => is_planted(Bug::BusResubmittedLost),
-        _ => false,
-    }
+    let is_removed = matches!(fact, Fact::Bus(BusFact::Removed { .. }));
+    let is_forwarded = matches!(fact, Fact::Bus(BusFact::Moved { cause: None, .. }));
+    let is_resubmitted = matches!(fact, Fact::Bus(BusFact::Resubmitted { .. }));
+    let is_deleted = matches!(fact, Fact::MessageDeleted { .. });
+    let is_cleared = matches!(fact, Fact::QueueCleared { .. });
+    (is_removed && is_planted(Bug::BusRemovalNotLogged))
+        || (is_forwarded && is_planted(Bug::BusForwardNotLogged))
+        || (is_resubmitted && is_planted(Bug::BusResubmittedLost))
+        || (is_deleted && is_planted(Bug::DeleteNotLogged))
+        || (is_cleared && is_planted(Bug::ClearNotLogged))
 }
 
 /// A journal that forgets events, for bugs that are planted.
@@ -66,6 +68,26 @@ pub enum Scope {
     Catalogue,
     /// All of the partition: what an account uses is the sum of its queues.
     Everything,
+}
+
+impl Refusal {
+    /// What the refusal of a command about this entity rests on.
+    fn scope(&self, entity: Incarnation) -> Scope {
+        match self {
+            Self::AccountQuotaExceeded { .. } => Scope::Everything,
+            Self::AlreadyInitialized
+            | Self::QueueNotFound { .. }
+            | Self::QueueAlreadyExists { .. }
+            | Self::MessageNotFound
+            | Self::PopReceiptMismatch
+            | Self::HiddenBeyondExpiry { .. }
+            | Self::AccountAlreadyExists { .. }
+            | Self::AccountNotFound { .. }
+            | Self::AccountNotEmpty { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::Bus(_) => Scope::Entity(entity),
+        }
+    }
 }
 
 /// How much of what is due in a bus queue a command on it does first, if nothing else is said.
@@ -243,9 +265,9 @@ impl<'a> Turn<'a> {
         match self.state.catalogue.get(name) {
             Some(&incarnation) => {
                 let result = decide(self, incarnation);
-                let scope = match result {
-                    Err(Refusal::AccountQuotaExceeded { .. }) => Scope::Everything,
-                    _ => Scope::Entity(incarnation),
+                let scope = match &result {
+                    Err(refusal) => refusal.scope(incarnation),
+                    Ok(_) => Scope::Entity(incarnation),
                 };
                 Decision { result, scope }
             }

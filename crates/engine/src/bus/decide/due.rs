@@ -36,7 +36,10 @@ impl Turn<'_> {
         if let Some((number, message)) = backlog.due(now) {
             match message.state {
                 BusMessageState::Scheduled => self.activate(queue, number),
-                _ => self.fail_delivery(queue, number, None),
+                // Only a lock or a schedule has a time.
+                BusMessageState::Locked { .. }
+                | BusMessageState::Ready
+                | BusMessageState::Deferred => self.fail_delivery(queue, number, None),
             }
             return true;
         }
@@ -171,8 +174,12 @@ impl Turn<'_> {
         let Some(message) = entity.backlog.get(sequence_number) else {
             return false;
         };
-        let cause = match self.room_at(&destination, queue, message) {
-            _ if message.hops >= HOPS_MAX => DeadLetterCause::MaxTransferHopCountExceeded,
+        let destination = if message.hops < HOPS_MAX {
+            self.room_at(&destination, queue, message)
+        } else {
+            Err(DeadLetterCause::MaxTransferHopCountExceeded)
+        };
+        let cause = match destination {
             Ok(to) => {
                 let to_sequence_number = self.bus_backlog(to).next();
                 self.emit_bus(BusFact::Moved {

@@ -98,12 +98,6 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.delete_batch(queue, from, before, count, session.as_deref())
             }),
-            command => self.decide_operation(command),
-        }
-    }
-
-    fn decide_operation(&mut self, command: BusCommand) -> Decision {
-        match command {
             BusCommand::Purge { queue, purge } => {
                 self.with_bus(&queue, |turn, queue| turn.purge(queue, &purge))
             }
@@ -139,12 +133,6 @@ impl Turn<'_> {
                 }
             }
             BusCommand::Transact { parts } => self.transact(parts),
-            command => self.decide_session(command),
-        }
-    }
-
-    fn decide_session(&mut self, command: BusCommand) -> Decision {
-        match command {
             BusCommand::AcceptSession { queue, session } => {
                 self.with_bus(&queue, |turn, queue| turn.accept_session(queue, session))
             }
@@ -174,7 +162,6 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.list_sessions(queue, &from, state_set_after, skip, limit)
             }),
-            _ => unreachable!("every other command was matched before"),
         }
     }
 

@@ -156,7 +156,11 @@ impl Turn<'_> {
         self.held_message(queue, lock)
             .map_err(|verdict| match verdict {
                 Verdict::SessionLockLost => BusRefusal::SessionLockLost,
-                _ => BusRefusal::LockLost,
+                Verdict::Settled
+                | Verdict::LockLost
+                | Verdict::NotAllowed
+                | Verdict::TooManyChanges
+                | Verdict::QuotaExceeded => BusRefusal::LockLost,
             })
     }
 

@@ -201,14 +201,12 @@ impl Turn<'_> {
             let Some(queue) = self.state().catalogue.get(&part.queue).copied() else {
                 continue;
             };
-            match part.work {
-                TransactionWork::Settle(lock, _) if is_counted => {
-                    if let Ok(number) = self.held_message(queue, lock) {
-                        self.fail_delivery(queue, number, None);
-                    }
+            if is_counted && let TransactionWork::Settle(lock, _) = part.work {
+                if let Ok(number) = self.held_message(queue, lock) {
+                    self.fail_delivery(queue, number, None);
                 }
-                work if is_done => self.do_part(queue, work),
-                _ => {}
+            } else if is_done {
+                self.do_part(queue, part.work);
             }
         }
     }

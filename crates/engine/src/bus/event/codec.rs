@@ -251,11 +251,12 @@ impl BusFact {
                 id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
                 body: location(r)?,
             },
-            _ => Self::SessionStateSet {
+            kind::SESSION_STATE_SET => Self::SessionStateSet {
                 queue,
                 session: r.str()?.into(),
                 state: optional(r, location)?,
             },
+            _ => return Ok(None),
         };
         Ok(Some(fact))
     }
