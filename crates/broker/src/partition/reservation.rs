@@ -1,0 +1,108 @@
+//! Room in the log for what a turn writes: on a full disk, for what frees messages.
+
+use std::collections::VecDeque;
+
+use kew_engine::bus::DUE_SIZE_BYTES_MAX;
+use kew_engine::{Command, Timestamp};
+use kew_log::{Log, Reservation, ReserveError};
+
+use super::Partition;
+use super::space::{SETTLEMENT_TICK_BUDGET, Space};
+
+/// Nothing can be decided before a job is done.
+pub(super) struct WaitForJob;
+
+impl<T> Partition<T> {
+    /// Has the log keep what it takes to drain the state as it is, and as the next batch makes it.
+    pub(super) fn keep_for_draining(&mut self) {
+        if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
+            self.state_size_bytes = self.state.snapshot_size_bytes_max();
+            self.growth_bytes = 0;
+        }
+        let batch_bytes = self.options.log.batch_size_max_bytes;
+        let state_bytes = self.state_size_bytes + self.growth_bytes + batch_bytes;
+        self.log.keep_for_draining(state_bytes);
+    }
+
+    /// Room for what is due and for the first command at least.
+    pub(super) fn reserve(
+        &mut self,
+        now: Timestamp,
+        commands: &mut VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let first = commands.front().map_or(0, |(_, command)| {
+            Space::Plenty.needed_bytes(command, &self.options)
+        });
+        // Only bus commands can be larger than what a turn always has room for.
+        let reserved = if first > self.options.command_size_bytes_max {
+            let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
+            self.log.reserve_room(first + due_bytes)
+        } else {
+            self.log.reserve()
+        };
+        match reserved {
+            Ok(reservation) => {
+                self.space_retry_at = None;
+                self.is_without_room = false;
+                return Ok((reservation, Space::Plenty));
+            }
+            Err(ReserveError::NotPrepared) => return Err(WaitForJob),
+            Err(ReserveError::NoSpace) => {}
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                return Err(WaitForJob);
+            }
+        }
+        // At once for the first time: there may be something to be freed.
+        self.space_retry_at.get_or_insert(now);
+        self.reserve_for_settlement(commands)
+    }
+
+    /// Room on a full disk for what is due and for the first command, if it is one that frees messages.
+    fn reserve_for_settlement(
+        &mut self,
+        commands: &mut VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let interval_bytes = self.log.drain_interval_bytes();
+        if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
+            // Faster than the snapshots that free what settlements take, they would use up all there is.
+            return Err(WaitForJob);
+        }
+        let due_bytes = u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX;
+        let size_bytes_max = self.log.settlement_size_bytes_max();
+        let settlement_only = |log: &Log| Space::SettlementOnly {
+            size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
+            takes_bodies: log.takes_bodies(),
+        };
+        let first = commands.front_mut().map_or(0, |(_, command)| {
+            let space = settlement_only(&self.log);
+            space.trim(command);
+            let needed = space.needed_bytes(command, &self.options);
+            if space.admits(command, needed) {
+                needed
+            } else {
+                0
+            }
+        });
+        let reserved = self.log.reserve_for_settlement(first + due_bytes);
+        self.is_without_room = matches!(reserved, Err(ReserveError::NoSpace));
+        match reserved {
+            Ok(reservation) => Ok((reservation, settlement_only(&self.log))),
+            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+            Err(ReserveError::NoSpace) => Ok((self.nothing_reserved(), Space::None)),
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                Err(WaitForJob)
+            }
+        }
+    }
+
+    /// What a turn works with that must not write anything.
+    fn nothing_reserved(&self) -> Reservation {
+        Reservation {
+            epoch: self.log.epoch(),
+            position: self.log.end(),
+            room_bytes: 0,
+        }
+    }
+}
