@@ -20,7 +20,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Log, Successor};
+use super::Log;
+use super::prepare::Successor;
+use super::room::SPARE_MARKS_BYTES;
 use crate::ballast::{Ballast, MadeBallast};
 use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::job::MakeBallast;
@@ -98,7 +100,7 @@ impl Log {
     /// The largest batch of settlements that is let through while draining.
     pub fn settlement_size_bytes_max(&self) -> u64 {
         let capacity_bytes = self.options.segment_size_first_bytes - SEGMENT_HEADER_BLOCK_SIZE;
-        room_bytes(capacity_bytes).saturating_sub(super::SPARE_MARKS_BYTES)
+        room_bytes(capacity_bytes).saturating_sub(SPARE_MARKS_BYTES)
     }
 
     /// Size of the file that keeps space for draining.
