@@ -1,13 +1,12 @@
 //! A partition as a step machine: commands in, answers out, jobs for the disk in between.
 //!
-//! It owns the state and the log. A driver feeds it commands ([`Partition::turn`]), carries out its
-//! jobs ([`Partition::next_job`], [`Partition::complete`]) on whatever thread it likes, and hands
-//! out the answers that fall due. It knows no thread, no socket and no clock, so the simulator runs
-//! the very code that ships.
+//! It owns the state and the log. A driver feeds it commands ([`Partition::turn`]), carries out its jobs
+//! ([`Partition::next_job`], [`Partition::complete`]) on any thread, and sends the answers that become due.
+//! It knows no thread, no socket and no clock, so the simulator runs the code that ships.
 //!
-//! Invariants: a turn's events are one batch of the log; an answer is handed out only when the log
-//! is durable up to the last event of what it rests on; after a failed write or sync nothing is
-//! answered with success any more.
+//! Invariants: a turn's events are one batch of the log. An answer is handed out only when the log is
+//! durable up to the last event that the answer rests on. After a failed write or sync, no command succeeds
+//! any more.
 
 mod batch;
 mod opening;
@@ -40,12 +39,12 @@ use crate::{Unread, Wake};
 pub struct PartitionOptions {
     /// The log's own options.
     pub log: LogOptions,
-    /// The largest command, with its events, in bytes of a batch: a batch with less room is closed.
+    /// The largest command with its events, in bytes of a batch. A batch with less room is closed.
     pub command_size_bytes_max: u64,
     /// A snapshot is due after this many bytes of log, or after four times the last snapshot's
     /// size if that is more.
     pub snapshot_after_bytes: u64,
-    /// How many due events one turn may add before commands get theirs.
+    /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
 }
 
@@ -62,23 +61,24 @@ impl Default for PartitionOptions {
 
 /// One partition: its state, its log, and the answers that wait.
 ///
-/// `T` is the driver's ticket for a command; it comes back with the answer.
+/// `T` is the driver's ticket for a command. It comes back with the answer.
 pub struct Partition<T> {
     state: State,
     log: Log,
     waiters: Waiters<(T, Reply)>,
-    /// What there may be to receive since this was last taken.
+    /// Changes since the last [`Partition::take_wakes`] that may concern waiting receivers.
     stirred: Vec<Stirred>,
-    /// What receivers wait for that may be hidden behind messages that have expired.
+    /// Things that receivers wait for and that expired messages may hide.
     passed_over: BTreeSet<(Incarnation, Awaited)>,
-    /// The record with the last event of each entity, and of the catalogue, while not yet durable.
+    /// The record with the last event of each entity, and of the catalogue, until it is durable.
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
-    /// The last record with an event, likewise.
+    /// The record with the last event of all, until it is durable.
     last_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
-    /// What a snapshot took at most when that was counted last, and by how much it has grown since at most.
+    /// An upper bound of a snapshot's size when it was last computed, and an upper bound of its growth since
+    /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
     /// The time of the latest turn.
@@ -89,23 +89,23 @@ pub struct Partition<T> {
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
     space_retry_at: Option<Timestamp>,
-    /// When everything that is kept is walked again, to see what can be freed on a full disk.
+    /// When to walk all kept messages again, to see what can be freed on a full disk.
     make_space_at: Timestamp,
-    /// Whether something could be freed at the last time.
+    /// Whether the last walk found something to free.
     is_space_made: bool,
-    /// Whether there was no room even for what frees messages.
+    /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
-    /// No snapshot is tried before: the disk was too full for the last one.
+    /// No snapshot is tried before this time: the disk was too full for the last one.
     snapshot_retry_at: Timestamp,
     stopped: bool,
 }
 
 impl<T> Partition<T> {
-    /// Decides commands from the front of `commands` until they or the batch's room are used up.
+    /// Decides commands from the front of `commands` until there are no more or the batch is full.
     ///
-    /// Answers that rest on nothing that is still to be written go to `replies` at once; the others
-    /// follow from [`Partition::complete`]. Commands that are left want another turn, after the
-    /// jobs that this one made.
+    /// Answers that do not depend on unwritten records go to `replies` at once. The others follow from
+    /// [`Partition::complete`]. Commands that are left need another turn, after the jobs that this turn
+    /// created.
     pub fn turn(
         &mut self,
         now: Timestamp,
@@ -138,7 +138,7 @@ impl<T> Partition<T> {
         let mut turn = Turn::new(&mut self.state, now, &mut journal);
         match space {
             Space::Plenty => turn.tick(self.options.tick_budget),
-            // Expired messages go on a full disk, too, or nothing would ever make room for them.
+            // Expired messages are removed on a full disk too: nothing else would make room for them.
             Space::SettlementOnly { .. } => {
                 turn.tick(self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET))
             }
@@ -158,7 +158,7 @@ impl<T> Partition<T> {
                 if needed <= space.turn_bytes() {
                     break;
                 }
-                // No turn has so much room while the disk is full.
+                // No turn has this much room while the disk is full.
                 is_admitted = false;
             }
             let Some((ticket, command)) = commands.pop_front() else {
@@ -197,7 +197,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Remembers what the batch's events touched, for the answers that rest on it.
+    /// Notes which entities the batch's events touched, for the answers that rest on them.
     fn note(&mut self, reservation: &Reservation, batch: &mut Batch) {
         for entity in &batch.entities {
             self.last_record_of.insert(*entity, reservation.position);
@@ -212,7 +212,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// What expired messages have hidden may be seen when all of them are gone.
+    /// Expired messages may have hidden others. Once all of an entity's are gone, its receivers are woken.
     fn uncover(&mut self, now: Timestamp) {
         let state = &self.state;
         let uncovered = self
@@ -222,7 +222,7 @@ impl<T> Partition<T> {
         self.stirred.extend(left);
     }
 
-    /// Who is to be woken because of what was decided since this was last asked. To drop this forgets
+    /// Takes the receivers to wake because of decisions since the last call. Dropping the iterator discards
     /// them.
     pub fn take_wakes(&mut self) -> impl Iterator<Item = Wake> + '_ {
         let state = &self.state;
@@ -235,12 +235,12 @@ impl<T> Partition<T> {
             .log
             .append(reservation.epoch, reservation.position, batch.builder);
         if let Err(error) = appended {
-            // The state has moved on without the log: a bug, and nothing may be answered.
+            // The state has moved on without the log. This is a bug, and no answer may leave the partition.
             panic!("a batch was refused that was built for its reservation: {error}");
         }
     }
 
-    /// Work for the disk, if there is some. Jobs may run at the same time and on any thread.
+    /// The next job for the disk, if there is one. Jobs may run concurrently and on any thread.
     pub fn next_job(&mut self) -> Option<Job> {
         if self.stopped {
             return None;
@@ -248,7 +248,7 @@ impl<T> Partition<T> {
         self.log.next_job()
     }
 
-    /// Takes what became of a job, and hands out the answers that are due now.
+    /// Takes the outcome of a job and hands out the answers that are now due.
     pub fn complete(
         &mut self,
         outcome: JobOutcome,
@@ -271,7 +271,7 @@ impl<T> Partition<T> {
             self.last_record_of.clear();
             self.catalogue_record = None;
             self.last_record = None;
-            // Here and not when the partition rests: under load it never does.
+            // Checked here, not when the partition is idle: under load it never is.
             if self.log.durable() != durable_before {
                 self.snapshot_if_due();
             }
@@ -279,13 +279,13 @@ impl<T> Partition<T> {
         Ok(())
     }
 
-    /// Stops for good. Whether what waits was carried out is unknown.
+    /// Stops for good. Whether waiting commands were carried out is unknown.
     pub fn stop(&mut self, replies: &mut Vec<(T, Reply)>) {
         self.stopped = true;
         self.abandon(replies);
     }
 
-    /// Rejects all that waits: the log will not get there.
+    /// Rejects every waiting answer: the log will not become durable up to them.
     fn abandon(&mut self, replies: &mut Vec<(T, Reply)>) {
         let mut unknown = Vec::new();
         self.waiters.abandon(&mut unknown);
@@ -293,7 +293,7 @@ impl<T> Partition<T> {
         replies.extend(unknown.map(|(ticket, _)| (ticket, Err(Rejection::Stopped))));
     }
 
-    /// Marks the log's end as durable, so that later damage there is told from a torn tail.
+    /// Marks the log's end as durable, so that recovery can distinguish later damage there from a torn tail.
     pub fn mark(&mut self) {
         if !self.stopped {
             self.log.mark();
@@ -305,7 +305,7 @@ impl<T> Partition<T> {
         self.space_retry_at.is_some()
     }
 
-    /// Whether there was no room even for what frees messages at the last turn.
+    /// Whether the last turn had no room even for commands that free messages.
     pub fn is_without_room(&self) -> bool {
         self.is_without_room
     }
@@ -336,14 +336,14 @@ impl<T> Partition<T> {
     }
 }
 
-/// What a turn left behind.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
     /// Every command was decided.
     Done,
-    /// The batch is full: commands are left.
+    /// The batch is full. Commands are left.
     MoreToDecide,
-    /// Nothing could be decided before a job is done: the next segment is being prepared.
+    /// Nothing can be decided before a job is done: the next segment is being prepared.
     WaitForJob,
 }
 

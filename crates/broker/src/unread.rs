@@ -1,9 +1,9 @@
-//! Messages that are received and deleted: none is gone before its bytes were read.
+//! Receive and delete: no message is deleted before its bytes were read.
 //!
-//! A message whose bytes are in memory is deleted as it is received. Of any other, whether its bytes are
-//! whole is known only when they were read from the disk, which the partition's thread does not do. Such a
-//! message is locked, read, and then completed. If it proves damaged it is abandoned, as by any receiver
-//! that fails with it: it is counted, and becomes a dead letter in the end.
+//! If a message's bytes are in memory, it is deleted as it is received. Otherwise the bytes must first be
+//! read from the disk, and the partition's thread does not do that. So the message is locked, read, and then
+//! completed. If it turns out to be damaged it is abandoned, as by a receiver that fails: the delivery
+//! counts, and in the end the message becomes a dead letter.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,11 +18,12 @@ use kew_log::Body;
 use crate::broker::read_bodies;
 use crate::{Answer, Answered, Broker, Rejection};
 
-/// How often a busy broker or a full disk is asked again to settle what was read: for 5 s, while the locks hold.
+/// How often a settlement is retried while the broker is busy or the disk is full: for 5 s, while the locks
+/// hold.
 const SETTLE_TRIES: u32 = 50;
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be done with messages that were locked to be read and deleted.
+/// How to proceed with messages that were locked to be read and deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     queue: EntityName,
@@ -30,7 +31,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Of a command that deletes what it has read.
+    /// Only for a command that deletes what it has read.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         let Command::Bus(command) = command else {
             return None;
@@ -147,9 +148,9 @@ pub(crate) fn has_locks(outcome: &Outcome) -> bool {
 }
 
 impl Broker {
-    /// Reads the bodies that are not in memory, and deletes what was to be deleted once it was read. A
-    /// message whose body proves damaged on the disk is left out, and reported with file and offset. If
-    /// there is nothing else, or all were wanted or none, the answer is [`Rejection::Unreadable`].
+    /// Reads the bodies that are not in memory, then deletes the messages that were to be deleted once read.
+    /// A message whose body turns out to be damaged is left out, and reported with file and offset. If no
+    /// other message is left, or the command asked for all or none, the result is [`Rejection::Unreadable`].
     pub async fn read(&self, answered: Answered) -> Result<Answer, Rejection> {
         let answered = match Answer::in_memory(answered) {
             Ok(answer) => return Ok(answer),
@@ -165,7 +166,7 @@ impl Broker {
         let (whole, whole_count) = locks_of(&answer.outcome);
         let is_any_damaged = whole_count < count;
         if is_any_damaged && unread.is_all_or_none {
-            // Where they cannot be given back, their locks run out.
+            // If they cannot be released, their locks expire.
             let _ = self.settle_patiently(unread.queue, released(locks)).await;
             return Err(Rejection::Unreadable);
         }
@@ -180,8 +181,8 @@ impl Broker {
         Ok(answer)
     }
 
-    /// Deletes the messages that are still locked, and leaves out those whose lock was lost meanwhile. Those
-    /// that are damaged are given back as what their receiver failed with.
+    /// Deletes the messages that are still locked, and leaves out those messages whose lock was lost in the
+    /// meantime. Damaged messages are abandoned.
     async fn delete_read(
         &self,
         queue: EntityName,
@@ -197,12 +198,12 @@ impl Broker {
             Ok(verdicts) => verdicts,
             Err(rejection) => {
                 let is_all = locks.len() == count;
-                // Nobody has seen them. Where they cannot be given back either, their locks run out.
+                // No client has seen these messages. If they cannot be released either, their locks expire.
                 let _ = self.settle(queue, released(locks)).await;
                 if is_all {
                     return Err(rejection);
                 }
-                // The others are gone, and nowhere else.
+                // The messages without a lock are already deleted and exist only in this answer.
                 Vec::new()
             }
         };
@@ -212,7 +213,7 @@ impl Broker {
         }))
     }
 
-    /// Asks again for some time where there is no room: what was read is locked meanwhile.
+    /// Settles, and retries for some time while there is no room. The messages stay locked in the meantime.
     async fn settle_patiently(
         &self,
         queue: EntityName,
@@ -250,8 +251,8 @@ impl Broker {
         Ok(verdicts)
     }
 
-    /// Reads a message that an operator takes for good, before it is taken: one that is scheduled or of a
-    /// session cannot be locked to be read.
+    /// Reads a message before an operator takes it for good. A scheduled message, and one of a session,
+    /// cannot be locked for that.
     pub(crate) async fn check_taken(&self, command: &Command) -> Result<(), Rejection> {
         let Command::Bus(BusCommand::TakeMessage {
             queue,
@@ -305,7 +306,7 @@ fn is_whole(body: &Body) -> bool {
     }
 }
 
-/// The locks of the messages that have one, and how many messages there are.
+/// The locks of the messages that have one, and the number of all messages.
 fn locks_of(outcome: &Outcome) -> (Vec<Token>, usize) {
     let Outcome::Bus(BusOutcome::Received(messages)) = outcome else {
         return (Vec::new(), 0);
@@ -314,13 +315,13 @@ fn locks_of(outcome: &Outcome) -> (Vec<Token>, usize) {
     (locks.collect(), messages.len())
 }
 
-/// What gives messages back that nobody has seen.
+/// Releases messages that no client has seen.
 fn released(locks: Vec<Token>) -> Vec<(Token, Disposition)> {
     let released = locks.into_iter().map(|lock| (lock, Disposition::Release));
     released.collect()
 }
 
-/// The messages that are kept, as messages that are gone: without their locks.
+/// Keeps some of the messages, without their locks: they are deleted by now.
 fn retain(answer: Answer, mut keep: impl FnMut(&DeliveredMessage) -> bool) -> Answer {
     let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
         return answer;

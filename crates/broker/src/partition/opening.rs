@@ -1,4 +1,4 @@
-//! How a partition is opened: a log is replayed, or a new partition initialized.
+//! Opening a partition: its log is replayed, or a new partition is initialized.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,25 +16,25 @@ use crate::waiters::Waiters;
 /// Why a partition could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenPartitionError {
-    /// What the storage holds is no log that this version can go on with.
+    /// The storage holds no log that this version can continue.
     #[error(transparent)]
     Log(#[from] OpenError),
-    /// A new partition's secret could not be kept.
+    /// There was no room for a new partition's secret.
     #[error("a new partition could not be initialized")]
     Reserve(#[from] ReserveError),
-    /// Likewise.
+    /// The log refused a new partition's secret.
     #[error("a new partition could not be initialized")]
     Append(#[from] AppendError),
-    /// Likewise.
+    /// A new partition's secret could not be written.
     #[error("a new partition could not be initialized")]
     Commit(#[from] LogFailed),
 }
 
 impl<T> Partition<T> {
-    /// Opens the log, replays it, and makes a new partition of an empty one.
+    /// Opens the log and replays it. Initializes a new partition if the log is empty.
     ///
-    /// `entropy` makes segment salts; `secret` becomes the secret of a new partition and is not
-    /// used otherwise. Everything that was replayed is durable when this returns.
+    /// `entropy` seeds the segment salts. `secret` becomes the secret of a new partition and is not used
+    /// otherwise. Everything that was replayed is durable when this returns.
     pub fn open(
         storage: &dyn Storage,
         options: PartitionOptions,
@@ -73,8 +73,8 @@ impl<T> Partition<T> {
         Ok((partition, recovery))
     }
 
-    /// Opens a partition whose log was repaired, and leaves it as an ordinary stop would: with a
-    /// second snapshot behind the one that the repair has made.
+    /// Opens a partition whose log was repaired, and leaves it as an ordinary stop would: with a second
+    /// snapshot after the one that the repair wrote.
     pub(crate) fn open_repaired(
         storage: &dyn Storage,
         options: PartitionOptions,
@@ -108,7 +108,7 @@ impl<T> Partition<T> {
     }
 }
 
-/// Takes what the log remembers.
+/// Rebuilds a state from the log.
 struct Replayed(State);
 
 impl Replay for Replayed {

@@ -1,4 +1,4 @@
-//! What a command comes to, and when it may be answered.
+//! The result of a command, and the point in the log from which it may be shown.
 
 use std::collections::HashMap;
 
@@ -14,15 +14,15 @@ use crate::unread::has_locks;
 /// A successful answer.
 #[derive(Debug)]
 pub struct Answered {
-    /// What the engine answered.
+    /// The engine's answer.
     pub outcome: Outcome,
     /// The bodies of its messages, in the order of the messages.
     pub bodies: Vec<Body>,
-    /// Messages that have a lock are to be deleted once they were read: see [`crate::Broker::read`].
+    /// Set if messages with a lock are to be deleted once they are read: see [`crate::Broker::read`].
     pub unread: Option<Unread>,
 }
 
-/// Why there is no successful answer.
+/// Why a command has no successful answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Rejection {
     /// The engine refused; nothing has changed.
@@ -31,18 +31,18 @@ pub enum Rejection {
     /// Too much is under way; nothing has changed.
     #[error("the partition is busy: too many requests are under way")]
     Busy,
-    /// The disk is full; nothing has changed. What frees messages is carried out.
+    /// The disk is full; nothing has changed. Commands that free messages are still carried out.
     #[error("the disk is full")]
     Full,
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
-    /// A message that was to be received and deleted is damaged on the disk, and was left there.
+    /// A message to receive and delete is damaged on the disk, and was left there.
     #[error("the message is damaged on the disk, and was not deleted")]
     Unreadable,
 }
 
-/// What a command comes to.
+/// The result of a command.
 pub type Reply = Result<Answered, Rejection>;
 
 impl<T> Partition<T> {
@@ -78,7 +78,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Finds the bodies now: the segments that hold them stay readable as long as the answer lives.
+    /// Looks bodies up now: their segments stay readable as long as the answer exists.
     fn with_bodies(
         &self,
         outcome: Outcome,

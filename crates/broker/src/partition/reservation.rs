@@ -1,4 +1,4 @@
-//! Room in the log for what a turn writes: on a full disk, for what frees messages.
+//! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::space::{SETTLEMENT_TICK_BUDGET, Space};
 pub(super) struct WaitForJob;
 
 impl<T> Partition<T> {
-    /// Has the log keep what it takes to drain the state as it is, and as the next batch makes it.
+    /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
         if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
             self.state_size_bytes = self.state.snapshot_size_bytes_max();
@@ -24,7 +24,7 @@ impl<T> Partition<T> {
         self.log.keep_for_draining(state_bytes);
     }
 
-    /// Room for what is due and for the first command at least.
+    /// Reserves room for due events and at least the first command.
     pub(super) fn reserve(
         &mut self,
         now: Timestamp,
@@ -33,7 +33,7 @@ impl<T> Partition<T> {
         let first = commands.front().map_or(0, |(_, command)| {
             Space::Plenty.needed_bytes(command, &self.options)
         });
-        // Only bus commands can be larger than what a turn always has room for.
+        // Only bus commands can be larger than the room that every turn has.
         let reserved = if first > self.options.command_size_bytes_max {
             let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
             self.log.reserve_room(first + due_bytes)
@@ -53,19 +53,19 @@ impl<T> Partition<T> {
                 return Err(WaitForJob);
             }
         }
-        // At once for the first time: there may be something to be freed.
+        // Retry at once the first time: there may be something to free.
         self.space_retry_at.get_or_insert(now);
         self.reserve_for_settlement(commands)
     }
 
-    /// Room on a full disk for what is due and for the first command, if it is one that frees messages.
+    /// Reserves room on a full disk for due events, and for the first command if it frees messages.
     fn reserve_for_settlement(
         &mut self,
         commands: &mut VecDeque<(T, Command)>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let interval_bytes = self.log.drain_interval_bytes();
         if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
-            // Faster than the snapshots that free what settlements take, they would use up all there is.
+            // Settlements that outpaced the snapshots that free their space would use up all of it.
             return Err(WaitForJob);
         }
         let due_bytes = u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX;
@@ -97,7 +97,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// What a turn works with that must not write anything.
+    /// An empty reservation, for a turn that must not write anything.
     fn nothing_reserved(&self) -> Reservation {
         Reservation {
             epoch: self.log.epoch(),

@@ -1,4 +1,4 @@
-//! When a snapshot is made, and which segments of the log it leaves in use.
+//! When a snapshot is written, and which segments of the log stay in use.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use kew_planted::{Bug, is_planted};
 use super::Partition;
 
 impl<T> Partition<T> {
-    /// Makes a snapshot if one is due and nothing is on its way to the disk. The partition does so by
-    /// itself when a commit is complete.
+    /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
+    /// itself after each commit.
     pub fn snapshot_if_due(&mut self) {
         let after = self.last_snapshot_bytes.saturating_mul(4);
         let after = if self.log.is_draining() {
@@ -23,7 +23,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Makes a snapshot if anything happened since the last and nothing is on its way to the disk.
+    /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk.
     pub fn snapshot(&mut self) {
         if self.is_snapshot_possible() {
             self.snapshot_with(self.live_segments());
@@ -49,7 +49,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// The bases of the segments that hold bodies which are still needed.
+    /// The bases of the segments with bodies that are still needed.
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments: Vec<_> = self.log.segments().collect();
         let mut is_live = vec![false; segments.len()];

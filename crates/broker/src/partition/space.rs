@@ -1,4 +1,4 @@
-//! What a turn may do: with plenty of space, on a full disk, and where there is none at all.
+//! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
 use kew_engine::bus::BusCommand;
 use kew_engine::{Command, DUE_BUDGET, State};
@@ -9,35 +9,35 @@ use crate::{Class, body_size_bytes};
 /// How many due events a turn may add on a full disk.
 pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
 
-/// How much of what is due in a bus queue a command on it does first on a full disk.
+/// How many due events of a bus queue a command on it carries out first on a full disk.
 const SETTLEMENT_DUE_BUDGET: u32 = 2;
 
-/// How many messages at most a receiver is given at once on a full disk, or a purge takes.
+/// The most messages that one receive returns, or one purge removes, on a full disk.
 const SETTLEMENT_COUNT_MAX: u32 = 1024;
 
-/// What such a command may take, with its events, in bytes of a batch: it is made smaller until it does.
+/// The largest such command with its events, in bytes of a batch. A larger one is trimmed until it fits.
 const SETTLEMENTS_SIZE_BYTES: u64 = 64 * 1024;
 
-/// The largest command of a storage queue that is let through on a full disk, in bytes of a batch.
+/// The largest command of a storage queue that is admitted on a full disk, in bytes of a batch.
 const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
 
-/// What the log has room for.
+/// The space that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Plenty,
-    /// The disk is full: what frees messages is let through, so that it can be drained.
+    /// The disk is full. Commands that free messages are admitted, so that the disk can be drained.
     SettlementOnly {
-        /// The largest command that is.
+        /// The largest command that is admitted.
         size_bytes_max: u64,
-        /// Whether it may bring a change to a message's properties.
+        /// Whether a command may bring a change to a message's properties.
         takes_bodies: bool,
     },
-    /// Not even that.
+    /// There is no room even for commands that free messages.
     None,
 }
 
 impl Space {
-    /// Whether a command that writes is let through.
+    /// Whether a command that writes is admitted.
     pub(super) fn admits(self, command: &Command, needed: u64) -> bool {
         match self {
             Self::Plenty => true,
@@ -45,8 +45,8 @@ impl Space {
                 size_bytes_max,
                 takes_bodies,
             } => {
-                // A body takes more than any settlement frees. Changes to a message's properties come
-                // with a lock's end, and few segments hold any.
+                // A body takes more space than any settlement frees. The exception is a change to a
+                // message's properties at the end of its lock; only few segments may hold such changes.
                 let is_bodiless = body_size_bytes(command) == 0
                     || (takes_bodies && matches!(command, Command::Bus(_)));
                 let is_small = is_bodiless && needed <= size_bytes_max;
@@ -65,7 +65,7 @@ impl Space {
         }
     }
 
-    /// Makes a request smaller where a smaller answer will do.
+    /// Makes a request smaller if a smaller answer is enough.
     pub(super) fn trim(self, command: &mut Command) {
         if let (Self::SettlementOnly { size_bytes_max, .. }, Command::Bus(command)) =
             (self, command)
@@ -79,7 +79,7 @@ impl Space {
         }
     }
 
-    /// How much of what is due in a bus queue a command on it does first.
+    /// How many due events of a bus queue a command on it carries out first.
     pub(super) fn due_budget(self) -> u32 {
         match self {
             Self::Plenty => DUE_BUDGET,
@@ -88,7 +88,7 @@ impl Space {
         }
     }
 
-    /// The room that a command must have, with what is due in its queue.
+    /// The room that a command needs, with the due events of its queue.
     pub(super) fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
         if let Command::Bus(command) = command {
             return command.size_bytes_max(self.due_budget());
@@ -102,7 +102,7 @@ impl Space {
     }
 }
 
-/// Whether a command reads only, or would change nothing that is there.
+/// Whether a command only reads, or would change nothing in this state.
 pub(super) fn writes_nothing(state: &State, command: &Command) -> bool {
     match command {
         Command::Peek { .. }
@@ -110,7 +110,7 @@ pub(super) fn writes_nothing(state: &State, command: &Command) -> bool {
         | Command::ListQueues { .. }
         | Command::ReadServiceProperties { .. }
         | Command::ListAccounts => true,
-        // Workers create their queue when they start, to be sure that it is there.
+        // Workers create their queue at start, to be sure that it exists.
         Command::CreateQueue { queue, .. } => state.has_entity(queue),
         Command::Bus(command) => writes_nothing_to_bus(state, command),
         Command::Initialize { .. }

@@ -1,18 +1,18 @@
-//! What there may be to receive because of a turn, and for whom.
+//! Changes of a turn that may concern waiting receivers.
 
 use kew_engine::bus::{Arrival, Awaited, BusCommand, BusOutcome, SessionChoice};
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, State, Token};
 
 use crate::Wake;
 
-/// Something that may be of interest to receivers. For whom is found out when somebody waits at all.
+/// A change that may concern waiting receivers. Which receivers is looked up only if any wait.
 #[derive(Debug)]
 pub(super) enum Stirred {
-    /// An event has brought it.
+    /// An event has brought something.
     Arrived(Arrival),
-    /// Another receiver has left it, or it was hidden.
+    /// Another receiver has left something, or expired messages had hidden it.
     Left(Incarnation, Awaited),
-    /// An entity has changed, or is gone.
+    /// An entity has changed or is gone.
     Changed(Incarnation),
 }
 
@@ -29,10 +29,10 @@ impl Stirred {
     }
 }
 
-/// What a command takes that others may wait for.
+/// What a command takes that other receivers may wait for.
 #[derive(Debug)]
 pub(super) enum Taking {
-    /// Messages of a queue, of the session with this lock if there is one.
+    /// Messages of a queue, or of the session with this lock.
     Messages(EntityName, Option<Token>),
     /// The next session of a queue.
     Session(EntityName),
@@ -51,7 +51,7 @@ impl Taking {
                 queue,
                 session: SessionChoice::Next,
             } => Some(Self::Session(queue.clone())),
-            // Nobody waits for what was named.
+            // No receiver waits for a session or message by name.
             BusCommand::AcceptSession {
                 session: SessionChoice::Named(_),
                 ..
@@ -86,8 +86,8 @@ impl Taking {
 
     /// What the command has left for the next receiver, and what it may have passed over.
     ///
-    /// Whoever took something and left something passes the wake-up on. Whoever found nothing does not:
-    /// the next one would find nothing either, and so on without end.
+    /// A receiver that took something and left something wakes the next one. A receiver that found nothing
+    /// does not: the next one would find nothing either, and so on without end.
     pub(super) fn look_back(
         self,
         result: &Result<Outcome, Refusal>,
@@ -104,7 +104,7 @@ impl Taking {
                 if taken.is_empty() {
                     return (None, state.passed_over(&queue, lock));
                 }
-                // A session has one receiver: nobody else waits for its messages.
+                // A session has one receiver, so no other receiver waits for its messages.
                 let left = lock.is_none().then(|| state.has_ready(&queue)).flatten();
                 let left = left.map(|entity| Stirred::Left(entity, Awaited::Message));
                 (left, None)
