@@ -169,7 +169,7 @@ impl State {
             Role::DeadLetters { of } => Some(of),
             Role::Queue | Role::FailedTransfers { .. } => None,
         };
-        // Taken before the message goes, and perhaps its session with it.
+        // Read before the message goes: its session may go with it.
         let session: Option<Box<str>> = session.map(|session| session.id.clone());
         let known = if is_planted(Bug::BusMovedTwice) {
             from.backlog.get(sequence_number).cloned()
@@ -196,7 +196,7 @@ impl State {
             message.delivery_count = message.delivery_count.saturating_add(1);
         }
         if cause.is_some() {
-            // A dead letter lives until somebody deals with it.
+            // A dead letter does not expire.
             message.expires_at = Timestamp::NEVER;
             message.cause = cause;
         } else {
@@ -238,7 +238,7 @@ impl State {
 }
 
 impl BusQueue {
-    /// A fact that changes nothing but this queue.
+    /// Applies a fact that changes nothing but this queue.
     fn apply(&mut self, at: Timestamp, fact: BusFact) {
         self.used_at = at;
         match fact {
@@ -271,7 +271,7 @@ impl BusQueue {
                 let Some(message) = self.backlog.get(scheduled).cloned() else {
                     return;
                 };
-                // The new place first, so that a session of this message alone is not forgotten.
+                // Fill the new place first, or a session of this message alone would be forgotten.
                 let message = Message {
                     enqueued_at: at,
                     expires_at,
@@ -339,9 +339,9 @@ impl BusQueue {
                     session.state_set_at = at;
                 });
             }
-            // The time of use, which every fact sets, is all that this one changes.
+            // Every fact sets the time of use. This one changes nothing else.
             BusFact::Used { .. } => {}
-            // These concern several entities: `State::apply_bus_fact` carries them out.
+            // These facts concern several entities: `State::apply_bus_fact` applies them.
             BusFact::QueueCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::QueueDeleted { .. }

@@ -1,4 +1,4 @@
-//! What a bus queue answers.
+//! Answers of a bus queue.
 
 use std::sync::Arc;
 
@@ -20,18 +20,17 @@ pub enum BusOutcome {
     Queue(BusQueueView),
     /// Queues as they are.
     Queues(Vec<BusQueueView>),
-    /// The messages are in the queue under these numbers, in order. One that was a duplicate has
-    /// none.
+    /// The messages are in the queue under these numbers, in order. A duplicate has no number.
     Sent(Vec<Option<SequenceNumber>>),
-    /// The messages that were taken; none if there was none.
+    /// The messages that were taken. Empty if there was none.
     Received(Vec<DeliveredMessage>),
-    /// What became of each lock, in order.
+    /// The result of each settlement, in order.
     Settled(Vec<Verdict>),
     /// Until when each lock holds, in order.
     LocksRenewed(Vec<Timestamp>),
     /// Messages as they are.
     Peeked(Vec<PeekedBusMessage>),
-    /// The scheduled messages are gone.
+    /// The scheduled messages were cancelled.
     Cancelled,
     /// The session is locked.
     SessionAccepted(SessionLock),
@@ -47,23 +46,23 @@ pub enum BusOutcome {
     Sessions(ListedSessions),
     /// Messages were deleted.
     BatchDeleted(BatchDeleted),
-    /// What a part of a purge has done.
+    /// The result of one part of a purge.
     Purged(Purged),
-    /// What a part of the clearing of sessions has done.
+    /// The result of one part of clearing session states.
     SessionStatesCleared(ClearedStates),
     /// The message is gone.
     MessageDeleted,
     /// The lock is gone.
     LockBroken,
-    /// What became of each message that was to be sent again, in order.
+    /// The result for each message to resubmit, in order.
     Resubmitted(Vec<ResubmitVerdict>),
     /// Every part of the transaction is done.
     Transacted,
 }
 
 impl BusOutcome {
-    /// Where the bytes lie that the answer shows, in its order: of each message its body, then the
-    /// changes to its properties.
+    /// The locations of the bytes in the answer, in order: for each message its body, then the changes to
+    /// its properties.
     pub fn bodies(&self) -> Vec<BodyLocation> {
         let of = |body: &BodyLocation, overlays: &[BodyLocation]| {
             let mut all = vec![*body];
@@ -104,8 +103,8 @@ impl BusOutcome {
         }
     }
 
-    /// Keeps the messages of an answer for which `keep` says so, given how many parts
-    /// [`BusOutcome::bodies`] lists of each.
+    /// Keeps the messages for which `keep` returns true. `keep` gets the number of parts that
+    /// [`BusOutcome::bodies`] lists of the message.
     pub fn retain_messages(&mut self, mut keep: impl FnMut(usize) -> bool) {
         match self {
             Self::Received(messages) => {
@@ -143,7 +142,7 @@ impl BusOutcome {
 /// A queue's settings, times and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueView {
-    /// The life of the queue that this is about.
+    /// The incarnation of the queue that this describes.
     pub incarnation: Incarnation,
     /// The name, in lower case.
     pub name: Box<str>,
@@ -155,17 +154,17 @@ pub struct BusQueueView {
     pub updated_at: Timestamp,
     /// When it was last used.
     pub used_at: Timestamp,
-    /// What it and its sub-queues hold.
+    /// The counts of the queue and its sub-queues.
     pub counts: BusQueueCounts,
 }
 
-/// What a queue holds.
+/// The counts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusQueueCounts {
-    /// Messages to receive, locked and deferred ones included.
+    /// Messages to receive, including locked and deferred ones.
     pub active: u64,
-    /// Those of them that can be received now, by the receiver of their session if they have one. Some may
-    /// have expired.
+    /// The active messages that can be received now, by the receiver of their session if they have one. Some
+    /// may have expired.
     pub ready: u64,
     /// Messages that become ready later.
     pub scheduled: u64,
@@ -182,9 +181,9 @@ pub struct BusQueueCounts {
 pub struct ListedSessions {
     /// Their ids, in order.
     pub ids: Vec<Box<str>>,
-    /// How many were left out before these, as was asked.
+    /// How many were skipped before these, as requested.
     pub skipped: u32,
-    /// The id to go on at, if there may be more.
+    /// The id to continue at, if there may be more.
     pub next: Option<Box<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Bus queues as parts of a snapshot: the queue, its sessions, what it remembers of ids, its messages.
+//! Bus queues as parts of a snapshot: the queue, its sessions, its remembered ids, its messages.
 
 use kew_planted::{Bug, is_planted};
 
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Adds a part to a state that is being restored; false if it is of another kind.
+    /// Adds a part to a state that is being restored. Returns false if the part is of another kind.
     pub(crate) fn restore_bus(
         &mut self,
         kind: u8,
