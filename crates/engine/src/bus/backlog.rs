@@ -244,8 +244,8 @@ impl Backlog {
             .map(|(number, message)| (*number, message))
     }
 
-    /// Every message from a number on, in order: all messages, or those messages of one session. A walk over
-    /// one session takes a step for each of its messages only.
+    /// Every message from a number on, in order. With a session, only its messages: the walk takes a step
+    /// for each of them, however many other messages there are.
     pub(crate) fn walk(
         &self,
         session: Option<u32>,

@@ -165,7 +165,7 @@ pub enum BusCommand {
         /// Which messages.
         purge: Purge,
     },
-    /// Clears the states of sessions without messages, so that those sessions are forgotten. Works in the
+    /// Clears the states of sessions without messages, so that the sessions are forgotten. Works in the
     /// order of the ids, on as many sessions as one command may look at.
     ClearSessionStates {
         /// The queue.

@@ -187,12 +187,12 @@ pub struct ListedSessions {
     pub next: Option<Box<str>>,
 }
 
-/// What a part of the deletion of ready messages has done.
+/// The result of one part of deleting ready messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchDeleted {
     /// How many were deleted.
     pub count: u32,
-    /// The number to go on at, if there may be more.
+    /// The number to continue at, if there may be more.
     pub next: Option<SequenceNumber>,
 }
 
@@ -240,7 +240,7 @@ pub struct PeekedBusMessage {
     pub due_at: Timestamp,
     /// Deliveries that failed.
     pub delivery_count: u32,
-    /// What can be done with it.
+    /// Its state.
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
@@ -263,55 +263,55 @@ pub struct SessionLock {
     pub locked_until: Timestamp,
 }
 
-/// What a part of a purge has done, or would do.
+/// The result of one part of a purge or of its dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// How many messages are gone.
+    /// How many messages were deleted.
     pub count: u32,
-    /// How many stay because they are locked.
+    /// How many locked messages stay.
     pub locked_count: u32,
-    /// Where the next part begins; nothing if this was the last.
+    /// The number at which the next part begins. `None` if this was the last.
     pub next: Option<SequenceNumber>,
-    /// Where the purge ends, for the next parts to end there too.
+    /// Where the purge ends, to give to the next parts.
     pub until: SequenceNumber,
 }
 
-/// What a part of the clearing of sessions has done, or would do.
+/// The result of one part of clearing session states, or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClearedStates {
-    /// How many states are gone.
+    /// How many states were cleared.
     pub count: u32,
-    /// The id at which the next part begins; nothing if this was the last.
+    /// The id at which the next part begins. `None` if this was the last.
     pub next: Option<Box<str>>,
 }
 
-/// What became of a message that was to be sent again. It is where it was unless it was sent.
+/// The result for one message to resubmit. Unless it was resubmitted, the message stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResubmitVerdict {
     /// It is in the other queue under this number.
     Resubmitted(SequenceNumber),
-    /// It was not there any more.
+    /// The message does not exist any more.
     NotFound,
-    /// Somebody has locked it.
+    /// The message is locked.
     Locked,
-    /// Its properties had changed since it was read.
+    /// The message's properties have changed since it was read.
     Changed,
-    /// The destination has seen its id, and would drop it.
+    /// The destination has seen its id, and would drop it as a duplicate.
     Duplicate,
-    /// It is larger than the destination takes.
+    /// The message is larger than the destination accepts.
     TooLarge,
-    /// The destination wants a session, and it has none.
+    /// The destination requires a session, and the message has none.
     SessionRequired,
     /// The destination has no room.
     Full,
 }
 
-/// What became of a lock that was to end.
+/// The result of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It ended as it was to.
+    /// The message was settled.
     Settled,
-    /// It had ended before, or never was.
+    /// The lock had ended before, or never existed.
     LockLost,
     /// The lock of the message's session had ended.
     SessionLockLost,
@@ -323,13 +323,13 @@ pub enum Verdict {
     QuotaExceeded,
 }
 
-/// Why a part of a transaction cannot be done.
+/// Why a part of a transaction cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PartRefusal {
-    /// What would have refused it by itself.
+    /// The refusal that the part would get on its own.
     #[error(transparent)]
     Refused(BusRefusal),
-    /// A lock that was to end; never [`Verdict::Settled`].
+    /// The verdict on a settlement; never [`Verdict::Settled`].
     #[error("the lock could not be ended: {0:?}")]
     Unsettled(Verdict),
 }
@@ -352,27 +352,27 @@ pub enum BusRefusal {
     /// A setting is outside its range.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
-    /// A setting that is made once was to change.
+    /// A setting that is fixed at creation was to change.
     #[error("{option} cannot be changed once the queue is there")]
     UnchangeableOption {
         /// The setting.
         option: &'static str,
     },
-    /// The queue does not send or does not receive.
+    /// The queue is disabled for sending or for receiving.
     #[error("the messaging entity '{queue}' is disabled for this operation")]
     Disabled {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue has no room for so much.
+    /// The queue has no room for this much.
     #[error("the messaging entity is full: {size_bytes} of {limit_bytes} bytes are used")]
     QuotaExceeded {
-        /// What it would take.
+        /// The size it would have.
         size_bytes: u64,
-        /// What it may take.
+        /// The largest size allowed.
         limit_bytes: u64,
     },
-    /// A message is larger than the queue takes.
+    /// A message is larger than the queue accepts.
     #[error("message of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     MessageTooLarge {
         /// Its size.
@@ -394,19 +394,19 @@ pub enum BusRefusal {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue that messages are to be forwarded to is not there, or has a sub-queue's name.
+    /// The destination for forwarded messages does not exist, or has a sub-queue's name.
     #[error("the forwarding destination '{queue}' could not be found")]
     DestinationNotFound {
         /// The destination.
         queue: Box<str>,
     },
-    /// The queue's messages belong to sessions.
+    /// The queue requires sessions.
     #[error("the entity requires sessions: a session is missing")]
     SessionRequired,
     /// The queue has no sessions.
     #[error("the entity does not support sessions")]
     SessionsNotSupported,
-    /// Somebody has locked the session.
+    /// The session is locked by another receiver.
     #[error(
         "the requested session '{session}' cannot be accepted: it is locked by another receiver"
     )]
@@ -414,7 +414,7 @@ pub enum BusRefusal {
         /// The session.
         session: Box<str>,
     },
-    /// No session is free that has messages.
+    /// No free session has messages.
     #[error("no session is available")]
     NoSessionAvailable,
     /// A message's lock has ended.
@@ -423,13 +423,13 @@ pub enum BusRefusal {
     /// A session's lock has ended.
     #[error("the session lock was lost")]
     SessionLockLost,
-    /// There is no such message in the state that was asked for.
+    /// There is no such message in the requested state.
     #[error("the message with sequence number {sequence_number} could not be found")]
     MessageNotFound {
         /// The number asked for.
         sequence_number: u64,
     },
-    /// Somebody has locked the message.
+    /// The message is locked.
     #[error("the message with sequence number {sequence_number} is locked until {until}")]
     MessageLocked {
         /// The number asked for.
@@ -437,7 +437,7 @@ pub enum BusRefusal {
         /// Until when; [`Timestamp::NEVER`] if as long as its session.
         until: Timestamp,
     },
-    /// The message is scheduled: a lock would make it forget for when.
+    /// The message is scheduled: with a lock it would lose its schedule.
     #[error(
         "the message with sequence number {sequence_number} is scheduled, and cannot be locked"
     )]
@@ -445,10 +445,10 @@ pub enum BusRefusal {
         /// The number asked for.
         sequence_number: u64,
     },
-    /// Nobody has locked what was to be freed.
+    /// There is no lock to break.
     #[error("there is no lock to break")]
     NotLocked,
-    /// One command brings or names more than it may.
+    /// One command brings or names more messages than allowed.
     #[error("{count} messages at once are above the maximum of {limit}")]
     TooMany {
         /// How many.
@@ -464,14 +464,14 @@ pub enum BusRefusal {
         /// The longest allowed.
         limit_bytes: u64,
     },
-    /// A part of a transaction cannot be done, and so none of it was.
+    /// A part of a transaction cannot be carried out, so none of it was.
     #[error("part {part} of the transaction, on '{queue}': {why}")]
     Transaction {
-        /// Which part, from 1 on.
+        /// The number of the part, from 1.
         part: u64,
         /// Its queue.
         queue: Box<str>,
-        /// Why it cannot be done.
+        /// The reason.
         why: Box<PartRefusal>,
     },
     /// A session's state is larger than a message may be.

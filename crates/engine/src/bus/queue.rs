@@ -27,7 +27,7 @@ const USE_PART: u64 = 10;
 pub(crate) struct BusQueue {
     pub(crate) name: EntityName,
     pub(crate) role: Role,
-    /// The settings. A sub-queue has those settings that its queue has.
+    /// The settings. A sub-queue has its queue's settings.
     pub(crate) options: BusQueueOptions,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,

@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
-    /// The settings are those settings that the first existing entity has.
+    /// The queue takes the settings of the first existing entity.
     pub fn make_bus_queue(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
         let options = self.bus.get(&queue).map(|entity| entity.options.clone());
         let options = options.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Records: batches, marks, and the one that leads from a segment to the next.
+//! Records: batches, marks, and rolls, which lead from a segment to the next.
 //!
-//! Here they are staged. A commit writes and syncs them.
+//! They are staged here. A commit writes and syncs them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::prepare::Successor;
 use super::{AppendError, Log};
 
 impl Log {
-    /// Stages a batch, and says where the log then ends. The batch is durable when
+    /// Stages a batch, and returns the new end of the log. The batch is durable when
     /// [`durable`](Self::durable) has reached that position. An empty batch leaves no trace.
     pub fn append(
         &mut self,
@@ -54,7 +54,7 @@ impl Log {
         }
         let position = self.end;
         let mut buffer = batch.into_buffer();
-        // Readers may hold on to it for a while; most of a buffer that is nearly empty is waste.
+        // Readers may keep the buffer for a while, and most of a nearly empty buffer is wasted.
         if buffer.capacity() > 2 * buffer.len() {
             buffer.shrink_to(buffer.len().next_multiple_of(8));
         }
@@ -66,9 +66,10 @@ impl Log {
         Ok(self.end)
     }
 
-    /// Stages a mark, which tells recovery that all before it was durable, and says if it did.
+    /// Stages a mark, which lets recovery know that everything before it was durable. Returns whether it
+    /// did.
     ///
-    /// For an idle moment and for shutdown. It does nothing while anything is not durable yet, or
+    /// Call it when the log is idle and at shutdown. It does nothing while any record is not durable yet, or
     /// if nothing was appended since the last mark.
     pub fn mark(&mut self) -> bool {
         let is_due = self.failed.is_none() && self.unmarked && self.durable == self.end;
@@ -79,13 +80,13 @@ impl Log {
         is_due
     }
 
-    /// Stages a mark although nothing was appended, so that the log's end moves and a snapshot there
-    /// differs from the last one; says if it did. It does nothing where the segment has no room.
+    /// Stages a mark even if nothing was appended, so that the log's end moves and a snapshot there differs
+    /// from the last one. Returns whether it did. It does nothing if the segment has no room.
     ///
-    /// For a full disk: a segment goes only when two snapshots lie behind it.
+    /// Used on a full disk: a segment is freed only when two snapshots lie behind it.
     pub fn force_mark(&mut self) -> bool {
         let free_bytes = self.active.header.limit().as_u64() - self.end.as_u64();
-        // Room for the mark of the last batch, if it has none yet, and for a roll stays.
+        // Keep room for the mark of the last batch, if it has none yet, and for a roll.
         let owed = if self.unmarked { MARK_RECORD_SIZE } else { 0 };
         let has_room = free_bytes >= MARK_RECORD_SIZE + owed + ROLL_RECORD_SIZE;
         let is_due = self.failed.is_none() && self.durable == self.end && has_room;
@@ -96,13 +97,13 @@ impl Log {
         is_due
     }
 
-    /// Stages a mark, and if there is room a second one in the next page of the disk: the loss of
-    /// any one page then never takes the last batch and all that proves it.
+    /// Stages a mark and, if there is room, a second one in the next page of the disk. So the loss of any
+    /// one page never takes both the last batch and its proof.
     fn stage_marks(&mut self) {
         let end = self.active.offset_of(self.end) + MARK_RECORD_SIZE;
         let padding = end.next_multiple_of(PAGE_SIZE) - end;
-        // Not from what is kept for settlements: on a full disk every one of them can be followed by
-        // an idle moment, and pages of padding would leave nothing to drain the disk with.
+        // Do not use the room kept for settlements: on a full disk each settlement can be followed by an
+        // idle moment, and pages of padding would leave nothing to drain the disk with.
         let room_bytes = self.free_room(self.options.settlement_reserve_bytes);
         if padding + MARK_RECORD_SIZE <= room_bytes {
             self.stage(
@@ -113,7 +114,7 @@ impl Log {
         self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
     }
 
-    /// Goes on in the prepared segment.
+    /// Continues in the prepared segment.
     pub(super) fn roll(&mut self) {
         match std::mem::replace(&mut self.successor, Successor::Wanted) {
             Successor::Ready(next) => {
@@ -133,7 +134,7 @@ impl Log {
     /// Completes a record and queues it for the next commit.
     fn stage(&mut self, kind: RecordKind, mut buffer: Vec<u8>) -> Bytes {
         let position = self.end;
-        // What is staged now is written only after the commit that is on its way has succeeded.
+        // A record staged now is written only after the commit under way has succeeded.
         let durable = self.committing.unwrap_or(self.durable);
         let seal = self.active.header.seal();
         self.chain = seal_record(&mut buffer, seal, position, kind, self.chain, durable);

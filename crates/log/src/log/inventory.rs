@@ -1,4 +1,4 @@
-//! What the log has: segments, the bodies in them, and counts of both.
+//! The contents of the log: segments, the bodies in them, and counts of both.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::{BodyLocation, LogPosition};
 use super::Log;
 use super::prepare::Successor;
 
-/// A segment and the positions that it answers for.
+/// A segment and the positions it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSpan {
-    /// Identifies the segment among those that are in use.
+    /// Identifies the segment among the segments in use.
     pub base: LogPosition,
     /// Its number, which is part of its file's name.
     pub number: u64,
@@ -27,30 +27,30 @@ pub struct SegmentSpan {
 /// Counts for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSpace {
-    /// Segments in use, the active one included.
+    /// Segments in use, including the active one.
     pub segments: usize,
     /// Whether the next segment is ready.
     pub is_prepared: bool,
     /// Whether the next segment could not be made because the disk is full.
     pub is_full: bool,
-    /// Retired segments kept to be used again.
+    /// Retired segments that are kept to be reused.
     pub recycled: usize,
-    /// Whether space is put aside for a full disk.
+    /// Whether space is reserved for a full disk.
     pub has_ballast: bool,
     /// Size of all these files.
     pub size_bytes: u64,
     /// Size of the last snapshot that was written since the open.
     pub snapshot_size_bytes: Option<u64>,
-    /// What the active segment has room for.
+    /// The room in the active segment.
     pub active_room_bytes: u64,
     /// Memory held for readers of recent bodies.
     pub recent_bytes: usize,
 }
 
 impl Log {
-    /// A body, wherever it is; `None` if no segment holds its position any more. Does no I/O.
+    /// A body, from memory or a segment. `None` if no segment covers its position any more. Does no I/O.
     ///
-    /// Works from the append on. What is shown to anybody must wait until it is durable.
+    /// It can be read as soon as it is appended. Do not show it to a client before it is durable.
     pub fn body(&self, location: BodyLocation) -> Option<Body> {
         self.recent.body(location).or_else(|| {
             let segment = self.segment_at(location.record)?;
@@ -68,7 +68,7 @@ impl Log {
         self.segment_at(record).map(|segment| self.span(segment))
     }
 
-    /// What the log takes, for metrics.
+    /// Counts of the log, for metrics.
     pub fn space(&self) -> LogSpace {
         let successor = match &self.successor {
             Successor::Ready(segment) => segment.header.capacity_bytes,

@@ -1,9 +1,9 @@
 //! The log as a step machine: it stages, counts and decides, and hands out jobs that do the I/O.
 //!
-//! Nothing here blocks. Appends are staged; a commit job writes and syncs all that is staged; its
-//! outcome moves [`Log::durable`]. At most one commit is on its way at a time, so that a record
-//! can say what was durable before it was written. After a commit fails the log has stopped for
-//! good: what the disk then holds only a recovery can tell.
+//! Nothing here blocks. Appends are staged. A commit job writes and syncs everything staged, and its outcome
+//! moves [`Log::durable`]. At most one commit is under way at a time, so that a record can state what was
+//! durable before it was written. After a failed commit the log has stopped for good: only a recovery can
+//! find out what is on the disk.
 
 mod append;
 mod drain;
@@ -49,15 +49,15 @@ pub struct Log {
     /// Whether a record that is not a mark was appended since the last mark.
     unmarked: bool,
     staged: Vec<Write>,
-    /// Where the commit that is on its way ends.
+    /// The end of the commit under way.
     committing: Option<LogPosition>,
     recent: RecentBatches,
 
     successor: Successor,
     recycled: Vec<Recycled>,
-    /// There was no space for one of the ordinary size.
+    /// There was no space for a segment of the ordinary size.
     prepare_smallest: bool,
-    /// What a batch needs that no segment has room for yet; 0 if none waits.
+    /// The size of a batch that waits for a segment with enough room. 0 if none waits.
     wanted_room_bytes: u64,
     drain: Drain,
 
@@ -65,10 +65,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log, or creates it in an empty directory, and replays it.
+    /// Opens the log and replays it. Creates it if the directory is empty.
     ///
-    /// `entropy` is random, or from the seed of a simulation. When this returns, all that was
-    /// replayed is durable. Blocks.
+    /// `entropy` is random, or from the seed of a simulation. Everything replayed is durable when this
+    /// returns. Blocks.
     pub fn open(
         storage: &dyn Storage,
         options: LogOptions,
@@ -130,19 +130,19 @@ impl Log {
         (log, recovery)
     }
 
-    /// The next thing to do that blocks; commits come first. At most one of each kind is out at
-    /// a time, and each may be run on any thread.
+    /// The next blocking job; commits come first. At most one job of each kind is out at a time. Any thread
+    /// may run it.
     pub fn next_job(&mut self) -> Option<Job> {
         self.next_commit_job()
             .or_else(|| self.next_background_job())
     }
 
-    /// The next commit, if something is staged and no other commit is on its way.
+    /// The next commit, if something is staged and no other commit is under way.
     pub fn next_commit_job(&mut self) -> Option<Job> {
         self.next_commit().map(|commit| Job(Task::Commit(commit)))
     }
 
-    /// The next thing to do that nobody waits for yet.
+    /// The next job that no answer waits for.
     pub fn next_background_job(&mut self) -> Option<Job> {
         if self.failed.is_some() {
             return None;
@@ -154,7 +154,7 @@ impl Log {
         task.map(Job)
     }
 
-    /// Commits what is staged on this thread. Does nothing while another commit is on its way.
+    /// Commits everything staged, on this thread. Does nothing while another commit is under way.
     pub fn run_commit(&mut self) -> Result<(), LogFailed> {
         match self.next_commit() {
             Some(commit) => self.complete(JobOutcome(Outcome::Commit(commit.run()))),
@@ -194,7 +194,7 @@ impl Log {
         self.check_failed()
     }
 
-    /// Makes the log try again to prepare a segment and its ballast, after the disk was found full.
+    /// Makes the log try again to prepare a segment and its ballast, after the disk was full.
     pub fn retry_prepare(&mut self) {
         self.try_to_end_draining();
     }
@@ -210,7 +210,7 @@ impl Log {
         self.epoch
     }
 
-    /// All before this position is on stable storage.
+    /// Everything before this position is on stable storage.
     pub fn durable(&self) -> LogPosition {
         self.durable
     }
@@ -230,7 +230,7 @@ impl Log {
         !self.staged.is_empty()
     }
 
-    /// Whether a commit is on its way.
+    /// Whether a commit is under way.
     pub fn is_committing(&self) -> bool {
         self.committing.is_some()
     }

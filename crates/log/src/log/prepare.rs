@@ -1,4 +1,4 @@
-//! The next segment, which is made before the log needs it.
+//! The next segment, which is prepared before the log needs it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::Log;
 
 /// The segment after the active one.
 pub(super) enum Successor {
-    /// To be prepared when somebody runs the job.
+    /// To be prepared by the next job.
     Wanted,
     Preparing {
         may_take_ballast: bool,
@@ -37,8 +37,8 @@ impl Log {
             Source::Fresh => self.next_capacity_bytes(),
         };
         let number = self.active.header.number + 1;
-        // The successor's positions begin where the file ends, so that it can be made before it
-        // is known where the log will leave this one.
+        // The successor's positions begin at the end of this file, so that it can be made before it is known
+        // where the log leaves this file.
         let base = self.active.header.limit();
         let header = SegmentHeader {
             partition: 0,
@@ -71,7 +71,7 @@ impl Log {
         usual_bytes.max(self.wanted_capacity_bytes())
     }
 
-    /// The size of a segment that has room for the batch that waits for one; 0 if none does.
+    /// The size of a segment with room for the batch that waits for one. 0 if none waits.
     fn wanted_capacity_bytes(&self) -> u64 {
         match self.wanted_room_bytes {
             0 => 0,
@@ -94,7 +94,7 @@ impl Log {
                 self.prepared_while_draining(true);
             }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() && is_draining => {
-                // One for settlements may have what is put aside.
+                // A segment for settlements may use the reserved space.
                 self.successor = match may_take_ballast {
                     true => Successor::NoSpace,
                     false => Successor::Wanted,
@@ -102,8 +102,8 @@ impl Log {
                 self.prepared_while_draining(false);
             }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
-                // A smaller one may fit, and takes messages until there is more space.
-                // For a large batch it would not do.
+                // A smaller segment may fit, and takes messages until there is more space. It does not help
+                // a large batch.
                 let smallest_bytes = self.options.segment_size_first_bytes;
                 let was_smallest = self.next_capacity_bytes() == smallest_bytes
                     || self.wanted_capacity_bytes() > smallest_bytes;

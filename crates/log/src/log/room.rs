@@ -19,22 +19,22 @@ pub struct Reservation {
     pub room_bytes: u64,
 }
 
-/// What settlements leave of a full segment: room for some [forced marks](Log::force_mark).
+/// The room that settlements leave in a full segment, for some [forced marks](Log::force_mark).
 pub(super) const SPARE_MARKS_BYTES: u64 = 4 * MARK_RECORD_SIZE;
 
 impl Log {
-    /// Asks for room for one batch, and goes on in the next segment if this one is nearly full.
+    /// Reserves room for one batch. Continues in the next segment if this one is nearly full.
     ///
-    /// There is none while what draining takes is not put aside. The reservation holds until the next call that
-    /// appends, marks or reserves.
+    /// There is no room while the space for draining is not reserved. The reservation holds until the next
+    /// call that appends, marks or reserves.
     pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
         self.check_reserve()?;
         let kept = self.options.settlement_reserve_bytes;
         self.reserve_with(self.options.turn_space_min_bytes, kept)
     }
 
-    /// Like [`reserve`](Self::reserve), for a batch of `least` bytes: a larger segment is made for it
-    /// than for any other if it needs one. It may be above the usual bound of a batch.
+    /// Like [`reserve`](Self::reserve), for a batch of `least` bytes, which may exceed the usual bound of a
+    /// batch. If it needs a larger segment, one is made for it.
     pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
         self.check_reserve()?;
         let least = least.max(self.options.turn_space_min_bytes);
@@ -47,8 +47,8 @@ impl Log {
         reserved
     }
 
-    /// Asks for room of `least` bytes, and some at least, for a batch that frees space or keeps promises: it
-    /// may use what is left, and what was put aside, when the disk is full.
+    /// Reserves room of `least` bytes, and a minimum, for a batch that frees space or keeps promises. On a
+    /// full disk it may use the remaining and the reserved space.
     pub fn reserve_for_settlement(&mut self, least: u64) -> Result<Reservation, ReserveError> {
         let least = least.max(self.options.settlement_turn_bytes());
         let least = least.min(self.settlement_size_bytes_max());
@@ -101,7 +101,7 @@ impl Log {
         })
     }
 
-    /// The room in the active segment, less what is kept back while no other is ready.
+    /// The room in the active segment. While no next segment is ready, `kept` bytes are held back.
     pub(super) fn free_room(&self, kept: u64) -> u64 {
         let room = self.active_room_bytes();
         match self.successor {
