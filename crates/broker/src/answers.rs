@@ -12,7 +12,7 @@ use crate::{Rejection, Reply};
 
 /// The place where answers arrive. Each has the key under which its command was submitted.
 ///
-/// Answers that nobody takes are dropped with it.
+/// Answers that are not taken are dropped with it.
 #[derive(Debug, Default)]
 pub struct Answers {
     came: Mutex<Vec<(u64, Reply)>>,

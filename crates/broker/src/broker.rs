@@ -235,7 +235,7 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
         .map(|body| match body.read() {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                tracing::error!(%error, "a message body is damaged; the message is not shown");
+                tracing::error!(%error, "a message body is damaged: the message is left out of the answer");
                 None
             }
         })

@@ -30,7 +30,7 @@ pub struct Losses {
     pub gaps: Vec<Gap>,
     /// Messages that are lost and are known to have existed.
     pub messages: Vec<LostMessage>,
-    /// Lost states of Service Bus sessions. Those sessions have no state now.
+    /// Lost states of Service Bus sessions. The sessions have no state now.
     pub session_states: Vec<LostSessionState>,
     /// Queues whose names are lost. They are kept, with their messages, under these names.
     pub renamed: Vec<EntityName>,

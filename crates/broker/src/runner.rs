@@ -333,14 +333,14 @@ impl Runner {
         if let Some(error) = snapshot_error
             && !self.was_without_snapshot
         {
-            tracing::warn!(%error, "no snapshot can be written; the log grows until one can");
+            tracing::warn!(%error, "cannot write a snapshot: the log grows until one is written");
         }
         self.was_without_snapshot = is_without_snapshot;
         let is_without_room = self.partition.is_without_room();
         if is_without_room && !self.was_without_room {
             tracing::error!(
-                "the disk is full, and something else has taken the space that was kept for draining it: \
-                 messages cannot be received or deleted either until there is space"
+                "the disk is full, and other files use the space that Kew had reserved: messages cannot \
+                 even be received or deleted; free space on the disk"
             );
         }
         self.was_without_room = is_without_room;
@@ -352,11 +352,11 @@ impl Runner {
         self.shared.out_of_space.store(is_out, Ordering::Relaxed);
         if is_out {
             tracing::error!(
-                "the disk is full: messages can be received and deleted, and none is taken in \
-                 until there is space"
+                "the disk is full: messages can be received and deleted, but no new ones are accepted; \
+                 free space on the disk"
             );
         } else {
-            tracing::info!("there is space on the disk again");
+            tracing::info!("the disk has space again");
         }
     }
 
@@ -385,7 +385,7 @@ impl Runner {
     }
 
     fn fail_for_want_of_a_worker(&mut self) {
-        tracing::error!("a thread that works on the log has died; the partition stops");
+        tracing::error!("a thread of the log has died: the partition stops");
         self.partition.stop(&mut self.replies);
         self.failed.send_replace(Some(Failure::of_a_bug()));
     }
@@ -395,7 +395,7 @@ impl Runner {
             return;
         }
         if let Err(failed) = self.partition.complete(outcome, &mut self.replies) {
-            tracing::error!(error = %failed, "the log failed; the partition stops");
+            tracing::error!(error = %failed, "the log failed: the partition stops");
             self.failed.send_replace(Some(Failure::from(&failed)));
         }
     }

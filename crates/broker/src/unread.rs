@@ -181,8 +181,8 @@ impl Broker {
         Ok(answer)
     }
 
-    /// Deletes the messages that are still locked, and leaves out those messages whose lock was lost in the
-    /// meantime. Damaged messages are abandoned.
+    /// Deletes the messages that are still locked, and leaves out messages whose lock was lost in the meantime.
+    /// Damaged messages are abandoned.
     async fn delete_read(
         &self,
         queue: EntityName,
@@ -300,7 +300,7 @@ fn is_whole(body: &Body) -> bool {
     match body.read() {
         Ok(_) => true,
         Err(error) => {
-            tracing::error!(%error, "a message body is damaged; the message is not taken");
+            tracing::error!(%error, "a message body is damaged: the message is not deleted");
             false
         }
     }

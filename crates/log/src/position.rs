@@ -1,4 +1,4 @@
-//! Positions in the log, and epochs, which decide who may append.
+//! Positions in the log, and epochs: only the newest epoch may append.
 
 use std::fmt;
 

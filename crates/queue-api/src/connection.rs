@@ -1,14 +1,13 @@
 //! One connection, from accept to close.
 //!
-//! hyper reads and writes HTTP/1.1; this drives it and watches the clock. Two deadlines hold, and
-//! hyper's own timer cannot tell them apart: the head of a request, once begun, must arrive soon,
-//! while a connection between requests may be idle for long. So the socket is wrapped in one that
-//! notes when the first byte of a head arrives. The same wrapper minds how metadata is spelled and
-//! requests are framed, replaces what hyper answers by itself to a head that is none, and sees to it
-//! that the last answer arrives.
+//! hyper reads and writes HTTP/1.1; this module drives it and watches the clock. There are two deadlines
+//! that hyper's own timer cannot tell apart: the head of a request, once begun, must arrive soon, but a
+//! connection may be idle between requests for long. So the socket is wrapped in one that notes when the
+//! first byte of a head arrives. The wrapper also keeps the spelling of metadata, checks how requests are
+//! framed, replaces hyper's own answer to an invalid head, and makes sure that the last answer arrives.
 //!
-//! Three kinds of connection end without an answer: one whose client is too slow with a head, one
-//! that speaks HTTP/2, and one on which nothing was asked.
+//! Three kinds of connection end without an answer: the client is too slow with a head, it speaks HTTP/2, or
+//! it sent no request.
 
 mod activity;
 mod head_load;
@@ -38,18 +37,18 @@ use crate::api::{QueueApi, Shared};
 use crate::limits::Limits;
 use crate::origin::Origin;
 
-/// The smallest buffer for a head that hyper takes.
+/// The smallest buffer for a head that hyper accepts.
 const HEAD_SIZE_BYTES_MIN: usize = 8 * 1024;
 
-/// How many bytes that nobody wants are read at once.
+/// How many bytes are read and discarded at once.
 const SINK_SIZE_BYTES: usize = 4 * 1024;
 
 impl QueueApi {
-    /// Serves one connection until the client closes it, a limit ends it, or, after `shutdown`
-    /// resolves, its current request is answered.
+    /// Serves one connection until the client closes it, a limit ends it, or, after `shutdown` resolves, its
+    /// current request is answered.
     ///
-    /// Dropping the future closes the connection at once.
-    /// Nothing here fails: what goes wrong on one connection is its own matter, and is logged.
+    /// Dropping the future closes the connection at once. Errors on one connection are logged and not
+    /// returned.
     pub async fn serve_connection<IO, S>(&self, io: IO, origin: Origin, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -61,9 +60,9 @@ impl QueueApi {
         }
     }
 
-    /// A place for one more connection. If there are as many as there may be, one without an authentic
-    /// request gives way to it; `None` if all have had one.
-    /// For a listener that has work with a connection before it is served.
+    /// Takes a place for one more connection. If the maximum is reached, a connection without an authentic
+    /// request gives way to the new one. Returns `None` if all connections have had an authentic request.
+    /// For listeners that work with a connection before it is served.
     pub fn admit(&self, peer: SocketAddr) -> Option<Place> {
         let place = self.0.places.take(peer.ip())?;
         self.0.instruments.accepted.increment();
@@ -83,7 +82,7 @@ impl QueueApi {
         }
     }
 
-    /// Tells a client that there is no room for its connection, and ends it.
+    /// Answers that there is no room for the connection, and closes it.
     pub async fn turn_away<IO>(&self, io: IO, origin: Origin)
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -93,14 +92,14 @@ impl QueueApi {
         say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
     }
 
-    /// Counts and logs a connection that is closed without a word because there is no room for it, not
-    /// even to tell its client so.
+    /// Counts and logs a connection that is closed without an answer, because there is no room even for
+    /// that.
     pub fn note_turned_away(&self, peer: SocketAddr) {
         tracing::debug!(%peer, "connection turned away: too many are open");
         self.0.instruments.turned_away.increment();
     }
 
-    /// Tells a client that it has to use HTTPS, whatever it asks, and ends its connection.
+    /// Answers any request that HTTPS is required, and closes the connection.
     pub async fn refuse_plain<IO>(&self, io: IO, origin: Origin)
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -110,8 +109,8 @@ impl QueueApi {
         say_farewell(io, answer.to_bytes(self.0.now()), &self.0.limits).await;
     }
 
-    /// Serves a connection that was admitted, as [`QueueApi::serve_connection`] does. One that loses its
-    /// place is closed at once: nothing authentic was asked on it.
+    /// Serves an admitted connection, as [`QueueApi::serve_connection`] does. A connection that loses its
+    /// place is closed at once: it has had no authentic request.
     pub async fn serve_admitted<IO, S>(&self, io: IO, origin: Origin, place: Place, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -149,8 +148,8 @@ impl QueueApi {
             }
         });
         let io = Watched::new(io, Arc::clone(&activity), Arc::clone(shared));
-        // Not `pipeline_flush`: it keeps an answer back while unread bytes are buffered, also the last
-        // one of a connection, which would then never be sent.
+        // No `pipeline_flush`: it holds an answer back while unread bytes are buffered. The last answer of a
+        // connection would then never be sent.
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
@@ -186,7 +185,7 @@ impl QueueApi {
                         shared.instruments.note_overdue(activity.overdue());
                         return;
                     }
-                    // A head that begins meanwhile has less time than idling has.
+                    // A head that begins in the meantime has less time than an idle connection.
                     deadline.as_mut().reset(next.min(now + limits.head_timeout));
                 }
             }
@@ -198,8 +197,8 @@ impl QueueApi {
     }
 }
 
-/// Requests can come one behind the other, and each be answered at once: after some of them, others have their
-/// turn first.
+/// Lets other connections have their turn after some requests. Otherwise a client that sends one request
+/// after the other could keep the thread.
 async fn take_turn(shared: &Shared, activity: &Activity) {
     let instruments = &shared.instruments;
     let mut count = activity.count_request();
@@ -211,7 +210,7 @@ async fn take_turn(shared: &Shared, activity: &Activity) {
     instruments.turn_requests_max.note(u64::from(count));
 }
 
-/// Gives a client its only answer, and time to read it.
+/// Sends a client its only answer, and gives it time to read it.
 async fn say_farewell<IO>(mut io: IO, answer: Vec<u8>, limits: &Limits)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -223,6 +222,6 @@ where
         while io.read(&mut sink).await? > 0 {}
         Ok::<_, io::Error>(())
     };
-    // Whether it got there is nobody's business any more.
+    // The connection is closed in any case.
     let _ = timeout(limits.farewell_timeout, farewell).await;
 }

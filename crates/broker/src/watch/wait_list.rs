@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// What a member of the model does next.
+    /// The next step of a member of the model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Next {
         Look,
@@ -104,14 +104,14 @@ mod tests {
         is_told: bool,
     }
 
-    /// A queue, those who receive from it, and the rules that receivers and partitions keep to.
+    /// A queue, its receivers, and the rules that receivers and partitions keep to.
     #[derive(Default)]
     struct World {
         list: WaitList<usize>,
         members: Vec<Option<Member>>,
         messages: usize,
         looks: usize,
-        /// What may cause a look: somebody joins, a message comes or is left, a wake-up is passed on.
+        /// Causes of looks: a member joins, a message comes or is left, a wake-up is passed on.
         causes: usize,
     }
 
@@ -193,7 +193,7 @@ mod tests {
             }
         }
 
-        /// Lets all go on until those who are left sleep.
+        /// Lets all members go on until they sleep or have left.
         fn settle(&mut self) {
             while let Some(index) = (0..self.members.len()).find(|index| {
                 let member = self.members[*index].as_ref();
@@ -223,7 +223,7 @@ mod tests {
                     4 => world.wake_all(),
                     5 => world.settle(),
                     _ => {
-                        // Any of those who are there.
+                        // Any member that has not left.
                         let there: Vec<_> = (0..world.members.len())
                             .filter(|index| world.members[*index].is_some())
                             .collect();

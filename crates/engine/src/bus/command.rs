@@ -345,7 +345,7 @@ pub struct Resubmit {
 /// A message to resubmit, with its new bytes and properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resubmission {
-    /// Its number in the entity that has it.
+    /// Its number in its present entity.
     pub sequence_number: SequenceNumber,
     /// How many changes to its properties the new bytes include. If the message has other changes, it stays.
     pub overlay_count: u32,

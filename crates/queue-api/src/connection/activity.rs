@@ -1,4 +1,4 @@
-//! What a connection is doing, and how long it may go on doing it.
+//! The activity of a connection, and its deadlines.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::body::Connection;
 use crate::limits::Limits;
 use crate::metrics::Overdue;
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Waiting for the rest of a head.
@@ -23,25 +23,25 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// What a connection is doing, and since when. Written and read by the connection's own task, so
-/// that no lock is ever waited for.
+/// The phase of a connection, and when it began. Only the connection's own task reads and writes it, so no
+/// lock is ever contended.
 pub(super) struct Activity {
     start: Instant,
     /// Milliseconds from `start`, times four, plus the phase.
     state: AtomicU64,
     /// Requests since others had their turn.
     pub(super) turn_requests: AtomicU32,
-    /// Whether an answer was made that is not all written yet.
+    /// Whether an answer is not completely written yet.
     pub(super) is_writing: AtomicBool,
     /// Whether some request was authentic.
     pub(super) is_proven: AtomicBool,
     /// Whether the client may still be sending when the connection ends.
     pub(super) is_cut: AtomicBool,
-    /// Whether a head found no room, and its client is to be told so.
+    /// Whether there was no room for a head, so that the client gets that answer.
     pub(super) is_crowded: AtomicBool,
     pub(super) heads: Heads,
     pub(super) restores: Restores,
-    /// The connection's among all.
+    /// The connection's place among all connections.
     place: Place,
 }
 
@@ -61,18 +61,18 @@ impl Activity {
         }
     }
 
-    /// A request was authentic.
+    /// Notes that a request was authentic.
     pub(super) fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
         self.place.prove();
     }
 
-    /// Counts a request of this turn, and says which one it is.
+    /// Counts a request of this turn. Returns its number in the turn.
     pub(super) fn count_request(&self) -> u32 {
         self.turn_requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Takes note of an answer that is to be written now.
+    /// Notes that an answer is about to be written.
     pub(super) fn answered(&self, answered: &Answered) {
         self.is_writing.store(true, Ordering::Relaxed);
         if answered.connection == Connection::Spent {
@@ -100,7 +100,7 @@ impl Activity {
         }
     }
 
-    /// What was waited for in vain.
+    /// The reason for a timeout.
     pub(super) fn overdue(&self) -> Overdue {
         match self.phase() {
             Phase::Head => Overdue::Head,

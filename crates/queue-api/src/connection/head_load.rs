@@ -1,23 +1,23 @@
-//! What the heads of one connection take of the budget that all connections share.
+//! The share of one connection's heads in the budget of all connections.
 
 use crate::budget::Share;
 use crate::error::Error;
 use crate::limits::Limits;
 
-/// What the heads of one connection may take that is not counted against the budget of all. Nearly every
-/// head is shorter by far, and for those there is nothing to count.
+/// How many bytes the heads of one connection may take without counting against the budget. Nearly every
+/// head is far shorter, and then there is nothing to count.
 const HEAD_SIZE_BYTES_FREE: usize = 8 * 1024;
 
-/// What the heads of a connection take, until their requests are answered.
+/// The size of a connection's heads, until their requests are answered.
 pub(super) struct HeadLoad {
     pub(super) size_bytes: usize,
     share: Share,
-    /// What others left no room for when it was to be counted again: it goes with the next bytes.
+    /// Bytes that found no room when they were counted again. They are added to the next bytes.
     owed_bytes: usize,
 }
 
 impl HeadLoad {
-    /// Nothing yet, to be counted in a share.
+    /// No bytes yet, to be counted in `share`.
     pub(super) fn new(share: Share) -> Self {
         Self {
             size_bytes: 0,
@@ -26,9 +26,9 @@ impl HeadLoad {
         }
     }
 
-    /// Takes so many bytes more, or refuses with `ServerBusy`.
+    /// Adds this many bytes, or refuses with `ServerBusy`.
     pub(super) fn grow(&mut self, size_bytes: usize, limits: &Limits) -> Result<(), Error> {
-        // What hyper has read ahead, and the head of the request that is being answered.
+        // The part that hyper has read ahead, and the head of the request being answered.
         let size_bytes_max = limits.head_size_bytes_max.saturating_mul(2);
         let before = self.size_bytes.saturating_sub(HEAD_SIZE_BYTES_FREE);
         let all = self
@@ -45,8 +45,8 @@ impl HeadLoad {
         Ok(())
     }
 
-    /// Counts only what is left of heads, in another share. If others took the room meanwhile, the next byte
-    /// finds none either.
+    /// Counts only the remaining bytes of heads, in another share. If other connections have taken the room
+    /// in the meantime, the next byte finds none either.
     pub(super) fn begin_anew(&mut self, share: Share, left_bytes: usize, limits: &Limits) {
         self.share = share;
         self.size_bytes = 0;

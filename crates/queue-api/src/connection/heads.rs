@@ -1,6 +1,6 @@
-//! How requests spell the names of metadata, and how their answers spell them in return.
+//! The spelling of metadata names, from the heads of requests to their answers.
 //!
-//! hyper hands names over in lower case. So they are noted as the bytes of a head arrive, and written back
+//! hyper passes names on in lower case. So they are noted as the bytes of a head arrive, and written back
 //! into the bytes of the answer.
 
 use std::collections::VecDeque;
@@ -9,14 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::spelling::Spellings;
 
-/// What was heard of the heads that hyper has not handed over yet. Most spell no metadata and are
-/// only counted.
+/// The heads that were read and that hyper has not passed on yet. Most heads have no metadata and are only
+/// counted.
 #[derive(Default)]
 pub(super) struct Heads {
     heard_count: AtomicU64,
     taken_count: AtomicU64,
     has_spellings: AtomicBool,
-    /// With the head's place in the connection, counted from zero.
+    /// With the index of the head in the connection, from zero.
     spellings: Mutex<VecDeque<(u64, Spellings)>>,
 }
 
@@ -29,12 +29,12 @@ impl Heads {
         }
     }
 
-    /// Whether every head that was heard has been handed over.
+    /// Whether hyper has passed on every head that was read.
     pub(super) fn are_all_taken(&self) -> bool {
         self.heard_count.load(Ordering::Relaxed) <= self.taken_count.load(Ordering::Relaxed)
     }
 
-    /// The names that the next request's head spells, or nothing if the head was not heard.
+    /// The names in the head of the next request. `None` if that head was not read.
     pub(super) fn take(&self) -> Option<Spellings> {
         let index = self.taken_count.fetch_add(1, Ordering::Relaxed);
         if index >= self.heard_count.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ impl Heads {
     }
 }
 
-/// How the metadata in answers not yet written is spelled. Usually there is none.
+/// The spelling of metadata in answers that are not written yet. Usually there is none.
 #[derive(Default)]
 pub(super) struct Restores {
     is_needed: AtomicBool,

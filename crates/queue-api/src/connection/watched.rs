@@ -16,20 +16,20 @@ use super::head_load::HeadLoad;
 use crate::api::Shared;
 use crate::listener::Listener;
 
-/// A socket that notes when the first byte of a request arrives, hears heads, restores the spelling of
-/// metadata, and ends with care.
+/// A socket that notes the first byte of a request, reads heads along, restores the spelling of metadata,
+/// and closes in order.
 pub(super) struct Watched<IO> {
     pub(super) io: IO,
     activity: Arc<Activity>,
     shared: Arc<Shared>,
     listener: Listener,
     load: HeadLoad,
-    /// Bytes that were taken to be changed, and are not all written yet. Usually empty.
+    /// Bytes that are changed and not all written yet. Usually empty.
     changed: BytesMut,
     farewell: Option<Farewell>,
 }
 
-/// What is left of the patience with a client that was given its last answer.
+/// The remaining time and bytes for a client that was sent its last answer.
 struct Farewell {
     end: Pin<Box<Sleep>>,
     left_bytes: usize,
@@ -48,8 +48,8 @@ impl<IO> Watched<IO> {
         }
     }
 
-    /// Counts what was heard of heads. Where there is no room for them the connection is not read any
-    /// more; its client can be told so unless another answer is on its way.
+    /// Counts the bytes of heads. If there is no room for them, the connection is not read any more, and its
+    /// client is told so unless another answer is being written.
     fn weigh_heads(&mut self) -> io::Result<()> {
         let size_bytes = self.listener.take_size_bytes();
         let grown = self.load.grow(size_bytes, &self.shared.limits);
@@ -65,7 +65,7 @@ impl<IO> Watched<IO> {
         })
     }
 
-    /// Gives back what the heads took whose requests are answered.
+    /// Releases the room of heads whose requests are answered.
     fn settle_heads(&mut self) {
         let is_settled =
             self.activity.phase() != Phase::Answering && self.activity.heads.are_all_taken();
@@ -108,7 +108,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Watched<IO> {
-    /// Reads what the client still sends, until it stops or patience ends.
+    /// Reads and discards input until the client stops or its time is over.
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let farewell = self.farewell.get_or_insert_with(|| Farewell {
             end: Box::pin(sleep(self.shared.limits.farewell_timeout)),
@@ -128,7 +128,7 @@ impl<IO: AsyncRead + Unpin> Watched<IO> {
 }
 
 impl<IO: AsyncWrite + Unpin> Watched<IO> {
-    /// Writes what was changed before, so that what comes now can follow.
+    /// Writes the changed bytes, so that further bytes can follow.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.changed.is_empty() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, &self.changed))? {
@@ -139,8 +139,8 @@ impl<IO: AsyncWrite + Unpin> Watched<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes all the bytes, changes them, and writes as many as go now. The others go with the next
-    /// write or flush.
+    /// Takes all the bytes, changes them, and writes as many as possible now. The rest is written with the
+    /// next write or flush.
     fn change(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         for slice in slices {
             self.changed.extend_from_slice(slice);
@@ -160,8 +160,8 @@ impl<IO: AsyncWrite + Unpin> Watched<IO> {
         }
     }
 
-    /// Whether what hyper writes now is its own answer to a head that is none: no request is being
-    /// answered, and every answer before was written to its end.
+    /// Whether hyper is writing its own answer to an invalid head: no request is being answered, and every
+    /// earlier answer was completely written.
     fn is_automatic(&self) -> bool {
         !self.activity.is_writing.load(Ordering::Relaxed)
             && self.activity.phase() != Phase::Answering
@@ -189,7 +189,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_changed(cx))?;
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        // hyper flushes only when it has handed over all that it has.
+        // hyper flushes only after it has passed on everything.
         self.activity.is_writing.store(false, Ordering::Relaxed);
         self.settle_heads();
         Poll::Ready(Ok(()))
@@ -219,8 +219,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         }
     }
 
-    /// Always, so that hyper keeps an answer's body until it is written, and no copy of it: what the
-    /// body takes of the budget is given back with it.
+    /// Always true, so that hyper keeps an answer's body until it is written, without a copy: the body's
+    /// share of the budget is released with it.
     fn is_write_vectored(&self) -> bool {
         true
     }
