@@ -1,15 +1,15 @@
-//! How much may be under way at once.
+//! Bounds how many commands may be under way.
 //!
-//! A partition that is full answers "server busy" and takes nothing in: memory stays bounded, and
-//! a client that retries is served. What frees messages has a share of its own, so that producers
-//! cannot starve consumers into losing their leases.
+//! A full partition answers "server busy" and accepts no command, so that memory stays bounded and a client
+//! that retries succeeds. Commands that free messages have a share of their own, so that producers cannot
+//! starve consumers into losing their leases.
 
 use bytes::Bytes;
 use kew_engine::Command;
 use kew_engine::bus::BusCommand;
 use thiserror::Error;
 
-/// How much may be under way in one partition, from admission to answer.
+/// The most that may be under way in one partition, from admission to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
     /// Commands.
@@ -100,7 +100,7 @@ impl Class {
     }
 }
 
-/// How many bytes of body a command brings.
+/// The bytes of body in a command.
 pub fn body_size_bytes(command: &Command) -> usize {
     match command {
         Command::Send { body, .. } => body.len(),
@@ -143,7 +143,28 @@ fn bus_body_size_bytes(command: &BusCommand) -> usize {
             messages.map(|message| message.body.len()).sum()
         }
         BusCommand::SetSessionState { state, .. } => state.as_ref().map_or(0, Bytes::len),
-        _ => 0,
+        BusCommand::CreateQueue { .. }
+        | BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Receive { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::ReceiveDeferred { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::ListSessions { .. }
+        | BusCommand::Purge { .. }
+        | BusCommand::ClearSessionStates { .. }
+        | BusCommand::TakeMessage { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::DeleteBatch { .. } => 0,
     }
 }
 
@@ -151,18 +172,18 @@ fn in_memory(size_bytes: u64) -> usize {
     usize::try_from(size_bytes).unwrap_or(usize::MAX)
 }
 
-/// The partition has as much under way as it may have.
+/// The partition has as many commands under way as it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the partition is busy: too many requests are under way")]
 pub struct Busy;
 
-/// What one admitted command counts for, to be given back when it is answered.
+/// What one admitted command counts for. It is released when the command is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     body_bytes: usize,
 }
 
-/// Counts what is under way.
+/// Counts the commands that are under way.
 #[derive(Debug, Default)]
 pub struct Admission {
     limits: AdmissionLimits,
@@ -171,7 +192,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Nothing under way yet.
+    /// No command is under way yet.
     pub fn new(limits: AdmissionLimits) -> Self {
         Self {
             limits,
@@ -180,7 +201,7 @@ impl Admission {
         }
     }
 
-    /// Lets a command in, or says that there is no room.
+    /// Admits a command, or returns that there is no room.
     pub fn admit(&mut self, command: &Command) -> Result<Admitted, Busy> {
         let share = |limit: usize| match Class::of(command) {
             Class::Consume => limit,
@@ -196,7 +217,7 @@ impl Admission {
         Ok(Admitted { body_bytes })
     }
 
-    /// Gives back what an answered command counted for.
+    /// Releases what an answered command counted for.
     pub fn release(&mut self, admitted: Admitted) {
         self.commands -= 1;
         self.body_bytes -= admitted.body_bytes;

@@ -1,7 +1,7 @@
-//! Answers to many commands in one place, for whoever has many under way.
+//! Answers to many commands in one place, for a front end that has many commands under way.
 //!
-//! A front end that waits for each answer alone has a task for each, and is woken for each. Here the
-//! answers of a commit come together, and wake whoever waits for them once.
+//! A front end that waits for each answer separately needs a task and a wake-up for each. Here all answers
+//! of one commit arrive together and cause one wake-up.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,9 +10,9 @@ use tokio::sync::{Notify, oneshot};
 use crate::broker::lock;
 use crate::{Rejection, Reply};
 
-/// Where answers come to. Each has the key under which its command was submitted.
+/// The place where answers arrive. Each has the key under which its command was submitted.
 ///
-/// What comes when nobody takes it any more is dropped with this.
+/// Answers that are not taken are dropped with it.
 #[derive(Debug, Default)]
 pub struct Answers {
     came: Mutex<Vec<(u64, Reply)>>,
@@ -20,17 +20,19 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Waits until an answer has come since the last one was taken. To drop the future loses nothing.
+    /// Waits until an answer has arrived since the last [`take`](Self::take). Dropping the future loses
+    /// nothing.
     pub async fn ready(&self) {
         self.any.notified().await;
     }
 
-    /// Takes all that have come, in their order, in exchange for an empty vector.
+    /// Takes all answers that have arrived, in order, in exchange for an empty vector.
     pub fn take(&self, empty: &mut Vec<(u64, Reply)>) {
         std::mem::swap(&mut *lock(&self.came), empty);
     }
 
-    /// Says whether it is the first one, for which somebody may have to be woken.
+    /// Adds an answer. Returns whether it is the first one, so that the caller may have to wake the front
+    /// end.
     fn put(&self, key: u64, reply: Reply) -> bool {
         let mut came = lock(&self.came);
         came.push((key, reply));
@@ -38,16 +40,16 @@ impl Answers {
     }
 }
 
-/// Who is answered.
+/// The recipient of an answer.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// Somebody who waits for this answer alone. To drop the sender tells that there is none.
+    /// A caller that waits for this answer alone. Dropping the sender means that there is no answer.
     Alone(oneshot::Sender<Reply>),
-    /// Somebody with many commands under way.
+    /// A caller with many commands under way.
     Among(Among),
 }
 
-/// One command of many. It is answered once, also when it is dropped.
+/// One command of many. It is answered exactly once: if it is dropped, the partition has stopped.
 #[derive(Debug)]
 pub(crate) struct Among {
     answers: Option<Arc<Answers>>,
@@ -60,7 +62,7 @@ impl Among {
         Self { answers, key }
     }
 
-    /// Nobody is answered: the command was not taken. Says which one.
+    /// Gives no answer, because the command was not accepted. Returns the command's key.
     pub(crate) fn forget(mut self) -> u64 {
         self.answers = None;
         self.key
@@ -77,7 +79,7 @@ impl Drop for Among {
     }
 }
 
-/// Hands out answers, and wakes those who wait for many when all are there.
+/// Hands out answers. Wakes callers that wait for many answers once all of them are there.
 #[derive(Debug, Default)]
 pub(crate) struct HandOut {
     to_wake: Vec<Arc<Answers>>,
@@ -86,7 +88,7 @@ pub(crate) struct HandOut {
 impl HandOut {
     pub(crate) fn answer(&mut self, asker: Asker, reply: Reply) {
         match asker {
-            // Whoever asked may have gone away, which changes nothing about what was done.
+            // The caller may have gone away. The command's effect stays.
             Asker::Alone(sender) => drop(sender.send(reply)),
             Asker::Among(mut among) => {
                 if let Some(answers) = among.answers.take()

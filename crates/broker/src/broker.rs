@@ -1,4 +1,4 @@
-//! The handle that front ends hold, and what they meet in it.
+//! The handle that front ends hold, and the answers and errors it returns.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,14 +31,14 @@ pub struct BrokerOptions {
 /// A successful answer, with the bodies of its messages read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What the engine answered.
+    /// The engine's answer.
     pub outcome: Outcome,
     /// The bodies of its messages, in the order of the messages.
     pub bodies: Vec<Bytes>,
 }
 
 impl Answer {
-    /// The answer, if all its bodies are in memory and nothing is to be done with it.
+    /// The answer, if all its bodies are in memory and no message is left to delete.
     pub fn in_memory(answered: Answered) -> Result<Self, Box<Answered>> {
         match answered.bodies.iter().map(Body::in_memory).collect() {
             Some(bodies) if answered.unread.is_none() => Ok(Self {
@@ -59,14 +59,14 @@ pub enum StartError {
     /// The operating system gave no random bytes or no thread.
     #[error("the operating system refused {what}")]
     System {
-        /// What was asked for.
+        /// The random bytes or the thread.
         what: &'static str,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a broker stopped by itself: what it was about to write may or may not be on the disk.
+/// Why a broker stopped by itself. Its last write may or may not be on the disk.
 #[derive(Clone, Debug, Error)]
 #[error("the partition has stopped: {reason}")]
 pub struct Failure {
@@ -104,15 +104,15 @@ impl From<&LogFailed> for Failure {
 #[derive(Clone, Debug)]
 pub struct Broker {
     pub(crate) shared: Arc<Shared>,
-    /// Held by whoever reads for metrics.
+    /// Locked by the caller that reads for metrics.
     pub(crate) reading: Arc<tokio::sync::Mutex<()>>,
     threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
     failure: watch::Receiver<Option<Failure>>,
 }
 
 impl Broker {
-    /// Recovers what the storage holds and starts the threads. When this returns, a command that
-    /// is submitted is carried out.
+    /// Recovers the stored partition and starts the threads. Commands submitted after this returns are
+    /// carried out.
     pub fn start(
         storage: Arc<dyn Storage>,
         options: BrokerOptions,
@@ -135,11 +135,11 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Has a command carried out. The answer comes when what it rests on is durable.
+    /// Carries out a command. The answer comes once everything it rests on is durable.
     ///
-    /// To drop the future does not take the command back. A message whose body proves damaged on
-    /// the disk is left out of the answer, and reported with file and offset. One that was to be received
-    /// and deleted stays where it is.
+    /// Dropping the future does not take the command back. A message whose body turns out to be damaged on
+    /// the disk is left out of the answer, and reported with file and offset. If it was to be received and
+    /// deleted, it stays where it is.
     pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
         self.check_taken(&command).await?;
         let answered = self.ask(unread::careful(command)).await?;
@@ -151,15 +151,15 @@ impl Broker {
         let (sender, answer) = oneshot::channel::<Reply>();
         let submitted = self.shared.submit(Asker::Alone(sender), command);
         submitted.map_err(|(_, rejection)| rejection)?;
-        // A ticket is dropped without an answer only when its runner is gone.
+        // A ticket is dropped without an answer only if its runner is gone.
         answer.await.unwrap_or(Err(Rejection::Stopped))
     }
 
-    /// Has commands carried out whose answers come together, each under its key. An answer comes when
-    /// what it rests on is durable, and its bodies are not read yet.
+    /// Carries out commands and collects their answers in one place, each under its key. An answer comes
+    /// once everything it rests on is durable. Its bodies are not read yet.
     ///
-    /// Commands are carried out in the order in which they are submitted. To those that `refused`
-    /// tells of there is no answer.
+    /// Commands are carried out in the order of submission. A command that is passed to `refused` gets no
+    /// answer.
     pub fn submit_among(
         &self,
         commands: impl Iterator<Item = (u64, Command)>,
@@ -177,13 +177,14 @@ impl Broker {
         });
     }
 
-    /// Watches for something of a bus queue or sub-queue, by the incarnation that a read of it shows.
+    /// Watches a bus queue or sub-queue for something to receive. `entity` is the incarnation that a read of
+    /// it shows.
     pub fn watch(&self, entity: Incarnation, awaited: Awaited) -> Watch {
         self.shared.watchers.watch(entity, awaited)
     }
 
-    /// Has `notify` told whenever the settings of a bus queue or sub-queue are changed, or it is
-    /// deleted. What was told of is found with [`ChangeWatch::take`].
+    /// Notifies `notify` whenever the settings of a bus queue or sub-queue change or it is deleted.
+    /// [`ChangeWatch::take`] says which watch has a change.
     pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
         self.shared.watchers.watch_changes(entity, notify)
     }
@@ -200,11 +201,11 @@ impl Broker {
 
     /// Whether a put would succeed now.
     pub fn is_ready(&self) -> bool {
-        // A failure is told before the runner has come to its end.
+        // The failure is published before the runner ends.
         self.failure.borrow().is_none() && self.shared.is_ready()
     }
 
-    /// Waits until the broker has stopped by itself, and tells why. Never returns otherwise.
+    /// Waits until the broker has stopped by itself and returns the reason. Otherwise it never returns.
     pub async fn failed(&self) -> Failure {
         let mut failure = self.failure.clone();
         match failure.wait_for(Option::is_some).await {
@@ -213,7 +214,7 @@ impl Broker {
         }
     }
 
-    /// Carries out what was submitted, takes no more, leaves a snapshot, and ends the threads.
+    /// Carries out the submitted commands, accepts no more, writes a snapshot, and ends the threads.
     ///
     /// Blocks until that is done.
     pub fn stop(&self) {
@@ -226,7 +227,7 @@ impl Broker {
     }
 }
 
-/// Reads what is not in memory, and leaves out what is damaged.
+/// Reads the bodies that are not in memory, and leaves out messages with damaged ones.
 pub(crate) fn read_bodies(answered: Answered) -> Answer {
     let read: Vec<Option<Bytes>> = answered
         .bodies
@@ -234,7 +235,7 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
         .map(|body| match body.read() {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                tracing::error!(%error, "a message body is damaged; the message is not shown");
+                tracing::error!(%error, "a message body is damaged: the message is left out of the answer");
                 None
             }
         })
@@ -255,7 +256,23 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
             let outcome = Outcome::Bus(outcome);
             return Answer { outcome, bodies };
         }
-        outcome => outcome,
+        outcome @ (Outcome::Initialized
+        | Outcome::QueueCreated
+        | Outcome::QueueUnchanged
+        | Outcome::QueueDeleted
+        | Outcome::Queue(_)
+        | Outcome::QueueMetadataSet
+        | Outcome::Queues(_)
+        | Outcome::Sent(_)
+        | Outcome::Updated { .. }
+        | Outcome::Deleted
+        | Outcome::Cleared
+        | Outcome::QueuePoliciesSet
+        | Outcome::ServicePropertiesSet
+        | Outcome::ServiceProperties(_)
+        | Outcome::AccountPut
+        | Outcome::AccountRemoved
+        | Outcome::Accounts(_)) => outcome,
     };
     Answer {
         outcome,
@@ -263,8 +280,8 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
     }
 }
 
-/// The bodies of the messages of which every part could be read; the others are left out. A damaged
-/// state of a session is left out too: then the answer says that there is one, and brings none.
+/// Returns the bodies of the messages whose parts could all be read, and leaves out the other messages. A
+/// damaged session state is left out too: the answer then says that there is a state, but brings none.
 fn keep_whole_messages(outcome: &mut BusOutcome, read: Vec<Option<Bytes>>) -> Vec<Bytes> {
     let mut read = read.into_iter();
     let mut bodies = Vec::new();
@@ -279,7 +296,7 @@ fn keep_whole_messages(outcome: &mut BusOutcome, read: Vec<Option<Bytes>>) -> Ve
     bodies
 }
 
-/// Takes a lock whose holder may have panicked: what these locks guard is consistent at any time.
+/// Takes a lock even if its holder has panicked: the data behind these locks is consistent at any time.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Tells whoever uses a bus queue that its settings were changed, or that it is gone.
+//! Notifies the users of a bus queue that its settings have changed or that it is gone.
 //!
-//! Unlike the wake-ups of [`crate::Watch`] these are for all who hold on to an entity, whether they wait
-//! for messages or not. They are hints too: what is read afterwards tells what became of it.
+//! Unlike the wake-ups of [`crate::Watch`], these notices go to every client that holds on to an entity,
+//! whether it waits for messages or not. They are hints too: read the entity to see what has changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,14 +18,14 @@ struct Told {
     notify: Arc<Notify>,
 }
 
-/// Who is told of which entity.
+/// The clients to notify, by entity.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeWatchers {
-    /// How many there are, for the runner to look at without the lock.
+    /// The number of watches, so that the runner can read it without the lock.
     count: AtomicUsize,
-    /// How many there were, which names the next one.
+    /// How many watches were ever made. It names the next one.
     named: AtomicU64,
-    /// By name: a client can have thousands for one entity, and drop them one by one.
+    /// By name: a client can have thousands of watches for one entity, and drop them one by one.
     by_entity: Mutex<HashMap<Incarnation, BTreeMap<u64, Arc<Told>>>>,
 }
 
@@ -53,7 +53,7 @@ impl ChangeWatchers {
         }
     }
 
-    /// Whether nobody is to be told of anything.
+    /// Whether there are no watches.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
@@ -71,9 +71,9 @@ impl ChangeWatchers {
     }
 }
 
-/// Holds on to one entity, of whose changes its owner is told. To drop it ends that.
+/// Watches one entity for its owner and notifies it of changes. Dropping it ends that.
 ///
-/// What changed before it was made, it does not tell: read the entity afterwards.
+/// It does not report earlier changes: read the entity after making the watch.
 #[derive(Debug)]
 pub struct ChangeWatch {
     told: Arc<Told>,
@@ -83,7 +83,7 @@ pub struct ChangeWatch {
 }
 
 impl ChangeWatch {
-    /// Whether the entity may have changed since this was last asked.
+    /// Whether the entity may have changed since the last call.
     pub fn take(&self) -> bool {
         self.told.has_changed.swap(false, Ordering::AcqRel)
     }

@@ -7,7 +7,7 @@
 use kew_engine::Timestamp;
 use kew_planted::{Bug, is_planted};
 
-/// What the machine's clocks show.
+/// A reading of the machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     /// Microseconds since 1970-01-01 UTC by the wall clock, which may jump.
@@ -16,7 +16,7 @@ pub struct ClockReading {
     pub boot_us: u64,
 }
 
-/// Tells a partition's time.
+/// Keeps a partition's time.
 #[derive(Clone, Debug)]
 pub struct Clock {
     shown_us: u64,

@@ -1,9 +1,17 @@
 //! Partition runners: take commands, decide, append, answer once durable.
 //!
-//! [`Partition`], [`Clock`] and [`Admission`] are step machines without threads, sockets or clocks;
-//! [`Broker`] drives them: one thread that decides and commits, one for slow work on the disk.
-//! Front ends know only [`Broker::submit`], and [`Broker::submit_among`] if they have many commands
-//! under way.
+//! [`Partition`], [`Clock`] and [`Admission`] are step machines without threads, sockets or clocks.
+//! [`Broker`] drives them: one thread decides and commits, two more do slow work on the disk. Front
+//! ends use only [`Broker::submit`], and [`Broker::submit_among`] for many commands under way.
+
+// A new command, answer or rejection fails to compile until every decision about it is written.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::wildcard_enum_match_arm,
+        clippy::match_wildcard_for_single_variants
+    )
+)]
 
 mod admission;
 mod answers;
@@ -22,12 +30,12 @@ mod watch;
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
 pub use answers::Answers;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
+pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading};
 pub use partition::{
     Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
 };
-// The vocabulary of what a repair lists.
-pub use changes::ChangeWatch;
+// The losses of a repair have times.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
 pub use unread::Unread;

@@ -1,4 +1,4 @@
-//! What a partition counts, and the metrics made of it.
+//! Counters of a partition, and the metrics made of them.
 
 mod queues;
 
@@ -19,7 +19,7 @@ const COMMANDS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048];
 /// The states of a partition. A partition that has failed is stopped.
 const STATES: [&str; 3] = ["ready", "full", "stopped"];
 
-/// What the runner and its threads write, each in a few atomic additions.
+/// Counters that the runner and its threads write, each with a few atomic additions.
 #[derive(Debug)]
 pub(crate) struct Instruments {
     commit: Histogram,
@@ -36,7 +36,7 @@ pub(crate) struct Instruments {
     pub(crate) refused_stopped: Counter,
     recovery: Duration,
     recovery_events: u64,
-    /// Messages that the recovery saw expire: they were counted before.
+    /// Messages that expired during the recovery: an earlier run has counted them.
     expired_before: u64,
 }
 
@@ -104,12 +104,12 @@ fn label(name: &'static str, value: &str) -> kew_metrics::Labels {
 }
 
 impl Broker {
-    /// The broker's metrics: what its log and its queues are like now, and what it has counted.
+    /// The broker's metrics: the current state of its log and queues, and its counters.
     ///
-    /// At most `queues_max` queues of each protocol, those with the most messages, have values of their
-    /// own; the others are added up under the name `(other)`, which no queue can have. The queues are read in slices,
-    /// between which commands are served. A partition that does not answer within `patience`, because
-    /// its disk hangs or it has stopped, leaves out what only it can tell.
+    /// The `queues_max` queues with the most messages, of each protocol, have values of their own. All
+    /// others are added up under the name `(other)`, which no queue can have. The queues are read in slices,
+    /// and commands are served in between. If the partition does not answer within `patience`, because its
+    /// disk hangs or it has stopped, the metrics leave out its part.
     pub async fn metrics(&self, queues_max: usize, patience: Duration) -> Vec<Family> {
         let read = tokio::time::timeout(patience, self.read_queues(queues_max)).await;
         let read = read.ok().flatten();
@@ -237,7 +237,7 @@ fn partition_families(
     ]
 }
 
-/// What only the partition can tell: empty if it did not.
+/// The part that only the partition knows. Empty if it did not answer.
 fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Family> {
     let gauge = |name, unit, help, value: &dyn Fn(&Status) -> Option<u64>| {
         let family = Family::gauge(name, unit, help);

@@ -1,4 +1,4 @@
-//! What the partition tells metrics, a slice at a time, and how slices become one picture.
+//! Counts of the partition for metrics: read a slice at a time, and put together.
 
 use kew_engine::{BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Timestamp};
 use kew_log::LogSpace;
@@ -6,13 +6,13 @@ use tokio::sync::oneshot;
 
 use crate::{Broker, Partition};
 
-/// How many steps the runner takes for metrics between two turns: some hundred microseconds.
+/// How many steps the runner takes for metrics between two turns: a few hundred microseconds.
 const SLICE_STEPS: u32 = 256;
 
-/// The name of what is left when the queues with the most messages have names of their own.
+/// The name under which all queues are added up that have no value of their own.
 const OTHER: &str = "(other)";
 
-/// What the runner is asked.
+/// A request to the runner.
 #[derive(Debug)]
 pub(crate) struct SliceRequest {
     pub(crate) from: Option<Incarnation>,
@@ -33,7 +33,7 @@ pub(crate) struct Status {
     pub(crate) durable: u64,
     pub(crate) end: u64,
     pub(crate) answers_waiting: u64,
-    /// Messages that have expired since the log was opened, and while it was replayed.
+    /// Messages that have expired since the log was opened, and during its replay.
     pub(crate) expired: u64,
 }
 
@@ -55,14 +55,14 @@ pub(crate) fn slice_of<T>(
     Slice { overview, status }
 }
 
-/// What a queue says of itself.
+/// The counts of a queue.
 pub(crate) trait Counted {
-    /// What one queue has, or several together.
+    /// The counts of one queue, or the sum of several.
     type Sum: Copy + Default;
 
     fn name(&self) -> &EntityName;
 
-    /// How many messages it has: the queues with the most have values of their own.
+    /// The number of its messages. The queues with the most messages have values of their own.
     fn message_count(&self) -> u64;
 
     fn sum(&self) -> Self::Sum;
@@ -117,7 +117,7 @@ impl Counted for QueueOverview {
     }
 }
 
-/// What one queue of Service Bus has, or several.
+/// The counts of one or several Service Bus queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BusSum {
     /// In the order of [`BUS_STATES`].
@@ -127,7 +127,7 @@ pub(crate) struct BusSum {
     pub(crate) oldest_at: Option<Timestamp>,
 }
 
-/// Where a message of a queue of Service Bus can be.
+/// The places where a message of a Service Bus queue can be.
 pub(crate) const BUS_STATES: [&str; 6] = [
     "active",
     "locked",
@@ -194,7 +194,7 @@ impl<Q: Counted> Queues<Q> {
         }
     }
 
-    /// Takes more queues, and keeps at most `named_max` of all by name.
+    /// Adds queues, and keeps at most `named_max` of all by name.
     fn add(&mut self, queues: Vec<Q>, named_max: usize) {
         self.count += queues.len() as u64;
         self.largest.extend(queues);
@@ -215,7 +215,7 @@ impl<Q: Counted> Queues<Q> {
         named.fold(self.others.unwrap_or_default(), Q::plus)
     }
 
-    /// Account, name and messages of each queue that has a name here, and of the others.
+    /// Account, name and counts of each named queue, and of the others together.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str, Q::Sum)> {
         let largest = self.largest.iter();
         let largest = largest.map(|queue| {
@@ -226,7 +226,7 @@ impl<Q: Counted> Queues<Q> {
     }
 }
 
-/// What was read of the whole partition.
+/// The counts of the whole partition.
 #[derive(Debug)]
 pub(crate) struct Picture {
     /// At the time of the last slice.
@@ -236,10 +236,10 @@ pub(crate) struct Picture {
 }
 
 impl Broker {
-    /// Reads all queues, slice by slice, and names at most `named_max` of each protocol; nothing if
+    /// Reads all queues, slice by slice, and names at most `named_max` of each protocol. Returns `None` if
     /// the partition has stopped.
     pub(crate) async fn read_queues(&self, named_max: usize) -> Option<Picture> {
-        // Readers take turns: each would have the others' slices.
+        // Readers take turns. Otherwise each would get the others' slices.
         let _alone = self.reading.lock().await;
         let (mut queues, mut bus_queues) = (Queues::new(), Queues::new());
         let mut from = None;

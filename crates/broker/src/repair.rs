@@ -1,9 +1,9 @@
-//! Making a partition whole again whose log is damaged, at the price of what cannot be read.
+//! Repairs a partition whose log is damaged. Data that cannot be read is lost.
 //!
-//! [`Repair::look`] modifies nothing: it reads all that can be read and lists what is lost.
-//! [`Repair::carry_out`] makes a new log of the rest. No message is altered: what does not match its
-//! checksum is not used. When in doubt a message is kept, so that one whose deletion was lost may
-//! come back, as after any delivery that was not settled.
+//! [`Repair::look`] modifies nothing: it reads everything that can be read and lists the losses.
+//! [`Repair::carry_out`] writes a new log of the rest. No message is altered: bytes that do not match their
+//! checksum are not used. When in doubt a message is kept. So a message may come back if its deletion was
+//! lost, as after any delivery that was not settled.
 
 mod bus;
 mod reading;
@@ -20,26 +20,26 @@ use self::reading::Reading;
 use crate::partition::to_log;
 use crate::{OpenPartitionError, Partition, PartitionOptions};
 
-/// What a damaged partition has lost.
+/// The losses of a damaged partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Damage to headers and snapshots; not all of it costs something.
+    /// Damage to headers and snapshots. Not all of it causes a loss.
     pub damage: Vec<Damage>,
-    /// What cannot be read of the history. What happened there is unknown: messages sent, deleted,
-    /// updated, queues made and deleted.
+    /// The parts of the history that cannot be read. What happened there is unknown: messages sent, deleted
+    /// or updated, and queues created or deleted.
     pub gaps: Vec<Gap>,
-    /// Messages that are lost and known to have been there.
+    /// Messages that are lost and are known to have existed.
     pub messages: Vec<LostMessage>,
-    /// States of Service Bus sessions that are lost: the sessions have none.
+    /// Lost states of Service Bus sessions. The sessions have no state now.
     pub session_states: Vec<LostSessionState>,
     /// Queues whose names are lost. They are kept, with their messages, under these names.
     pub renamed: Vec<EntityName>,
-    /// Queues that are dropped with their messages because a newer one has their name.
+    /// Queues that are dropped with their messages, because a newer queue has their name.
     pub dropped: Vec<EntityName>,
-    /// How many messages of each queue were there before the last gap: their deletion may be lost,
-    /// and then they come back.
+    /// How many messages of each queue existed before the last gap. If their deletion is lost, they come
+    /// back.
     pub may_return: BTreeMap<EntityName, u64>,
-    /// The partition's secret is lost: messages get new ids.
+    /// The partition's secret is lost: its messages get new ids.
     pub secret_is_lost: bool,
 }
 
@@ -52,13 +52,13 @@ pub struct LostMessage {
     pub sequence_number: SequenceNumber,
     /// Its id in Queue Storage; `None` if the partition's secret is lost.
     pub id: Option<Token>,
-    /// Not sent before this time.
+    /// It was sent at this time at the earliest.
     pub inserted_from: Timestamp,
-    /// Nor after this time.
+    /// It was sent at this time at the latest.
     pub inserted_until: Timestamp,
     /// Size of its body, if it is known.
     pub size_bytes: Option<u32>,
-    /// What is wrong.
+    /// The damage.
     pub why: String,
 }
 
@@ -69,11 +69,11 @@ pub struct LostSessionState {
     pub queue: EntityName,
     /// The session's id.
     pub session: Box<str>,
-    /// What is wrong.
+    /// The damage.
     pub why: String,
 }
 
-/// A damaged partition, read as far as it can be.
+/// A damaged partition, read as far as possible.
 pub struct Repair<'a> {
     storage: &'a dyn Storage,
     salvage: Salvage<'a>,
@@ -90,14 +90,14 @@ pub enum RepairError {
     /// The new log could not be opened.
     #[error("the repaired partition could not be opened")]
     Open(#[from] OpenPartitionError),
-    /// Likewise.
+    /// The new log could not be written to.
     #[error("the repaired partition could not be opened")]
     Commit(#[from] LogFailed),
 }
 
 impl<'a> Repair<'a> {
-    /// Reads all that can be read. Queues whose names are lost are given one in `account` if no
-    /// other queue tells theirs.
+    /// Reads everything that can be read. A queue whose name is lost gets a new name, in the account of
+    /// another queue or, without any, in `account`.
     pub fn look(storage: &'a dyn Storage, account: &str) -> Result<Self, OpenError> {
         let salvage = Salvage::look(storage)?;
         let mut losses = Losses {
@@ -137,14 +137,14 @@ impl<'a> Repair<'a> {
         self.salvage.refusal()
     }
 
-    /// Whether there is anything to repair: a start is refused, or messages have lost their bodies.
+    /// Whether anything needs a repair: the start is refused, or messages have lost their bodies.
     pub fn is_needed(&self) -> bool {
         self.refusal().is_some()
             || !self.losses.messages.is_empty()
             || !self.losses.session_states.is_empty()
     }
 
-    /// What is lost.
+    /// The losses.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
@@ -154,9 +154,9 @@ impl<'a> Repair<'a> {
         self.state.counts()
     }
 
-    /// Makes a new log of what could be read, and opens it once.
+    /// Writes a new log of everything that could be read, and opens it once.
     ///
-    /// `entropy` makes segment salts; `secret` is for a partition that has lost its own.
+    /// `entropy` seeds the segment salts. `secret` is for a partition that has lost its own.
     pub fn carry_out(
         mut self,
         options: PartitionOptions,
@@ -177,7 +177,7 @@ impl<'a> Repair<'a> {
     }
 }
 
-/// Drops the messages whose bodies cannot be read, in whole, and the states of sessions.
+/// Drops messages whose bodies cannot be read in full, and such states of sessions.
 fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) {
     let mut dropped = Vec::new();
     for message in state.messages() {

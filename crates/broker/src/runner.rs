@@ -1,9 +1,9 @@
 //! The threads that drive a partition: wait, feed, drain, answer.
 //!
-//! One thread decides and commits, inline: with one request in flight that is one wake-up to the
-//! runner and one back. Requests that come in while it syncs make up the next batch. Two more
-//! threads do what takes long: one prepares segments, for which everybody may come to wait, the
-//! other writes snapshots. What is done when, and why, is the partition's to decide.
+//! One thread decides and commits, inline: a single request in flight costs one wake-up of the runner and
+//! one of the caller. Requests that come in during a sync make up the next batch. Two more threads do slow
+//! work: one prepares segments, which every request may come to wait for, and one writes snapshots. The
+//! partition decides what to do and when.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +25,10 @@ use crate::{
     StartError, TurnEnd,
 };
 
-/// What a command's answer goes to, and what the command counts for until then.
+/// The recipient of a command's answer, and what the command counts for until then.
 type Ticket = (Asker, Admitted);
 
-/// What the front ends and the runner share.
+/// State that the front ends and the runner share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     mailbox: Mutex<Mailbox>,
@@ -43,18 +43,18 @@ struct Mailbox {
     admission: Admission,
     commands: VecDeque<(Ticket, Command)>,
     outcomes: Vec<JobOutcome>,
-    /// What metrics ask; there is one reader at a time.
+    /// A request for metrics. There is one reader at a time.
     slice: Option<SliceRequest>,
-    /// A thread that had jobs is gone: its outcomes will never come.
+    /// A thread that had jobs is gone. Their outcomes will never come.
     worker_is_gone: bool,
-    /// The runner waits for mail: whoever brings some must wake it.
+    /// The runner waits for mail: wake it after adding some.
     runner_waits: bool,
     stop: bool,
     stopped: bool,
 }
 
 impl Shared {
-    /// Takes a command, or gives back who asked.
+    /// Submits a command, or gives the asker back with a rejection.
     pub(crate) fn submit(&self, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
         let mut mailbox = lock(&self.mailbox);
         self.take(&mut mailbox, asker, command)?;
@@ -62,7 +62,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes many commands at once: the runner is woken when all are there.
+    /// Submits many commands at once and wakes the runner when all are there.
     pub(crate) fn submit_all(
         &self,
         commands: impl Iterator<Item = (Asker, Command)>,
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Has the runner read a slice for metrics. Whatever asked before is not answered any more.
+    /// Makes the runner read a slice for metrics. An earlier request is not answered any more.
     pub(crate) fn request_slice(&self, request: SliceRequest) {
         let mut mailbox = lock(&self.mailbox);
         if !mailbox.stop && !mailbox.stopped {
@@ -112,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// How many commands are under way, and how the partition is.
+    /// How many commands are under way, and the state of the partition.
     pub(crate) fn standing(&self) -> (usize, &'static str) {
         let mailbox = lock(&self.mailbox);
         let state = if mailbox.stop || mailbox.stopped {
@@ -236,7 +236,7 @@ fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
     }
 }
 
-/// Sees to it that the runner does not wait for a thread that died in the middle of a job.
+/// Lets the runner know if a thread dies in the middle of a job.
 struct TellIfGone<'a>(&'a Shared);
 
 impl Drop for TellIfGone<'_> {
@@ -258,7 +258,7 @@ struct Runner {
     segment_jobs: mpsc::Sender<Job>,
     /// For the thread that writes snapshots.
     snapshot_jobs: mpsc::Sender<Job>,
-    /// How many jobs those two have.
+    /// How many jobs these two threads have.
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
     /// Commands that are admitted and not yet decided.
@@ -285,7 +285,7 @@ impl Runner {
         self.finish();
     }
 
-    /// Decides all that waits, a batch at a time, and commits each.
+    /// Decides all waiting commands, a batch at a time, and commits each batch.
     fn serve(&mut self) {
         loop {
             let now = self.clock.now(read_clocks());
@@ -315,33 +315,32 @@ impl Runner {
         self.tell_space();
     }
 
-    /// Answers what metrics ask, a bounded part at a time.
+    /// Answers a request for metrics, a bounded part at a time.
     fn read_slice(&mut self) {
         let request = lock(&self.shared.mailbox).slice.take();
         if let Some(request) = request {
             let now = self.clock.now(read_clocks());
             let slice = slice_of(&mut self.partition, request.from, now);
-            // Whoever asked may have given up.
+            // The reader may have given up.
             let _ = request.answer.send(slice);
         }
     }
 
-    /// Tells readiness, and whoever reads the logs, when the disk becomes full and when it is not any
-    /// more.
+    /// Updates readiness and logs a line when the disk becomes full, and when it has space again.
     fn tell_space(&mut self) {
         let snapshot_error = self.partition.log().snapshot_error();
         let is_without_snapshot = snapshot_error.is_some();
         if let Some(error) = snapshot_error
             && !self.was_without_snapshot
         {
-            tracing::warn!(%error, "no snapshot can be written; the log grows until one can");
+            tracing::warn!(%error, "cannot write a snapshot: the log grows until one is written");
         }
         self.was_without_snapshot = is_without_snapshot;
         let is_without_room = self.partition.is_without_room();
         if is_without_room && !self.was_without_room {
             tracing::error!(
-                "the disk is full, and something else has taken the space that was kept for draining it: \
-                 messages cannot be received or deleted either until there is space"
+                "the disk is full, and other files use the space that Kew had reserved: messages cannot \
+                 even be received or deleted; free space on the disk"
             );
         }
         self.was_without_room = is_without_room;
@@ -353,15 +352,15 @@ impl Runner {
         self.shared.out_of_space.store(is_out, Ordering::Relaxed);
         if is_out {
             tracing::error!(
-                "the disk is full: messages can be received and deleted, and none is taken in \
-                 until there is space"
+                "the disk is full: messages can be received and deleted, but no new ones are accepted; \
+                 free space on the disk"
             );
         } else {
-            tracing::info!("there is space on the disk again");
+            tracing::info!("the disk has space again");
         }
     }
 
-    /// Commits here and now, and hands slow work to the other thread.
+    /// Commits on this thread, and hands slow work to the other threads.
     fn carry_out_jobs(&mut self) {
         while let Some(job) = self.partition.next_job() {
             let worker = match job.kind() {
@@ -386,7 +385,7 @@ impl Runner {
     }
 
     fn fail_for_want_of_a_worker(&mut self) {
-        tracing::error!("a thread that works on the log has died; the partition stops");
+        tracing::error!("a thread of the log has died: the partition stops");
         self.partition.stop(&mut self.replies);
         self.failed.send_replace(Some(Failure::of_a_bug()));
     }
@@ -396,12 +395,12 @@ impl Runner {
             return;
         }
         if let Err(failed) = self.partition.complete(outcome, &mut self.replies) {
-            tracing::error!(error = %failed, "the log failed; the partition stops");
+            tracing::error!(error = %failed, "the log failed: the partition stops");
             self.failed.send_replace(Some(Failure::from(&failed)));
         }
     }
 
-    /// Hands out the answers, and gives back what their commands counted for.
+    /// Hands out answers, and releases what their commands counted for.
     fn answer(&mut self) {
         if self.replies.is_empty() {
             return;
@@ -421,7 +420,8 @@ impl Runner {
         self.hand_out.wake();
     }
 
-    /// Waits for commands, for the other threads, for a deadline, or for the end; true for the end.
+    /// Waits for commands, for the other threads, for a deadline, or for the stop. Returns true for the
+    /// stop.
     fn wait_for_mail(&mut self) -> bool {
         let timeout = self.timeout();
         let shared = self.shared.clone();
@@ -457,7 +457,7 @@ impl Runner {
         }
     }
 
-    /// How long to wait for mail at most.
+    /// The longest time to wait for mail.
     fn timeout(&mut self) -> Duration {
         let day = Duration::from_secs(86_400);
         let Some(wake) = self.partition.next_wake() else {
@@ -469,7 +469,7 @@ impl Runner {
         Duration::from_millis(until).min(day)
     }
 
-    /// Answers whoever is left, leaves a snapshot, and ends.
+    /// Answers the commands that are left, writes a snapshot, and ends.
     fn finish(mut self) {
         if !self.partition.is_stopped() {
             self.serve();
@@ -487,7 +487,7 @@ impl Runner {
         self.answer();
     }
 
-    /// Carries out every job there is, here.
+    /// Carries out all jobs on this thread.
     fn drain_jobs(&mut self) {
         loop {
             while let Some(job) = self.partition.next_job() {
@@ -501,7 +501,7 @@ impl Runner {
         }
     }
 
-    /// Waits until another thread has done something.
+    /// Waits until another thread has finished a job.
     fn wait_for_worker(&mut self) {
         let shared = self.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
@@ -516,7 +516,7 @@ impl Runner {
     }
 }
 
-/// Sees to it that nobody waits for a runner that is gone, whatever it died of.
+/// Rejects all waiting commands when the runner ends, however it ends.
 struct LastWill {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<Failure>>,
@@ -526,7 +526,7 @@ impl Drop for LastWill {
     fn drop(&mut self) {
         let mut mailbox = lock(&self.shared.mailbox);
         mailbox.stopped = true;
-        // Tickets that are dropped tell their holders that the partition has stopped.
+        // Dropped tickets answer their callers that the partition has stopped.
         mailbox.commands.clear();
         mailbox.slice = None;
         drop(mailbox);
@@ -541,8 +541,8 @@ fn read_clocks() -> ClockReading {
     let wall = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    // Only Linux has a clock under this name that goes on while the machine is suspended; the
-    // monotonic clock of macOS does so by itself.
+    // Only Linux has a clock under this name that also counts suspended time. The monotonic clock of macOS
+    // does so by itself.
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]

@@ -1,9 +1,9 @@
-//! Messages that are received and deleted: none is gone before its bytes were read.
+//! Receive and delete: no message is deleted before its bytes were read.
 //!
-//! A message whose bytes are in memory is deleted as it is received. Of any other, whether its bytes are
-//! whole is known only when they were read from the disk, which the partition's thread does not do. Such a
-//! message is locked, read, and then completed. If it proves damaged it is abandoned, as by any receiver
-//! that fails with it: it is counted, and becomes a dead letter in the end.
+//! If a message's bytes are in memory, it is deleted as it is received. Otherwise the bytes must first be
+//! read from the disk, and the partition's thread does not do that. So the message is locked, read, and then
+//! completed. If it turns out to be damaged it is abandoned, as by a receiver that fails: the delivery
+//! counts, and in the end the message becomes a dead letter.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,11 +18,12 @@ use kew_log::Body;
 use crate::broker::read_bodies;
 use crate::{Answer, Answered, Broker, Rejection};
 
-/// How often a busy broker or a full disk is asked again to settle what was read: for 5 s, while the locks hold.
+/// How often a settlement is retried while the broker is busy or the disk is full: for 5 s, while the locks
+/// hold.
 const SETTLE_TRIES: u32 = 50;
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be done with messages that were locked to be read and deleted.
+/// How to proceed with messages that were locked to be read and deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     queue: EntityName,
@@ -30,36 +31,70 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Of a command that deletes what it has read.
+    /// Only for a command that deletes what it has read.
     pub(crate) fn of(command: &Command) -> Option<Self> {
-        match command {
-            Command::Bus(BusCommand::Receive {
-                queue,
-                mode: ReceiveMode::DeleteOnceRead,
-                ..
-            }) => Some(Self {
-                queue: queue.clone(),
-                is_all_or_none: false,
-            }),
-            Command::Bus(BusCommand::ReceiveDeferred { read })
-                if read.mode == ReceiveMode::DeleteOnceRead =>
-            {
-                Some(Self {
-                    queue: read.queue.clone(),
-                    is_all_or_none: true,
-                })
-            }
-            _ => None,
-        }
+        let Command::Bus(command) = command else {
+            return None;
+        };
+        let (queue, mode, is_all_or_none) = match command {
+            BusCommand::Receive { queue, mode, .. } => (queue, *mode, false),
+            BusCommand::ReceiveDeferred { read } => (&read.queue, read.mode, true),
+            // An operator's message is read before it is taken: see `check_taken`.
+            BusCommand::TakeMessage { .. }
+            | BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => return None,
+        };
+        (mode == ReceiveMode::DeleteOnceRead).then(|| Self {
+            queue: queue.clone(),
+            is_all_or_none,
+        })
     }
 }
 
-/// The same command, that deletes nothing before it was read.
+/// The same command, changed to delete no message before its bytes were read.
 pub(crate) fn careful(mut command: Command) -> Command {
     let mode = match &mut command {
-        Command::Bus(BusCommand::Receive { mode, .. }) => Some(mode),
-        Command::Bus(BusCommand::ReceiveDeferred { read }) => Some(&mut read.mode),
-        _ => None,
+        Command::Bus(command) => lockable_mode(command),
+        Command::Initialize { .. }
+        | Command::CreateQueue { .. }
+        | Command::DeleteQueue { .. }
+        | Command::ReadQueue { .. }
+        | Command::SetQueueMetadata { .. }
+        | Command::ListQueues { .. }
+        | Command::Send { .. }
+        | Command::Receive { .. }
+        | Command::Peek { .. }
+        | Command::Update { .. }
+        | Command::Delete { .. }
+        | Command::Clear { .. }
+        | Command::SetQueuePolicies { .. }
+        | Command::SetServiceProperties { .. }
+        | Command::ReadServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. }
+        | Command::ListAccounts => None,
     };
     if let Some(mode) = mode
         && *mode == ReceiveMode::ReceiveAndDelete
@@ -69,20 +104,53 @@ pub(crate) fn careful(mut command: Command) -> Command {
     command
 }
 
+/// The mode of a command whose messages can be locked until they were read.
+fn lockable_mode(command: &mut BusCommand) -> Option<&mut ReceiveMode> {
+    match command {
+        BusCommand::Receive { mode, .. } => Some(mode),
+        BusCommand::ReceiveDeferred { read } => Some(&mut read.mode),
+        // Scheduled messages cannot be locked: `check_taken` reads an operator's message first.
+        BusCommand::TakeMessage { .. }
+        | BusCommand::CreateQueue { .. }
+        | BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Send { .. }
+        | BusCommand::Settle { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::SetSessionState { .. }
+        | BusCommand::ListSessions { .. }
+        | BusCommand::Purge { .. }
+        | BusCommand::ClearSessionStates { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::Resubmit { .. }
+        | BusCommand::Transact { .. }
+        | BusCommand::DeleteBatch { .. } => None,
+    }
+}
+
 /// Whether an outcome has messages with locks.
 pub(crate) fn has_locks(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Bus(BusOutcome::Received(messages)) => {
-            messages.iter().any(|message| message.lock.is_some())
-        }
-        _ => false,
+    if let Outcome::Bus(BusOutcome::Received(messages)) = outcome {
+        messages.iter().any(|message| message.lock.is_some())
+    } else {
+        false
     }
 }
 
 impl Broker {
-    /// Reads the bodies that are not in memory, and deletes what was to be deleted once it was read. A
-    /// message whose body proves damaged on the disk is left out, and reported with file and offset. If
-    /// there is nothing else, or all were wanted or none, the answer is [`Rejection::Unreadable`].
+    /// Reads the bodies that are not in memory, then deletes the messages that were to be deleted once read.
+    /// A message whose body turns out to be damaged is left out, and reported with file and offset. If no
+    /// other message is left, or the command asked for all or none, the result is [`Rejection::Unreadable`].
     pub async fn read(&self, answered: Answered) -> Result<Answer, Rejection> {
         let answered = match Answer::in_memory(answered) {
             Ok(answer) => return Ok(answer),
@@ -98,7 +166,7 @@ impl Broker {
         let (whole, whole_count) = locks_of(&answer.outcome);
         let is_any_damaged = whole_count < count;
         if is_any_damaged && unread.is_all_or_none {
-            // Where they cannot be given back, their locks run out.
+            // If they cannot be released, their locks expire.
             let _ = self.settle_patiently(unread.queue, released(locks)).await;
             return Err(Rejection::Unreadable);
         }
@@ -106,14 +174,15 @@ impl Broker {
         let damaged = locks.into_iter().filter(|lock| !whole.contains(lock));
         let damaged = damaged.collect();
         let answer = self.delete_read(unread.queue, answer, damaged).await?;
-        match locks_of(&answer.outcome).1 {
-            0 if is_any_damaged => Err(Rejection::Unreadable),
-            _ => Ok(answer),
+        let (_, left) = locks_of(&answer.outcome);
+        if is_any_damaged && left == 0 {
+            return Err(Rejection::Unreadable);
         }
+        Ok(answer)
     }
 
-    /// Deletes the messages that are still locked, and leaves out those whose lock was lost meanwhile. Those
-    /// that are damaged are given back as what their receiver failed with.
+    /// Deletes the messages that are still locked, and leaves out messages whose lock was lost in the meantime.
+    /// Damaged messages are abandoned.
     async fn delete_read(
         &self,
         queue: EntityName,
@@ -129,12 +198,12 @@ impl Broker {
             Ok(verdicts) => verdicts,
             Err(rejection) => {
                 let is_all = locks.len() == count;
-                // Nobody has seen them. Where they cannot be given back either, their locks run out.
+                // No client has seen these messages. If they cannot be released either, their locks expire.
                 let _ = self.settle(queue, released(locks)).await;
                 if is_all {
                     return Err(rejection);
                 }
-                // The others are gone, and nowhere else.
+                // The messages without a lock are already deleted and exist only in this answer.
                 Vec::new()
             }
         };
@@ -144,7 +213,7 @@ impl Broker {
         }))
     }
 
-    /// Asks again for some time where there is no room: what was read is locked meanwhile.
+    /// Settles, and retries for some time while there is no room. The messages stay locked in the meantime.
     async fn settle_patiently(
         &self,
         queue: EntityName,
@@ -155,7 +224,12 @@ impl Broker {
                 Err(Rejection::Busy | Rejection::Full) => {
                     tokio::time::sleep(SETTLE_PAUSE).await;
                 }
-                settled => return settled,
+                settled @ (Ok(_)
+                | Err(
+                    Rejection::Refused(_) | Rejection::Stopped | Rejection::Unreadable,
+                )) => {
+                    return settled;
+                }
             }
         }
         self.settle(queue, settlements).await
@@ -170,23 +244,25 @@ impl Broker {
             return Ok(Vec::new());
         }
         let settle = BusCommand::Settle { queue, settlements };
-        match self.ask(Command::Bus(settle)).await?.outcome {
-            Outcome::Bus(BusOutcome::Settled(verdicts)) => Ok(verdicts),
-            _ => Ok(Vec::new()),
-        }
+        let answered = self.ask(Command::Bus(settle)).await?;
+        let Outcome::Bus(BusOutcome::Settled(verdicts)) = answered.outcome else {
+            return Ok(Vec::new());
+        };
+        Ok(verdicts)
     }
 
-    /// Reads a message that an operator takes for good, before it is taken: one that is scheduled or of a
-    /// session cannot be locked to be read.
+    /// Reads a message before an operator takes it for good. A scheduled message, and one of a session,
+    /// cannot be locked for that.
     pub(crate) async fn check_taken(&self, command: &Command) -> Result<(), Rejection> {
-        match command {
-            Command::Bus(BusCommand::TakeMessage {
-                queue,
-                number,
-                mode: ReceiveMode::ReceiveAndDelete,
-            }) => self.check_readable(queue.clone(), *number).await,
-            _ => Ok(()),
-        }
+        let Command::Bus(BusCommand::TakeMessage {
+            queue,
+            number,
+            mode: ReceiveMode::ReceiveAndDelete,
+        }) = command
+        else {
+            return Ok(());
+        };
+        self.check_readable(queue.clone(), *number).await
     }
 
     async fn check_readable(
@@ -201,12 +277,12 @@ impl Broker {
             session: None,
         };
         let answered = self.ask(Command::Bus(peek)).await?;
-        let is_there = match &answered.outcome {
-            Outcome::Bus(BusOutcome::Peeked(messages)) => messages
-                .first()
-                .is_some_and(|message| message.sequence_number == number),
-            _ => false,
+        let first = if let Outcome::Bus(BusOutcome::Peeked(messages)) = &answered.outcome {
+            messages.first().map(|message| message.sequence_number)
+        } else {
+            None
         };
+        let is_there = first == Some(number);
         let is_in_memory = |body: &Body| body.in_memory().is_some();
         if !is_there || answered.bodies.iter().all(is_in_memory) {
             return Ok(());
@@ -224,30 +300,28 @@ fn is_whole(body: &Body) -> bool {
     match body.read() {
         Ok(_) => true,
         Err(error) => {
-            tracing::error!(%error, "a message body is damaged; the message is not taken");
+            tracing::error!(%error, "a message body is damaged: the message is not deleted");
             false
         }
     }
 }
 
-/// The locks of the messages that have one, and how many messages there are.
+/// The locks of the messages that have one, and the number of all messages.
 fn locks_of(outcome: &Outcome) -> (Vec<Token>, usize) {
-    match outcome {
-        Outcome::Bus(BusOutcome::Received(messages)) => {
-            let locks = messages.iter().filter_map(|message| message.lock);
-            (locks.collect(), messages.len())
-        }
-        _ => (Vec::new(), 0),
-    }
+    let Outcome::Bus(BusOutcome::Received(messages)) = outcome else {
+        return (Vec::new(), 0);
+    };
+    let locks = messages.iter().filter_map(|message| message.lock);
+    (locks.collect(), messages.len())
 }
 
-/// What gives messages back that nobody has seen.
+/// Releases messages that no client has seen.
 fn released(locks: Vec<Token>) -> Vec<(Token, Disposition)> {
     let released = locks.into_iter().map(|lock| (lock, Disposition::Release));
     released.collect()
 }
 
-/// The messages that are kept, as messages that are gone: without their locks.
+/// Keeps some of the messages, without their locks: they are deleted by now.
 fn retain(answer: Answer, mut keep: impl FnMut(&DeliveredMessage) -> bool) -> Answer {
     let Outcome::Bus(BusOutcome::Received(messages)) = answer.outcome else {
         return answer;

@@ -1,14 +1,14 @@
 //! Answers that wait for the log.
 //!
-//! An answer is shown when the log is durable beyond the record that it rests on, so that nothing
-//! is shown that a crash could take back.
+//! An answer is shown once the log is durable beyond the record that the answer rests on. So a crash takes
+//! nothing back that a client has seen.
 
 use std::collections::BTreeMap;
 
 use kew_log::LogPosition;
 use kew_planted::{Bug, is_planted};
 
-/// Answers by the record that they rest on.
+/// Answers by the record they rest on.
 #[derive(Debug)]
 pub(crate) struct Waiters<A> {
     by_record: BTreeMap<LogPosition, Vec<A>>,
@@ -26,7 +26,7 @@ impl<A> Waiters<A> {
         self.by_record.entry(record).or_default().push(answer);
     }
 
-    /// Hands out what may be shown when everything before `durable` is durable.
+    /// Hands out the answers that may be shown once everything before `durable` is durable.
     pub(crate) fn release(&mut self, durable: LogPosition, out: &mut Vec<A>) {
         while let Some(entry) = self.by_record.first_entry() {
             if *entry.key() >= durable {
@@ -40,7 +40,7 @@ impl<A> Waiters<A> {
         }
     }
 
-    /// Hands out everything, because the log will never get there.
+    /// Hands out every answer, because the log will never become durable up to them.
     pub(crate) fn abandon(&mut self, out: &mut Vec<A>) {
         while let Some((_, mut answers)) = self.by_record.pop_first() {
             out.append(&mut answers);

@@ -1,17 +1,18 @@
-//! Wake-ups for receivers that wait: a bus queue may have something for them.
+//! Wake-ups for receivers that wait for something in a bus queue.
 //!
-//! A wake-up is a hint. It comes when the event is decided, before it is durable: a receive that
-//! follows is decided behind it, and its answer waits for both. It may come without need, and never
-//! stays away.
+//! A wake-up is a hint. The partition sends it when the event is decided, before it is durable. A receive
+//! that follows is decided after that event, and its answer waits for both. A wake-up may be unnecessary,
+//! but it is never lost.
 //!
-//! What has arrived wakes one of those who wait for it, in turn, and nobody who waits for something else:
-//! receivers of messages, of each session, and of any session wait apart. Nobody is stranded by that: a
-//! look that takes something and leaves something wakes the next one, whoever goes away without having
-//! looked passes the wake-up on, and if nobody waits at the time, the next one who would looks first.
-//! Only a change of the queue, or its end, wakes all.
+//! Receivers wait in separate lists: for messages, for the messages of one session, and for any session. An
+//! arrival wakes one receiver of its list, in turn. No receiver is stranded by that:
 //!
-//! A wake-up that was looked after is not passed on: what was not there for one is not there for the
-//! next.
+//! - A receiver that takes something and leaves something wakes the next receiver.
+//! - A receiver that goes away without looking passes its wake-up on.
+//! - If no receiver waits when something arrives, the next one that wants to wait looks first.
+//!
+//! Only a change of the queue, or its deletion, wakes all receivers. A receiver that has looked does not
+//! pass its wake-up on: the next receiver would find no more than it did.
 
 mod wait_list;
 
@@ -28,26 +29,27 @@ use self::wait_list::WaitList;
 use crate::broker::lock;
 use crate::changes::{ChangeWatch, ChangeWatchers};
 
-/// Who is to be woken.
+/// The receivers that a turn wakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// One of those who wait for this of the entity.
+    /// One receiver that waits for this thing of the entity.
     One(Incarnation, Awaited),
-    /// All who wait for anything of it, and all who use it: it has changed, or is gone.
+    /// Every receiver that waits for anything of the entity, and every client that uses it. The entity has
+    /// changed or is gone.
     Changed(Incarnation),
 }
 
-/// Those who wait for one thing. They are told how often all of them were woken.
+/// The receivers that wait for one thing. Each receives how often all of them have been woken.
 type List = WaitList<oneshot::Sender<u64>>;
 
-/// Who waits for what of which entity.
+/// All receivers that wait, by entity and by the thing they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// How many there are, for the runner to look at without the lock.
+    /// The number of watches, so that the runner can read it without the lock.
     count: AtomicUsize,
     by_entity: Mutex<HashMap<Incarnation, HashMap<Awaited, List>>>,
     changes: Arc<ChangeWatchers>,
-    /// How many were woken.
+    /// How many receivers were woken.
     pub(crate) woken: Counter,
 }
 
@@ -77,7 +79,7 @@ impl Watchers {
         self.changes.watch(entity, notify)
     }
 
-    /// What is not looked at here because nobody waits is not found out.
+    /// Wakes receivers. Without any watch, `wakes` is not evaluated.
     pub(crate) fn wake(&self, wakes: impl Iterator<Item = Wake>) {
         if self.count.load(Ordering::Relaxed) == 0 && self.changes.is_empty() {
             return;
@@ -112,11 +114,12 @@ impl Watchers {
 
     fn tell(&self, waker: oneshot::Sender<u64>, rounds: u64) {
         self.woken.increment();
-        // It is in no list any more, and finds that out if it goes away now.
+        // The receiver is already off the list. If it goes away now, it notices that and passes the wake-up
+        // on.
         let _ = waker.send(rounds);
     }
 
-    /// Does something with the list of a watch, which is there as long as the watch is.
+    /// Runs `work` on the list of a watch. The list exists as long as the watch does.
     fn with_list<R>(&self, watch: &Watch, work: impl FnOnce(&mut List) -> R) -> R {
         let mut by_entity = lock(&self.by_entity);
         let lists = by_entity.get_mut(&watch.entity);
@@ -125,19 +128,19 @@ impl Watchers {
     }
 }
 
-/// Whether a watch was woken since its holder looked.
+/// Whether a watch was woken since its holder last looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     No,
-    /// It was, and its holder has not heard of it: it did something else at the time.
+    /// It was woken while its holder did something else.
     Unheard,
     Heard,
 }
 
-/// A wait for something of one entity. To drop it ends it.
+/// A wait for something of one entity. Dropping it ends the wait.
 ///
-/// Whoever has one looks first, then waits, and looks again whenever it was woken. It may take its time
-/// between, to find room for what there is: then it keeps the watch, and the wake-up with it.
+/// The holder looks first, then waits, and looks again each time it is woken. Between a wake-up and the look
+/// it may wait for room for the answer; it then keeps the watch, and with it the wake-up.
 #[derive(Debug)]
 pub struct Watch {
     entity: Incarnation,
@@ -148,8 +151,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits until there may be something, or the entity has changed or is gone. Whoever waits again has
-    /// looked since it was woken. To drop the future loses no wake-up.
+    /// Waits until the entity may have something, has changed or is gone. A holder that calls this again
+    /// must have looked since the last wake-up. Dropping the future loses no wake-up.
     pub async fn woken(&mut self) {
         if self.told != Told::Unheard {
             self.told = Told::No;
@@ -158,7 +161,7 @@ impl Watch {
                     watch: self,
                     ticket,
                 };
-                // The other half goes only when it is used: it is in the list.
+                // The list holds the sender and drops it only by sending.
                 if let Ok(rounds) = woken.await {
                     waiting.watch.rounds = rounds;
                 }
@@ -177,13 +180,13 @@ impl Watch {
         Some((ticket?, woken))
     }
 
-    /// Its holder has looked since it was woken: the wake-up is nobody's any more.
+    /// Notes that the holder has looked. From now on it does not pass the last wake-up on.
     pub fn looked(&mut self) {
         self.told = Told::No;
     }
 }
 
-/// A watch that waits, whatever becomes of the future.
+/// A watch that waits. Dropping it takes the watch off the list, also if the future is cancelled.
 struct Waiting<'a> {
     watch: &'a mut Watch,
     ticket: u64,

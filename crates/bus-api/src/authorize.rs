@@ -3,6 +3,8 @@
 //! Rules of the namespace are at hand; those of an entity are asked of the broker, and only if none of
 //! the namespace has signed.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use kew_broker::Rejection;
 use kew_engine::Refusal;

@@ -6,6 +6,8 @@
 //!
 //! [`right`]: ManagementOperation::right
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use crate::rights::Right;
 
 /// One row an operation: its variant, its name, and the right that it needs.

@@ -1,5 +1,7 @@
 //! What a client is told when something is refused.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use kew_amqp::SendRefusal;
 use kew_amqp::error::{Error, condition};
 use kew_broker::Rejection;
@@ -51,7 +53,18 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
         Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
             Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
         }
-        Rejection::Refused(refusal) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
+        Rejection::Refused(
+            refusal @ (Refusal::AlreadyInitialized
+            | Refusal::QueueNotFound { .. }
+            | Refusal::QueueAlreadyExists { .. }
+            | Refusal::MessageNotFound
+            | Refusal::PopReceiptMismatch
+            | Refusal::HiddenBeyondExpiry { .. }
+            | Refusal::AccountAlreadyExists { .. }
+            | Refusal::AccountNotFound { .. }
+            | Refusal::AccountNotEmpty { .. }
+            | Refusal::AccountQuotaExceeded { .. }),
+        ) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
         Rejection::Full => Error::new(bus::SERVER_BUSY, FULL),
         Rejection::Stopped => Error::new(

@@ -1,5 +1,7 @@
 //! Authorization rules: a name, two keys, and what whoever knows one of them may do.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 
-/// What every message counts for in its account's bytes, besides its body: about what its place in
-/// the queue and in the log takes. Without it a quota would not bound empty messages.
+/// What every message counts for in its account's bytes, besides its body: about the size of its entry in
+/// the queue and in the log. Without it a quota would not bound empty messages.
 pub const MESSAGE_OVERHEAD_BYTES: u64 = 128;
 
 /// A storage account as it was set last.
@@ -18,13 +18,13 @@ pub struct AccountRecord {
     pub name: Arc<str>,
     /// Its primary and its secondary key, either of which signs.
     pub keys: [AccountSecret; 2],
-    /// What it may take up.
+    /// Its limits.
     pub quota: AccountQuota,
     /// Whether requests to it are refused.
     pub is_disabled: bool,
 }
 
-/// The bytes of an account's key: 1 to 64. They show themselves to nobody.
+/// The bytes of an account's key: 1 to 64. They are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountSecret(Box<[u8]>);
 
@@ -66,7 +66,7 @@ impl fmt::Debug for AccountSecret {
     }
 }
 
-/// What an account may take up. Without limits by default.
+/// The limits of an account. Without limits by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountQuota {
     /// The most queues.

@@ -84,12 +84,13 @@ impl Backlog {
         }
     }
 
-    /// An empty backlog that messages of a snapshot can be restored into.
+    /// An empty backlog, for restoring messages of a snapshot.
     pub(crate) fn set_next(&mut self, next: SequenceNumber) {
         *self = Self::starting_at(next);
     }
 
-    /// Puts back a message of a snapshot, in rising order; false if it is not above all before it.
+    /// Restores a message of a snapshot, in rising order. Returns false if its number is not above all
+    /// before it.
     pub(crate) fn restore(&mut self, sequence_number: SequenceNumber, message: Message) -> bool {
         let last = self
             .runs
@@ -114,7 +115,7 @@ impl Backlog {
         self.place(sequence_number, message);
     }
 
-    /// Puts a message behind all that are there.
+    /// Appends a message behind all others.
     fn place(&mut self, sequence_number: SequenceNumber, message: Message) {
         match message.placement {
             Placement::Fresh if self.fresh_from == self.next => self.fresh_from = sequence_number,
@@ -211,7 +212,7 @@ impl Backlog {
         self.advance_fresh(sequence_number);
     }
 
-    /// Keeps `fresh_from` true after `changed` left the fresh ones. Each number is passed once.
+    /// Updates `fresh_from` after `changed` left the fresh messages. Each number is passed once.
     fn advance_fresh(&mut self, changed: SequenceNumber) {
         if changed != self.fresh_from {
             return;
@@ -363,13 +364,13 @@ impl Backlog {
         self.runs.values().flat_map(Run::messages)
     }
 
-    /// Passes over what has shown by `now`, with at most `budget` steps; false if they ran out. Then
-    /// [`Backlog::hidden_count`] tells the number at `now`.
+    /// Moves past the messages that became visible by `now`, in at most `budget` steps. Returns false if the
+    /// steps ran out. After that, [`Backlog::hidden_count`] is the number at `now`.
     pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
         self.timed.pass_shown(now, budget)
     }
 
-    /// How many messages were leased or delayed beyond the time that was passed last.
+    /// How many messages are leased or delayed beyond the time that was last moved to.
     pub(crate) fn hidden_count(&self) -> u64 {
         self.timed.hidden_count()
     }
@@ -387,9 +388,9 @@ impl Backlog {
     }
 }
 
-/// What a repair does.
+/// The operations of a repair.
 impl Backlog {
-    /// Adds the messages of another that are missing here.
+    /// Adds messages of another backlog that are missing here.
     pub(crate) fn absorb(&mut self, other: Self) {
         let next = self.next.max(other.next);
         let mut messages = other.take_messages();

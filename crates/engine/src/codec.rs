@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-/// Bytes that are not what this version or an older one writes.
+/// The bytes are not from this version or an older one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} at byte {offset} of {length}")]
 pub struct DecodeError {
@@ -53,7 +53,7 @@ pub(crate) fn optional<'a, T>(
     }
 }
 
-/// Reads what the `put_` functions wrote.
+/// Reads the output of the `put_` functions.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     whole: usize,
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Refuses bytes that nobody asked for.
+    /// Refuses trailing bytes.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             Ok(())
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         u32::try_from(value).map_err(|_| self.error("integer of more than 32 bits"))
     }
 
-    /// An integer whose successor has at most `bits` bits, too.
+    /// An integer whose successor also has at most `bits` bits.
     pub(crate) fn varint_bits(&mut self, bits: u32) -> Result<u64, DecodeError> {
         let value = self.varint()?;
         if value < (1 << bits) - 1 {

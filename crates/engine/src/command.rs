@@ -1,4 +1,4 @@
-//! What can be asked of a partition.
+//! Commands for a partition.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub enum Command {
     },
     /// Lists an account's queues in ascending order of their names' bytes.
     ListQueues {
-        /// The service whose queues are wanted.
+        /// The service to list queues of.
         service: Service,
         /// The account.
         account: Arc<str>,
@@ -54,8 +54,8 @@ pub enum Command {
         from: Box<str>,
         /// At most this many, and at least 1.
         limit: u32,
-        /// How much metadata is wanted with the names, in bytes: the page ends with the queue that
-        /// reaches it. `None` is no metadata.
+        /// How much metadata to return with the names, in bytes. The page ends with the queue that reaches
+        /// it. `None` is no metadata.
         metadata_size_bytes_max: Option<usize>,
     },
     /// Puts a message at the tail of a queue.
@@ -68,7 +68,7 @@ pub enum Command {
         encoding: BodyEncoding,
         /// Seconds until the message expires; `None` for never.
         time_to_live_seconds: Option<u32>,
-        /// How long the message is hidden first.
+        /// How long the message is hidden at first.
         visibility_timeout: VisibilityTimeout,
     },
     /// Takes messages from the head of a queue and hides them from other receivers.
@@ -121,7 +121,7 @@ pub enum Command {
         /// All of the new policies.
         policies: AccessPolicies,
     },
-    /// Replaces the properties of a service of an account. The engine does not look into them.
+    /// Replaces the properties of a service of an account. The engine does not read them.
     SetServiceProperties {
         /// The service.
         service: Service,
@@ -137,22 +137,22 @@ pub enum Command {
         /// The account.
         account: Arc<str>,
     },
-    /// Adds an account, or replaces what is known of one.
+    /// Adds an account, or replaces one.
     PutAccount {
-        /// The account as it is to be.
+        /// The new account.
         account: AccountRecord,
-        /// Whether it is added; otherwise it must be there.
+        /// Whether to add it. Otherwise it must exist.
         is_new: bool,
     },
     /// Removes an account with the properties of its services.
     RemoveAccount {
         /// Its name.
         account: Arc<str>,
-        /// Whether its queues go with it; otherwise it must have none.
+        /// Whether to remove its queues too. Otherwise it must have none.
         with_queues: bool,
     },
     /// Lists all accounts in ascending order of their names' bytes.
     ListAccounts,
-    /// Something of a bus queue.
+    /// A command for a bus queue.
     Bus(BusCommand),
 }

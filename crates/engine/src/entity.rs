@@ -1,4 +1,4 @@
-//! An entity: a queue, with what it is called and what is in it.
+//! An entity: a queue, with its name and its messages.
 
 use crate::backlog::Backlog;
 use crate::{AccessPolicies, EntityName, Metadata, SequenceNumber, Timestamp};
@@ -12,7 +12,7 @@ pub(crate) struct Entity {
     pub(crate) backlog: Backlog,
     /// The deadline under which the state has this entity in its ordered set.
     pub(crate) deadline: Option<Timestamp>,
-    /// The bytes of messages that its account has for it in its use.
+    /// The bytes of messages that its account's usage counts for it.
     pub(crate) counted_bytes: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What happened. Events are kept in the log for ever; `EVENTS.md` lists their bytes.
+//! Events. They are kept in the log for ever; `EVENTS.md` lists their bytes.
 //!
-//! An event carries all that `apply` needs, so that a replay decides nothing. A new need is a new
+//! An event carries everything that `apply` needs, so that a replay decides nothing. A new need is a new
 //! event or a new version of one, never a new meaning of an old one.
 
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::{
     SequenceNumber, Service, Timestamp,
 };
 
-/// A fact about a partition, with the time at which it became one.
+/// A fact about a partition, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The runner's time when it was decided.
     pub at: Timestamp,
-    /// What happened.
+    /// The fact.
     pub fact: Fact,
 }
 
-/// What happened.
+/// A fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The partition got the secret that its tokens are made with.
@@ -33,7 +33,7 @@ pub enum Fact {
         /// 128 random bits.
         secret: [u8; 16],
     },
-    /// A queue came into being.
+    /// A queue was created.
     QueueCreated {
         /// Its incarnation.
         queue: Incarnation,
@@ -42,7 +42,7 @@ pub enum Fact {
         /// Its metadata.
         metadata: Metadata,
     },
-    /// A queue and everything in it is gone.
+    /// A queue and everything in it was deleted.
     QueueDeleted {
         /// The queue.
         queue: Incarnation,
@@ -103,7 +103,7 @@ pub enum Fact {
         /// The first message that was not deleted.
         before: SequenceNumber,
     },
-    /// The messages of one run whose time to live had passed at the event's time are gone.
+    /// The messages of one run that had expired at the event's time were removed.
     RunExpired {
         /// The queue.
         queue: Incarnation,
@@ -128,10 +128,10 @@ pub enum Fact {
     },
     /// An account was added, or replaced.
     AccountPut {
-        /// All that is known of it from now on.
+        /// The whole account from now on.
         account: AccountRecord,
     },
-    /// An account is gone, with all its queues and the properties of its services.
+    /// An account was removed, with all its queues and the properties of its services.
     AccountRemoved {
         /// The account.
         account: Arc<str>,
@@ -140,7 +140,7 @@ pub enum Fact {
     Bus(BusFact),
 }
 
-/// The version that this build writes, of every event.
+/// The version of every event that this build writes.
 const VERSION: u8 = 1;
 
 mod kind {
@@ -184,17 +184,37 @@ impl Event {
 
     /// The second entity that the event changes, if there is one.
     pub fn other_entity(&self) -> Option<Incarnation> {
-        match &self.fact {
-            Fact::Bus(fact) => fact.other_entity(),
-            _ => None,
-        }
+        self.bus_fact().and_then(BusFact::other_entity)
     }
 
-    /// What it brings for receivers of a bus queue.
+    /// The event's news for receivers of a bus queue, if any.
     pub fn arrival(&self) -> Option<Arrival> {
+        self.bus_fact().and_then(Arrival::of)
+    }
+
+    /// The bus queue whose settings the event changes or which it deletes, together with its sub-queues.
+    pub fn changed_bus_queue(&self) -> Option<Incarnation> {
+        self.bus_fact().and_then(BusFact::changed_queue)
+    }
+
+    /// The fact about a bus queue, if the event has one.
+    fn bus_fact(&self) -> Option<&BusFact> {
         match &self.fact {
-            Fact::Bus(fact) => Arrival::of(fact),
-            _ => None,
+            Fact::Bus(fact) => Some(fact),
+            Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueDeleted { .. }
+            | Fact::QueueMetadataSet { .. }
+            | Fact::MessageSent { .. }
+            | Fact::MessageReceived { .. }
+            | Fact::MessageUpdated { .. }
+            | Fact::MessageDeleted { .. }
+            | Fact::QueueCleared { .. }
+            | Fact::RunExpired { .. }
+            | Fact::QueuePoliciesSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => None,
         }
     }
 

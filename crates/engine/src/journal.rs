@@ -1,24 +1,24 @@
-//! Where a turn writes what happened.
+//! Where a turn records its events.
 
 use crate::Event;
 
-/// Where a body lies in the log: a logical place, known before the append.
+/// The location of a body in the log: a logical place, known before the append.
 ///
 /// Only the log maps it to a file. It stays the same when a record is copied to another segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyLocation {
     /// Log position of the record that holds the body.
     pub record: u64,
-    /// Where in that record's payload the body begins.
+    /// Where the body begins in that record's payload.
     pub offset: u32,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u32,
 }
 
-/// Takes what a turn has to say to the log, in order.
+/// Takes the bodies and events of a turn, in order.
 ///
-/// The runner implements it over the batch that it will append. Neither call can fail: the runner
-/// reserved the space before it let the turn decide.
+/// The runner implements it over the batch that it will append. The first two calls cannot fail: the runner
+/// reserved the space before the turn.
 pub trait Journal {
     /// Stores a body ahead of the event that will refer to it.
     fn store_body(&mut self, body: &[u8]) -> BodyLocation;
@@ -26,8 +26,8 @@ pub trait Journal {
     /// Stores an event. The turn applies it to the state right after.
     fn record(&mut self, event: &Event);
 
-    /// Whether a body that was stored before is in memory, and stays there until what was decided is
-    /// answered. If it must be read from the disk, it may prove damaged.
+    /// Whether a stored body is in memory and stays there until the decision is answered. A body that must
+    /// be read from the disk may turn out to be damaged.
     fn pin(&mut self, _body: BodyLocation) -> bool {
         true
     }

@@ -1,11 +1,20 @@
-//! What a queue, a message and a lease are: a pure, deterministic state machine.
+//! The rules of queues, messages and leases, as a pure, deterministic state machine.
 //!
-//! A [`Command`] asks; [`Turn::decide`] answers with an [`Outcome`] or a [`Refusal`] and emits
-//! [`Event`]s; [`State::apply`] is total and is all that a replay runs. Events, not commands, are
-//! kept: a newer version may decide differently and still reads every older log.
+//! A [`Command`] asks. [`Turn::decide`] answers with an [`Outcome`] or a [`Refusal`] and emits [`Event`]s.
+//! [`State::apply`] is total and is all that a replay runs. The log keeps events, not commands, so that a
+//! newer version may decide differently and still reads every older log.
 //!
 //! The engine knows no clock, no bytes on the wire and no file. Time comes in as `now`; message
 //! bodies go out through a [`Journal`] and are remembered only as a [`BodyLocation`].
+
+// A new command, fact, refusal or state fails to compile until every decision about it is written.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::wildcard_enum_match_arm,
+        clippy::match_wildcard_for_single_variants
+    )
+)]
 
 mod account;
 mod backlog;

@@ -4,21 +4,21 @@ use kew_planted::{Bug, is_planted};
 
 use crate::{BodyLocation, LeaseGeneration, Timestamp};
 
-/// How a message's body is to be understood when it is shown.
+/// How to interpret a message's body when it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEncoding {
     /// UTF-8 text, shown as it is.
     Text,
-    /// Bytes, shown as Base64: what the 2008 dialect of Queue Storage puts.
+    /// Bytes, shown as Base64: the form that the 2008 dialect of Queue Storage puts.
     Raw,
 }
 
-/// A message: everything but its body, and but its sequence number, which its place tells.
+/// A message without its body, and without its sequence number, which follows from its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) inserted_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    /// From when on it can be received: the end of the latest lease, or of the first delay.
+    /// When it can be received: the end of the latest lease, or of the first delay.
     pub(crate) visible_at: Timestamp,
     pub(crate) body: BodyLocation,
     pub(crate) generation: LeaseGeneration,
@@ -38,11 +38,11 @@ impl Message {
     }
 }
 
-/// Which order a message waits in.
+/// The order in which a message waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Never leased, never delayed: its sequence number is its order, and costs no index entry.
     Fresh,
-    /// Leased or delayed at least once: ordered by when it is visible.
+    /// Leased or delayed at least once: ordered by the time it becomes visible.
     Timed,
 }

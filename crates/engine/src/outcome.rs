@@ -1,4 +1,4 @@
-//! What a partition answers.
+//! Answers of a partition.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -49,7 +49,7 @@ pub enum Outcome {
     ServicePropertiesSet,
     /// A service's properties, if they were ever set.
     ServiceProperties(Option<Bytes>),
-    /// The account is as it was to be.
+    /// The account was stored.
     AccountPut,
     /// The account is gone, with its queues and its properties.
     AccountRemoved,
@@ -60,20 +60,39 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Where the bodies of the messages in this answer lie, in the order of the messages. Of a bus
-    /// queue's messages each body is followed by the changes to its properties.
+    /// The locations of the bodies of the messages in this answer, in the order of the messages. For a bus
+    /// queue's messages, each body is followed by the changes to its properties.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
-        let (received, peeked): (&[ReceivedMessage], &[PeekedMessage]) = match self {
-            Self::Received(messages) => (messages, &[]),
-            Self::Peeked(messages) => (&[], messages),
-            _ => (&[], &[]),
-        };
-        let received = received.iter().map(|message| message.body);
-        let bus = match self {
-            Self::Bus(outcome) => outcome.bodies(),
-            _ => Vec::new(),
+        type Bodies<'a> = (
+            &'a [ReceivedMessage],
+            &'a [PeekedMessage],
+            Vec<BodyLocation>,
+        );
+        let (received, peeked, bus): Bodies<'_> = match self {
+            Self::Received(messages) => (messages, &[], Vec::new()),
+            Self::Peeked(messages) => (&[], messages, Vec::new()),
+            Self::Bus(outcome) => (&[], &[], outcome.bodies()),
+            Self::Initialized
+            | Self::QueueCreated
+            | Self::QueueUnchanged
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::QueueMetadataSet
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Updated { .. }
+            | Self::Deleted
+            | Self::Cleared
+            | Self::QueuePoliciesSet
+            | Self::ServicePropertiesSet
+            | Self::ServiceProperties(_)
+            | Self::AccountPut
+            | Self::AccountRemoved
+            | Self::Accounts(_) => (&[], &[], Vec::new()),
         };
         received
+            .iter()
+            .map(|message| message.body)
             .chain(peeked.iter().map(|message| message.body))
             .chain(bus)
     }
@@ -114,7 +133,7 @@ pub struct ListedQueue {
 pub struct SentMessage {
     /// The message's id.
     pub message: Token,
-    /// A pop receipt that is good at once, without receiving the message.
+    /// A pop receipt that is valid at once, without receiving the message.
     pub receipt: Token,
     /// When it was put.
     pub inserted_at: Timestamp,
@@ -139,9 +158,9 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// How often it has been delivered, this time included.
     pub delivery_count: u32,
-    /// How the body is to be understood.
+    /// How to interpret the body.
     pub encoding: BodyEncoding,
-    /// Where the body is.
+    /// The location of the body.
     pub body: BodyLocation,
 }
 
@@ -156,9 +175,9 @@ pub struct PeekedMessage {
     pub expires_at: Timestamp,
     /// How often it has been delivered.
     pub delivery_count: u32,
-    /// How the body is to be understood.
+    /// How to interpret the body.
     pub encoding: BodyEncoding,
-    /// Where the body is.
+    /// The location of the body.
     pub body: BodyLocation,
 }
 
@@ -180,7 +199,7 @@ pub enum Refusal {
         /// The name asked for.
         queue: Box<str>,
     },
-    /// There is no such message: it never was, or was deleted, or has expired.
+    /// There is no such message: it never existed, was deleted, or has expired.
     #[error("the message does not exist")]
     MessageNotFound,
     /// The message is there, but the receipt is not its latest.
@@ -208,7 +227,7 @@ pub enum Refusal {
         /// The name asked for.
         account: Box<str>,
     },
-    /// The account has queues, and they were not to go with it.
+    /// The account has queues, and they were not to be removed.
     #[error("account {account} has {queues} queues")]
     AccountNotEmpty {
         /// The account.
@@ -216,19 +235,19 @@ pub enum Refusal {
         /// How many queues it has.
         queues: u64,
     },
-    /// The account would take up more than it may.
+    /// The account would use more than it may.
     #[error("account {account} would have {needed} {limit}, above its maximum of {allowed}")]
     AccountQuotaExceeded {
         /// The account.
         account: Box<str>,
         /// Which limit.
         limit: QuotaLimit,
-        /// What it would have.
+        /// The usage it would have.
         needed: u64,
-        /// What it may have.
+        /// The limit.
         allowed: u64,
     },
-    /// The body, or what else the command brings, is larger than it may be.
+    /// The body, or other data in the command, is larger than allowed.
     #[error("body of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     BodyTooLarge {
         /// The size of the body.

@@ -1,12 +1,12 @@
-//! What metrics ask: how many messages each queue has, and how old they are.
+//! Counts for metrics: how many messages each queue has, and how old they are.
 //!
-//! Reading it changes nothing that a command could tell, emits no event and costs a bounded number of
-//! steps: a reader goes on where the last slice ended, and others are served in between.
+//! Reading them has no effect that a command could notice, emits no event and takes a bounded number of
+//! steps. A reader continues where the last slice ended, and commands are served in between.
 
 use crate::bus::{BusQueue, Role};
 use crate::{EntityName, Incarnation, State, Timestamp};
 
-/// A count for metrics. It is no part of the state: two states that differ in it alone are equal.
+/// A count for metrics. It is not part of the state: two states that differ only in it are equal.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(u64);
 
@@ -29,22 +29,22 @@ pub struct QueueOverview {
     pub name: EntityName,
     /// Messages that are leased or delayed.
     pub hidden: u64,
-    /// All messages, also those that have expired and that no tick has removed yet.
+    /// All messages, including expired ones that no tick has removed yet.
     pub total: u64,
     /// When the oldest one was sent.
     pub oldest_at: Option<Timestamp>,
 }
 
-/// What a bus queue and its sub-queues hold at one time. A message is in one of the counts.
+/// The messages of a bus queue and its sub-queues at one time. Each message is in one of the counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueOverview {
     /// The queue's name.
     pub name: EntityName,
-    /// Messages that can be received, also those that have expired and that no tick has removed yet.
+    /// Messages that can be received, including expired ones that no tick has removed yet.
     pub active: u64,
     /// Messages that a receiver has locked.
     pub locked: u64,
-    /// Messages that only who knows their number can receive.
+    /// Messages that can be received by their number only.
     pub deferred: u64,
     /// Messages that become active later.
     pub scheduled: u64,
@@ -52,30 +52,29 @@ pub struct BusQueueOverview {
     pub dead_letters: u64,
     /// Messages that could not be forwarded, in any state.
     pub failed_transfers: u64,
-    /// Bytes of all of these, of the states of sessions, and of ids that are remembered.
+    /// Bytes of all of these, of session states, and of remembered ids.
     pub size_bytes: u64,
     /// Sessions that a receiver has locked.
     pub sessions_locked: u64,
-    /// When the oldest message came into the queue: scheduled ones do not count, nor do the
-    /// sub-queues.
+    /// When the oldest message was enqueued. Scheduled messages and sub-queues do not count.
     pub oldest_at: Option<Timestamp>,
 }
 
 /// One slice of the queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// In the order in which they were created.
+    /// In the order of creation.
     pub queues: Vec<QueueOverview>,
-    /// Those of Service Bus, likewise.
+    /// Queues of Service Bus, in the order of creation.
     pub bus_queues: Vec<BusQueueOverview>,
     /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
     pub next: Option<Incarnation>,
 }
 
 impl State {
-    /// Reads queues from `from` on, or from the first one, in at most `steps` steps: one for each
-    /// queue, and one for each of its messages that became visible, or was found to be scheduled,
-    /// since it was read last.
+    /// Reads queues from `from` on, or from the first one, in at most `steps` steps. Each queue takes one
+    /// step, and so does each of its messages that became visible, or was found to be scheduled, since the
+    /// last read.
     pub fn overview(
         &mut self,
         from: Option<Incarnation>,
@@ -102,10 +101,10 @@ impl State {
         overview
     }
 
-    /// The first queue from an incarnation on, and whether it is one of Service Bus.
+    /// The first queue from an incarnation on, and whether it is a bus queue.
     fn next_queue(&self, from: Incarnation) -> Option<(Incarnation, bool)> {
         let stored = self.entities.range(from..).next();
-        // Two others at most lie between: a queue's sub-queues.
+        // At most two other entities lie between: a queue's sub-queues.
         let mut bus = self.bus.range(from..);
         let bus = bus.find(|(_, entity)| entity.role == Role::Queue);
         let stored = stored.map(|(incarnation, _)| (*incarnation, false));
@@ -170,7 +169,7 @@ impl State {
         true
     }
 
-    /// How many messages have expired since this state was made, replayed ones included.
+    /// How many messages have expired since this state was created, including replayed ones.
     pub fn expired_count(&self) -> u64 {
         self.expired.0
     }

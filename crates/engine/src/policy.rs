@@ -15,13 +15,13 @@ pub struct PolicyTime(pub u64);
 /// Source: Queue Storage REST, *Set Queue ACL*.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessPolicy {
-    /// What a signature calls it: 1 to 64 characters.
+    /// Its id, which signatures name: 1 to 64 characters.
     pub id: Box<str>,
-    /// From when on it permits anything.
+    /// The start of its validity.
     pub start: Option<PolicyTime>,
-    /// From when on it permits nothing any more.
+    /// The end of its validity.
     pub expiry: Option<PolicyTime>,
-    /// What it permits, in letters. The front end has checked them; the engine keeps them.
+    /// Its permissions, as letters. The front end has checked them; the engine only keeps them.
     pub permissions: Option<Box<str>>,
 }
 
@@ -59,7 +59,7 @@ impl AccessPolicies {
     /// The longest id, in characters.
     pub const ID_LENGTH_MAX: usize = 64;
 
-    /// The policies, if a queue may have them. Whether two may share an id is the front end's to say.
+    /// The policies, if a queue may have them. The front end checks whether two may share an id.
     pub fn new(policies: Vec<AccessPolicy>) -> Result<Self, InvalidAccessPolicies> {
         let count = policies.len();
         if count > Self::COUNT_MAX {

@@ -1,7 +1,7 @@
-//! What the repair of a damaged log needs of a state: every message by name, two states made one,
-//! and numbers that may have been given out made unusable.
+//! Operations for the repair of a damaged log: list every message by name, merge two states, and make
+//! numbers unusable that may have been given out.
 //!
-//! Nothing here is part of a running partition.
+//! A running partition uses none of them.
 
 use crate::entity::Entity;
 use crate::token::{Place, TokenKind};
@@ -27,9 +27,9 @@ pub struct StoredMessage<'a> {
     pub sequence_number: SequenceNumber,
     /// When it was sent.
     pub inserted_at: Timestamp,
-    /// Where its body lies.
+    /// The location of its body.
     pub body: BodyLocation,
-    /// Where changes to its properties lie, in a bus queue.
+    /// The locations of the changes to its properties, in a bus queue.
     pub overlays: &'a [BodyLocation],
 }
 
@@ -42,13 +42,13 @@ impl State {
         stored.chain(bus.map(|(incarnation, entity)| (*incarnation, &entity.name)))
     }
 
-    /// A queue's name, if it is there.
+    /// A queue's name, if it exists.
     pub fn queue_name(&self, queue: Incarnation) -> Option<&EntityName> {
         let stored = self.entities.get(&queue).map(|entity| &entity.name);
         stored.or_else(|| self.bus.get(&queue).map(|entity| &entity.name))
     }
 
-    /// The sequence number of a queue's next message, if it is there.
+    /// The sequence number of a queue's next message, if the queue exists.
     pub fn next_sequence_number(&self, queue: Incarnation) -> Option<SequenceNumber> {
         let stored = self.entities.get(&queue);
         let stored = stored.map(|entity| entity.backlog.next());
@@ -71,7 +71,7 @@ impl State {
         stored.chain(self.bus_messages())
     }
 
-    /// Whether a queue holds a message of that number.
+    /// Whether a queue has a message of that number.
     pub fn holds(&self, queue: Incarnation, sequence_number: SequenceNumber) -> bool {
         let stored = self.entities.get(&queue);
         let bus = self.bus.get(&queue);
@@ -90,9 +90,9 @@ impl State {
         Some(cipher.seal(TokenKind::MessageId, place))
     }
 
-    /// Puts an empty queue in the place of one whose creation cannot be read.
+    /// Creates an empty queue whose creation cannot be read.
     ///
-    /// Nothing happens if there is one of that incarnation, or if the name is taken.
+    /// Does nothing if there is a queue of that incarnation, or if the name is taken.
     pub fn stand_in(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
         if self.queue_name(queue).is_some() || self.catalogue.contains_key(&name) {
             return;
@@ -101,8 +101,8 @@ impl State {
         self.insert(queue, Entity::new(name, Metadata::default(), at));
     }
 
-    /// Adds what another reading of the same history knows: queues and messages that are missing
-    /// here. What both know stays as it is here. Gives back the queues whose name is taken.
+    /// Adds queues and messages that another reading of the same history has found and that are missing
+    /// here. Everything that both have stays as it is here. Returns the queues whose name is taken.
     pub fn absorb(&mut self, other: Self) -> Vec<EntityName> {
         let mut refused = Vec::new();
         self.last_event_at = self.last_event_at.max(other.last_event_at);
@@ -110,7 +110,7 @@ impl State {
         if self.cipher.is_none() {
             self.cipher = other.cipher;
         }
-        // Of an account that both know, the keys here are the later ones.
+        // For an account in both, the keys here are the later ones.
         for (name, account) in other.accounts {
             self.accounts.entry(name).or_insert(account);
         }
@@ -137,7 +137,7 @@ impl State {
         refused
     }
 
-    /// Gives a queue the name that was found for it, in place of a stand-in.
+    /// Replaces the name of a stand-in by the name that was found for the queue.
     pub fn rename(&mut self, queue: Incarnation, name: EntityName) {
         if self.catalogue.contains_key(&name) {
             return;
@@ -155,8 +155,8 @@ impl State {
         }
     }
 
-    /// Skips all numbers that may have been given out in events which cannot be read, so that no
-    /// message id and no receipt ever means two things. Receipts given out before become invalid.
+    /// Skips all numbers that may have been given out by unreadable events, so that no message id and no
+    /// receipt ever means two things. Receipts given out before become invalid.
     pub fn skip_numbers(&mut self) {
         let highest = (1 << Incarnation::BITS) - 1;
         let next = self.next_incarnation.as_u64() + INCARNATIONS_SKIPPED;
@@ -170,7 +170,7 @@ impl State {
 }
 
 impl SequenceNumber {
-    /// The numbers from this one on, up to `end` and without it.
+    /// The numbers from this one on, up to but not including `end`.
     pub fn until(self, end: Self) -> impl Iterator<Item = Self> {
         (self.as_u64()..end.as_u64()).map(Self::new)
     }

@@ -33,7 +33,7 @@ mod kind {
 const PART_SIZE_BYTES: usize = 256 * 1024;
 
 impl State {
-    /// Hands out the parts of a snapshot, in the order in which they must be restored.
+    /// Passes on the parts of a snapshot, in the order in which they must be restored.
     pub fn snapshot(&self, mut part: impl FnMut(&[u8])) {
         let mut out = vec![kind::PARTITION, VERSION];
         put_optional(&mut out, self.cipher.as_ref(), |out, cipher| {
@@ -149,7 +149,7 @@ impl State {
         let incarnation = incarnation(r)?;
         let mut entity = Entity::new(name(r)?, metadata(r)?, time(r)?);
         entity.backlog.set_next(sequence_number(r)?);
-        // A part that comes twice takes the place of the first.
+        // A repeated part replaces the first.
         self.delete(incarnation);
         self.insert(incarnation, entity);
         Ok(())

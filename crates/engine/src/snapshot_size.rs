@@ -1,29 +1,30 @@
-//! How much a snapshot takes at most, without making it: the disk keeps that much for the next ones.
+//! An upper bound of a snapshot's size, without making the snapshot. The disk keeps that much for the next
+//! ones.
 //!
-//! It bounds what messages, sessions and remembered ids take by their number. It is asked for often, so it
-//! costs a step for each entity and account, and none for a message.
+//! Messages, sessions and remembered ids count by their number. The bound is computed often, so it takes a
+//! step for each entity and account, and none for a message.
 
 use crate::bus::BusQueue;
 use crate::entity::Entity;
 use crate::{AccountRecord, State};
 
-/// What a message of a storage queue takes at most: its number (2^35 messages), three times, its lease's
-/// generation and its delivery count (2^21 each), placement, encoding, and where its body lies.
+/// The most bytes of a message of a storage queue: its number (2^35 messages), three times, its lease's
+/// generation and its delivery count (2^21 each), placement, encoding, and the location of its body.
 const MESSAGE_SIZE_BYTES_MAX: u64 = 46;
 
-/// What an entity takes at most beside its texts: numbers, times, lengths, and the heads of its parts.
+/// The most bytes of an entity without its texts: numbers, times, lengths, and the heads of its parts.
 const ENTITY_SIZE_BYTES_MAX: u64 = 256;
 
-/// What an access policy takes at most beside its id and permissions.
+/// The most bytes of an access policy without its id and permissions.
 const POLICY_SIZE_BYTES_MAX: u64 = 32;
 
-/// What an account takes at most beside its name: secrets, versions, quota.
+/// The most bytes of an account without its name: secrets, versions, quota.
 const ACCOUNT_SIZE_BYTES_MAX: u64 = 256;
 
-/// What the file takes beside its parts, and the part of the partition itself.
+/// The bytes of the file without its parts, and of the partition's own part.
 const FILE_SIZE_BYTES_MAX: u64 = 256;
 
-/// Parts have heads: at most this share of what they hold, which is 256 KiB and less.
+/// The heads of parts take at most this share of their content, which is 256 KiB or less.
 const PARTS_SHARE: u64 = 1024;
 
 impl State {
@@ -49,7 +50,7 @@ fn entity_size_bytes(entity: &Entity) -> u64 {
     });
     let metadata = &entity.metadata;
     let texts = entity.name.account.len() + entity.name.name.len() + metadata.size_bytes();
-    // Names and values of metadata have a length each.
+    // Each name and value of metadata has a length.
     let texts = (texts + 8 * metadata.len()) as u64;
     ENTITY_SIZE_BYTES_MAX
         + texts

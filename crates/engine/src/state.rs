@@ -1,4 +1,4 @@
-//! What a partition is, and how events change it.
+//! The state of a partition, and how events change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub struct State {
     pub(crate) catalogue: BTreeMap<EntityName, Incarnation>,
     pub(crate) entities: BTreeMap<Incarnation, Entity>,
     pub(crate) bus: BTreeMap<Incarnation, BusQueue>,
-    /// The entities that have something to do at a time of its own.
+    /// The entities with a deadline.
     pub(crate) deadlines: BTreeSet<(Timestamp, Incarnation)>,
     pub(crate) last_event_at: Timestamp,
     pub(crate) accounts: BTreeMap<Arc<str>, AccountRecord>,
-    /// What each account with queues uses, whether or not it was put.
+    /// The usage of each account with queues, even if the account was never put.
     pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
     pub(crate) service_properties: BTreeMap<(Service, Arc<str>), Bytes>,
     /// How many messages have expired, for metrics.
@@ -196,11 +196,11 @@ impl State {
         }
     }
 
-    /// Adds an entity, which no deadline and no use of its account counts yet.
+    /// Adds an entity that has no deadline yet and is not counted in its account's usage.
     pub(crate) fn insert(&mut self, incarnation: Incarnation, entity: Entity) {
         let usage = self.usage.entry(entity.name.account.clone()).or_default();
         usage.queues += 1;
-        // A history that was damaged may name one twice: the later one has the name.
+        // A damaged history may use a name twice: the later entity gets it.
         self.catalogue.insert(entity.name.clone(), incarnation);
         self.entities.insert(incarnation, entity);
     }
@@ -218,7 +218,7 @@ impl State {
         self.uncount(&entity);
     }
 
-    /// Takes an entity that is gone out of its account's use.
+    /// Removes a deleted entity from its account's usage.
     pub(crate) fn uncount(&mut self, entity: &Entity) {
         let account = &entity.name.account;
         let Some(usage) = self.usage.get_mut(account) else {
@@ -242,7 +242,7 @@ impl State {
         for queue in queues {
             self.delete(queue);
         }
-        // A namespace of Service Bus may be called the same.
+        // A namespace of Service Bus may have the same name.
         self.service_properties
             .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
         if !is_planted(Bug::AccountNotForgotten) {
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// Keeps what is counted of an entity in step with it.
+    /// Updates the usage and the deadline of an entity.
     pub(crate) fn settle(&mut self, incarnation: Incarnation) {
         self.note_deadline(incarnation);
         let Some(entity) = self.entities.get_mut(&incarnation) else {
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// Keeps the ordered set of deadlines in step with an entity.
+    /// Updates the ordered set of deadlines for an entity.
     fn note_deadline(&mut self, incarnation: Incarnation) {
         let Some(entity) = self.entities.get_mut(&incarnation) else {
             return;
@@ -304,17 +304,17 @@ impl State {
         (queues, stored.chain(bus).sum())
     }
 
-    /// Every account that was put, in ascending order of their names' bytes.
+    /// Every account in the state, in ascending order of their names' bytes.
     pub fn accounts(&self) -> impl Iterator<Item = &AccountRecord> {
         self.accounts.values()
     }
 
-    /// What an account uses, whether or not it was put.
+    /// The usage of an account, even if the account was never put.
     pub fn usage_of(&self, account: &str) -> AccountUsage {
         self.usage.get(account).copied().unwrap_or_default()
     }
 
-    /// Where the bodies lie that are still needed.
+    /// The locations of the bodies that are still needed.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
         self.entities
             .values()
@@ -323,7 +323,7 @@ impl State {
             .chain(self.bus.values().flat_map(BusQueue::bodies))
     }
 
-    /// Whether there is an entity of that name.
+    /// Whether an entity of that name exists.
     pub fn has_entity(&self, name: &EntityName) -> bool {
         self.catalogue.contains_key(name)
     }

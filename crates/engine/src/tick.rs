@@ -1,27 +1,27 @@
-//! What is due turns into events.
+//! Turns due things into events.
 
 use crate::{Fact, Incarnation, Turn};
 
-/// What a tick did.
+/// The result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticked {
     /// Whether the budget ran out before everything that is due was done.
     pub more_is_due: bool,
 }
 
-/// What is due.
+/// A due thing.
 enum Due {
-    /// A run of a storage queue has messages to expire.
+    /// Messages of a run of a storage queue expire.
     Run(Incarnation, u64),
-    /// Something in a bus queue.
+    /// A bus queue has something due.
     Bus(Incarnation),
 }
 
 impl Turn<'_> {
-    /// Turns at most `budget` of what is due into events.
+    /// Turns at most `budget` due things into events.
     ///
-    /// Decisions do not wait for it: a deadline at or before `now` has passed whether or not a tick
-    /// ran. A tick frees what nobody will ask for again.
+    /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
+    /// memory that no command needs any more.
     pub fn tick(&mut self, budget: u32) -> Ticked {
         for _ in 0..budget {
             match self.due() {

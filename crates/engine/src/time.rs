@@ -69,7 +69,7 @@ pub struct VisibilityTimeout(u32);
     VisibilityTimeout::SECONDS_MAX
 )]
 pub struct VisibilityTimeoutTooLong {
-    /// What was asked for.
+    /// The value given.
     pub seconds: u32,
 }
 

@@ -1,15 +1,15 @@
-//! Leased and delayed messages, in the order in which they show.
+//! Leased and delayed messages, in the order in which they become visible.
 //!
-//! How many are hidden at a time is asked for by metrics, often and of every queue, and must not cost
-//! a walk over all of them. So what has shown is counted as time passes it, once for each time that a
-//! message is put in. What was counted is no part of the state: two that differ in it alone are equal.
+//! Metrics read the number of hidden messages often and for every queue, and must not walk over all of them.
+//! So visible messages are counted as time passes them, once for each time that a message is added. The
+//! count is not part of the state: two values that differ only in it are equal.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included};
 
 use crate::{SequenceNumber, Timestamp};
 
-/// Above the number of any message that there will be.
+/// Above the number of any message.
 const LAST: u64 = (1 << SequenceNumber::BITS) - 1;
 
 type Key = (Timestamp, SequenceNumber);
@@ -17,7 +17,7 @@ type Key = (Timestamp, SequenceNumber);
 #[derive(Debug)]
 pub(crate) struct Timed {
     keys: BTreeSet<Key>,
-    /// All up to here were passed, and `shown` of them are still there.
+    /// Every message up to here was passed, and `shown` of them are still in the set.
     passed: Key,
     shown: u64,
 }
@@ -57,8 +57,8 @@ impl Timed {
         self.keys.iter()
     }
 
-    /// Passes over what has shown by `now`, one by one, and takes each from `budget`; false if that
-    /// ran out before.
+    /// Moves past the messages that became visible by `now`, one by one, and takes each from `budget`.
+    /// Returns false if the budget ran out first.
     pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
         let last = (now, SequenceNumber::new(LAST));
         if last <= self.passed {
@@ -76,7 +76,7 @@ impl Timed {
         true
     }
 
-    /// How many there are beyond what was passed.
+    /// How many messages lie beyond the passed ones.
     pub(crate) fn hidden_count(&self) -> u64 {
         self.keys.len() as u64 - self.shown
     }

@@ -64,8 +64,8 @@ impl SequenceNumber {
         Self(number)
     }
 
-    /// The number that a client names. What no message can have becomes the highest number, which
-    /// none has either.
+    /// The number that a client names. A number that no message can have becomes the highest number, which
+    /// no message has either.
     pub fn named(number: u64) -> Self {
         Self(number.min((1 << Self::BITS) - 2))
     }
@@ -127,7 +127,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a token stands for.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     MessageId,
@@ -193,8 +193,8 @@ impl TokenCipher {
         Token(block.into())
     }
 
-    /// What the token stands for, if it is of this kind. A forged token fails here or, with a
-    /// chance of one in 2^32 at best, names a place with the wrong generation.
+    /// The position that the token names, if the token is of this kind. A forged token fails here. With a
+    /// chance of one in 2^32 at best it names a position with the wrong generation.
     pub(crate) fn open(&self, kind: TokenKind, token: Token) -> Option<Place> {
         let mut block = Array::from(token.0);
         self.block.decrypt_block(&mut block);
@@ -244,7 +244,7 @@ impl PartialEq for TokenCipher {
 }
 
 impl fmt::Debug for TokenCipher {
-    /// Shows nothing of the secret.
+    /// Does not show the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenCipher(..)")
     }

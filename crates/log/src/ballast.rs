@@ -1,9 +1,10 @@
-//! Space put aside for a full disk.
+//! Space reserved for a full disk.
 //!
-//! What drains a full disk writes to it: settlements, snapshots that free segments, and a recovery begins
-//! with a new segment. A file that nobody reads keeps space for them. It is written ahead of need and grows
-//! with what there is to drain; it is removed when one of them finds the disk full, and made again when there
-//! is space. New messages never get it. Nothing depends on the file: it may have any size, or be missing.
+//! Draining a full disk needs space itself: for settlements, for snapshots that free segments, and for the
+//! new segment of a recovery. A file that is never read reserves this space. It is written in advance and
+//! grows with the amount there is to drain. It is removed when one of these writes finds the disk full, and
+//! made again when there is space. New messages never get its space. Nothing depends on the file: it may
+//! have any size, or be missing.
 
 use crate::segment::{MakeError, create_anew, fill_with_zeros};
 use crate::storage::{self, IoFailure, Storage};
@@ -11,29 +12,29 @@ use crate::storage::{self, IoFailure, Storage};
 /// The file's name.
 pub(crate) const NAME: &str = "ballast";
 
-/// What is known of the file, beside its size.
+/// The state of the file, apart from its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ballast {
-    /// The options ask for none.
+    /// The options ask for no file.
     Off,
-    /// It is as large as could be made, or was not asked for yet.
+    /// It is as large as possible, or was not asked for yet.
     Idle,
     Making,
     /// The disk had no space for all of it.
     NoSpace,
 }
 
-/// What became of an attempt to make the file larger.
+/// The result of an attempt to make the file larger.
 pub(crate) struct MadeBallast {
     /// Its size now.
     pub(crate) size_bytes: u64,
     pub(crate) result: Result<(), MakeError>,
 }
 
-/// Makes the file as large as is asked for, from the size that it has. What could be had of it stays if there
-/// is not space for all.
+/// Makes the file as large as asked, starting from its present size. If there is not enough space, it keeps
+/// what it got.
 ///
-/// `spare_bytes` must be left behind it, where that can be told.
+/// `spare_bytes` must be left on the disk, if that can be determined.
 pub(crate) fn make(
     storage: &dyn Storage,
     from_bytes: u64,
@@ -54,7 +55,7 @@ pub(crate) fn make(
     };
     let file = match opened {
         Ok(file) => file,
-        // Somebody has removed it: it is made anew the next time.
+        // The file was removed by something else: it is made again the next time.
         Err(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
             return done(0, Ok(()));
         }
@@ -73,11 +74,11 @@ pub(crate) fn make(
     done(size_bytes, named)
 }
 
-/// Gives the space back, and says whether there was any.
+/// Removes the file. Returns whether there was one.
 pub(crate) fn release(storage: &dyn Storage) -> Result<bool, IoFailure> {
     let was_there = storage::remove_if_there(storage, NAME)?;
     if was_there {
-        // Some file systems free the blocks only with the change of the directory.
+        // Some file systems free the blocks only when the directory is synced.
         storage::sync_dir(storage)?;
     }
     Ok(was_there)

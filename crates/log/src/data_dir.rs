@@ -1,7 +1,7 @@
-//! The data directory: who may use it, and which format it has.
+//! The data directory: which process may use it, and which format it has.
 //!
-//! It holds a lock, a manifest, and a directory for each partition. A directory that is not empty
-//! and has no manifest is somebody else's, and is left alone.
+//! It holds a lock, a manifest, and a directory for each partition. A directory that is not empty and has no
+//! manifest belongs to something else, and is left alone.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -19,9 +19,9 @@ const LOCK: &str = "lock";
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_IN_PREPARATION: &str = "MANIFEST.new";
 const PARTITION: &str = "partition-0";
-/// Certificates and keys, which may be there before any data is. Nothing here reads it.
+/// Certificates and keys, which may exist before any data. Nothing here reads them.
 const TLS: &str = "tls";
-/// What a file system puts into the root of a new volume.
+/// Entries that file systems put into the root of a new volume.
 const LOST_AND_FOUND: &str = "lost+found";
 const ID_SIZE: usize = 16;
 
@@ -34,16 +34,17 @@ pub struct DataDir {
     _lock: File,
 }
 
-/// A log to look at. As long as it is held no server starts on the directory; others may look too.
+/// A log to inspect. While it is held, no server starts on the directory. Other processes may inspect it
+/// too.
 #[derive(Debug)]
 pub struct Inspection {
     storage: FileStorage,
-    /// A copy of a data directory may have no lock.
+    /// `None` for a copy of a data directory that has no lock.
     _lock: Option<File>,
 }
 
 impl Inspection {
-    /// The storage of the log: what would change it fails.
+    /// The storage of the log. Every change to it fails.
     pub fn storage(&self) -> &FileStorage {
         &self.storage
     }
@@ -55,11 +56,11 @@ pub enum DataDirError {
     /// The file system failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the lock.
@@ -76,10 +77,10 @@ pub enum DataDirError {
     NotOurs {
         /// The directory.
         path: PathBuf,
-        /// One of the things in it.
+        /// One of its entries.
         entry: String,
     },
-    /// There is no data directory to look at.
+    /// There is no data directory to inspect.
     #[error("{} is not a data directory of Kew: it has no {MANIFEST}", path.display())]
     Missing {
         /// The directory.
@@ -98,22 +99,22 @@ pub enum DataDirError {
         /// The newest format that can be read.
         supported: u32,
     },
-    /// The manifest is not what Kew writes.
+    /// The manifest is not one that Kew writes.
     #[error("{} is damaged: {what}", path.display())]
     DamagedManifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         what: String,
     },
 }
 
 impl DataDir {
-    /// Opens a data directory, or makes one of an empty or missing directory, and locks it.
+    /// Opens and locks a data directory. Creates one if the directory is empty or missing.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
         let path = path.into();
         create_directory(&path).map_err(failed("create", &path))?;
-        // Before anything is created, so that a wrong path leaves no trace.
+        // Checked before anything is created, so that a wrong path leaves no trace.
         refuse_foreign(&path)?;
         let lock = lock(&path)?;
         let id = match read_manifest(&path)? {
@@ -129,7 +130,7 @@ impl DataDir {
         })
     }
 
-    /// Likewise, but makes none.
+    /// Opens and locks a data directory that exists.
     pub fn open_existing(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
         let path = path.into();
         match read_manifest(&path)? {
@@ -138,7 +139,7 @@ impl DataDir {
         }
     }
 
-    /// The storage of the partition's log, to look at: what would change it fails.
+    /// The storage of the partition's log, to inspect. Every change to it fails.
     pub fn read_only_storage(&self) -> Result<FileStorage, DataDirError> {
         let path = self.path.join(PARTITION);
         FileStorage::read_only(&path).map_err(failed("open", &path))
@@ -150,8 +151,8 @@ impl DataDir {
         FileStorage::open(&path).map_err(failed("open", &path))
     }
 
-    /// A data directory's log, to look at; it changes nothing. Refused while a server uses the directory: what
-    /// is read while it is written to looks damaged.
+    /// Opens a data directory's log to inspect it; changes nothing. Refused while a server uses the
+    /// directory, because a log that is being written to looks damaged.
     pub fn inspect(path: &Path) -> Result<Inspection, DataDirError> {
         if read_manifest(path)?.is_none() {
             return Err(DataDirError::Missing {
@@ -167,12 +168,12 @@ impl DataDir {
         })
     }
 
-    /// Where the log of a data directory is: what names its files names them in there.
+    /// The directory with a data directory's log. Names of its files are relative to it.
     pub fn log_path(path: &Path) -> PathBuf {
         path.join(PARTITION)
     }
 
-    /// The file of a data directory that is locked by the process that uses it.
+    /// The file that the process using a data directory locks.
     pub fn lock_path(path: &Path) -> PathBuf {
         path.join(LOCK)
     }
@@ -182,7 +183,7 @@ impl DataDir {
         &self.path
     }
 
-    /// What tells this directory from every other, in hexadecimal digits.
+    /// A unique id of this directory, in hexadecimal digits.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -224,7 +225,7 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
     }
 }
 
-/// Shared with all who look.
+/// Shared by all processes that inspect the directory.
 fn lock_to_look(directory: &Path) -> Result<Option<File>, DataDirError> {
     let path = directory.join(LOCK);
     let file = match File::open(&path) {
@@ -267,7 +268,7 @@ fn read_manifest(directory: &Path) -> Result<Option<String>, DataDirError> {
         what,
     };
     let text = String::from_utf8(bytes).map_err(|_| damaged("it is not text".to_owned()))?;
-    // The format comes first: only it says which other fields there are.
+    // Read the format first: the other fields depend on it.
     let Format { format } = toml::from_str(&text).map_err(|e| damaged(e.message().to_owned()))?;
     if format > FORMAT {
         return Err(DataDirError::NewerFormat {

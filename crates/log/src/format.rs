@@ -1,7 +1,7 @@
 //! The bytes of a segment: its header, its records and the names of files. Pure, no I/O.
 //!
-//! `FORMAT.md` says what every byte means; it changes together with this file. Decoding never
-//! panics and believes no length before the header's own check has passed.
+//! `FORMAT.md` defines every byte; it changes together with this file. Decoding never panics, and uses no
+//! length before the header's own check has passed.
 
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
@@ -11,15 +11,15 @@ use crate::{Epoch, LogPosition};
 /// The newest version of the format that this code reads, and the one that it writes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// A segment's first bytes are its header's; records begin after them.
+/// The size of the header at a segment's start. Records begin after it.
 pub(crate) const SEGMENT_HEADER_BLOCK_SIZE: u64 = 4096;
-/// How much of the header block is in use, checksum included.
+/// The part of the header block in use, including the checksum.
 pub(crate) const SEGMENT_HEADER_SIZE: usize = 68;
-/// What stands before each record's payload.
+/// The size of the header before each record's payload.
 pub(crate) const RECORD_HEADER_SIZE: usize = 24;
 /// Records begin at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: u64 = 8;
-/// What a disk loses at once when it loses something.
+/// The unit that a disk loses at once.
 pub(crate) const PAGE_SIZE: u64 = 4096;
 /// The smallest mark: a header and nothing more.
 pub(crate) const MARK_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64;
@@ -30,14 +30,14 @@ const SEGMENT_MAGIC: [u8; 8] = *b"KEWSEGM\0";
 /// The low byte of the format version.
 const RECORD_VERSION: u8 = FORMAT_VERSION.to_le_bytes()[0];
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// Entries: events and bodies.
     Batch,
-    /// Nothing but the news that all before it is durable.
+    /// A mark: everything before it is durable.
     Mark,
-    /// The last record of a full segment: the log goes on in the next.
+    /// The last record of a full segment. The log continues in the next one.
     Roll,
 }
 
@@ -60,29 +60,29 @@ impl RecordKind {
     }
 }
 
-/// Why bytes are not what they should be.
+/// Why bytes are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum FormatError {
     /// The bytes are damaged, or were never written.
     #[error("{0}")]
     Damaged(&'static str),
-    /// The bytes are whole and a newer Kew wrote them.
+    /// The bytes are whole, but a newer Kew wrote them.
     #[error("format version {0} is newer than {FORMAT_VERSION}")]
     Newer(u32),
 }
 
-/// What a segment says about itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
     pub(crate) number: u64,
     pub(crate) epoch: Epoch,
-    /// The position that stands for the file's first byte.
+    /// The position of the file's first byte.
     pub(crate) base: LogPosition,
     pub(crate) capacity_bytes: u64,
-    /// Random, so that no message body can hold a record that validates.
+    /// Random, so that no message body can contain a valid record.
     pub(crate) salt: u64,
-    /// All before this position was on stable storage when the file got its name.
+    /// Everything before this position was on stable storage when the file got its name.
     pub(crate) durable: LogPosition,
 }
 
@@ -143,7 +143,7 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Refuses what no Kew writes, so that the arithmetic on positions, numbers and epochs cannot
+    /// Refuses values that no Kew writes, so that arithmetic on positions, numbers and epochs cannot
     /// overflow.
     pub(crate) fn check(&self) -> Result<(), FormatError> {
         let highest = 1 << 62;
@@ -172,10 +172,10 @@ pub(crate) fn check_version(version: u32) -> Result<(), FormatError> {
     }
 }
 
-/// A segment's epoch and salt, folded: the beginning of every checksum in it.
+/// A segment's epoch and salt, folded: the start value of every checksum in it.
 ///
-/// What was written to another segment, or to this file before it was recycled, was sealed with
-/// another seal and does not validate.
+/// Data written to another segment, or to this file before it was recycled, has another seal and is not
+/// valid here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal(u32);
 
@@ -188,7 +188,7 @@ impl Seal {
     }
 }
 
-/// What stands before a payload.
+/// The header before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) crc: u32,
@@ -197,7 +197,7 @@ pub(crate) struct RecordHeader {
     pub(crate) previous: u32,
     pub(crate) kind: RecordKind,
     pub(crate) version: u8,
-    /// All before this position was on stable storage before this record was written.
+    /// Everything before this position was on stable storage before this record was written.
     pub(crate) durable: LogPosition,
 }
 
@@ -207,10 +207,10 @@ impl RecordHeader {
         record_size_bytes(u64::from(self.payload_length))
     }
 
-    /// Reads a header and believes it only if its short check holds.
+    /// Reads a header and accepts it only if its short check holds.
     ///
-    /// The check makes the search for records in damaged space fast, also when message bodies are
-    /// full of look-alikes: without the salt nobody can write one that passes.
+    /// The check makes the search for records in damaged space fast, even if message bodies are full of
+    /// look-alikes: without the salt, no sender can write one that passes.
     pub(crate) fn decode(
         bytes: &[u8; RECORD_HEADER_SIZE],
         seal: Seal,
@@ -239,7 +239,7 @@ impl RecordHeader {
         check_version(u32::from(self.version))
     }
 
-    /// Whether bytes could begin a record at all; cheap, for the search over a whole segment.
+    /// Whether bytes could begin a record at all. Cheap, for the search over a whole segment.
     pub(crate) fn is_possible(kind: u8, version: u8) -> bool {
         RecordKind::from_byte(kind).is_some() && version == RECORD_VERSION
     }
@@ -296,8 +296,8 @@ fn header_check(bytes: &[u8], seal: Seal, position: LogPosition) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
-/// The checksum that stands before a body. It covers the body's place, so that a stale or
-/// misdirected block is noticed although it holds a body that was once whole.
+/// The checksum before a body. It covers the body's place, so that a stale or misdirected block is noticed
+/// even if it holds a body that was once whole.
 pub(crate) fn body_crc(record: LogPosition, offset: u32, body: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&record.as_u64().to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
@@ -318,17 +318,17 @@ pub(crate) fn read_u64(bytes: &[u8], at: usize) -> u64 {
 
 /// The names of files in a log's directory.
 pub(crate) mod names {
-    /// What a name stands for.
+    /// The meaning of a name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Name {
         Segment(u64),
         /// A snapshot of the state at this position.
         Snapshot(u64),
-        /// Something unfinished, or waiting to be used again: nothing depends on it.
+        /// Unfinished, or waiting to be reused: nothing depends on it.
         Temporary,
-        /// Space for a full disk.
+        /// Space reserved for a full disk.
         Ballast,
-        /// What a repair put aside.
+        /// A file that a repair set aside.
         SetAside,
         Foreign,
     }
@@ -353,7 +353,7 @@ pub(crate) mod names {
         format!("prepare-snapshot-{position:020}")
     }
 
-    /// The name under which a file stays after the repair of that number.
+    /// The name of a file that the repair of this number sets aside.
     pub(crate) fn set_aside(repair: u64, name: &str) -> String {
         format!("damaged-{repair}-{name}")
     }

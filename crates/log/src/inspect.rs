@@ -1,8 +1,8 @@
-//! Looking at a log without opening it: what is there, and whether it is whole.
+//! Inspects a log without opening it: its files, and whether they are whole.
 //!
-//! Nothing is modified, so this works beside a running server too. What that server is writing at
-//! the moment then looks like a torn tail, and files may vanish; neither is reported as damage. Only
-//! a segment that the server uses again at that very moment may seem damaged: look again.
+//! Nothing is modified, so this also works beside a running server. The data that the server is writing at
+//! that moment looks like a torn tail, and files may vanish; neither is reported as damage. Only a segment
+//! that the server reuses at that very moment may seem damaged: inspect it again.
 
 use std::cmp::Ordering;
 use std::io;
@@ -20,10 +20,10 @@ use crate::survey::{Survey, format_error};
 use crate::walk::Counts;
 use crate::{Epoch, LogPosition, TailCut};
 
-/// What is in a log's directory.
+/// The files in a log's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// All segments, in order of position; those that a newer one replaced come last.
+    /// All segments, in order of position. Segments that a newer one replaced come last.
     pub segments: Vec<SegmentReport>,
     /// All snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
@@ -33,19 +33,19 @@ pub struct Report {
     pub events_to_replay: u64,
     /// Where the log ends.
     pub end: LogPosition,
-    /// All before this position is proven to have been durable.
+    /// Everything before this position is proven to have been durable.
     pub durable: LogPosition,
-    /// What was begun behind the end and never became durable.
+    /// Writes that were begun after the end and never became durable.
     pub tail_cut: Option<TailCut>,
     /// Unfinished files, and retired ones waiting to be used again.
     pub temporaries: Vec<String>,
     /// Files that are not the log's.
     pub foreign: Vec<String>,
-    /// What repairs put aside: nobody reads it any more.
+    /// Files that repairs set aside and that are no longer read.
     pub set_aside: Vec<String>,
-    /// Size of the space put aside for a full disk, if there is any.
+    /// Size of the space reserved for a full disk, if there is any.
     pub ballast_bytes: Option<u64>,
-    /// Everything that is damaged. A start is refused if a start needs it.
+    /// All damage. A start is refused if it needs damaged data.
     pub damage: Vec<Damage>,
 }
 
@@ -62,9 +62,9 @@ pub struct SegmentReport {
     pub base: LogPosition,
     /// Size of the file.
     pub size_bytes: u64,
-    /// What part it plays.
+    /// Its role.
     pub state: SegmentState,
-    /// After the last valid record.
+    /// The position after the last valid record.
     pub end: LogPosition,
     /// How many valid records it holds.
     pub records: u64,
@@ -76,16 +76,16 @@ pub struct SegmentReport {
     pub bodies: u64,
 }
 
-/// What part a segment plays.
+/// The role of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// The log goes on in a later one.
+    /// The log continues in a later segment.
     Sealed,
     /// The log ends here.
     Active,
     /// Empty, waiting for the active one to be full.
     Prepared,
-    /// A newer one answers for all its positions.
+    /// A newer segment covers all its positions.
     Superseded,
 }
 
@@ -104,26 +104,26 @@ pub struct SnapshotReport {
     pub is_whole: bool,
 }
 
-/// Something that was durable and is not as it was written.
+/// Data that was durable and is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file's name.
     pub file: String,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The damage.
     pub what: String,
 }
 
-/// Whether the checksums of bodies are looked at.
+/// Whether to check the checksums of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bodies {
     Skip,
     Check,
 }
 
-/// Lists segments and snapshots, with the damage that shows on the way. Reads everything but the
-/// checksums of bodies.
+/// Lists segments and snapshots, with the damage found on the way. Reads everything but the checksums of
+/// bodies.
 ///
 /// Fails only if the storage does.
 pub fn inspect(storage: &dyn Storage) -> Result<Report, IoFailure> {
@@ -131,7 +131,7 @@ pub fn inspect(storage: &dyn Storage) -> Result<Report, IoFailure> {
     Ok(report)
 }
 
-/// Reads everything, every body's checksum too, and fails with the first damage.
+/// Reads everything, including every body's checksum, and fails at the first damage.
 pub fn verify(storage: &dyn Storage) -> Result<Report, OpenError> {
     match examine(storage, Bodies::Check)? {
         (_, Some(error)) => Err(error),
@@ -161,7 +161,7 @@ fn examine(
         report.snapshots.extend(snapshot);
     }
     let mut active = survey.chain.len().saturating_sub(1);
-    // With a header damaged the chain is not known, and each segment is looked at by itself.
+    // If a header is damaged, the chain is unknown: each segment is inspected by itself.
     if is_linked {
         match recovery::replay_log(storage, &survey, &mut Ignore) {
             Ok((found, end)) => {
@@ -259,7 +259,7 @@ impl Findings {
     }
 }
 
-/// What one segment holds, looked at by itself.
+/// The content of one segment, inspected by itself.
 struct Scan {
     end: LogPosition,
     durable: LogPosition,
@@ -336,8 +336,8 @@ impl Scan {
     }
 }
 
-/// Reads all records of one segment up to a position, and goes on behind damage. This also covers
-/// segments that no start reads because they lie before the snapshot, and hold bodies alone.
+/// Reads all records of one segment up to a position, and continues after damage. This also covers segments
+/// that no start reads, because they lie before the snapshot and hold bodies only.
 fn scan(
     segment: &Segment,
     limit: LogPosition,
@@ -368,7 +368,7 @@ fn scan(
         }
     }
     for (position, error) in holes {
-        // Behind the last proven position a hole is part of a torn tail.
+        // After the last proven position, a hole is part of a torn tail.
         if position < scan.durable {
             let offset = segment.offset_of(position);
             findings.add(format_error(&segment.name, offset, error))?;
@@ -377,7 +377,7 @@ fn scan(
     Ok(scan)
 }
 
-/// What is damaged in one segment, looked at by itself.
+/// The damage in one segment, inspected by itself.
 pub(crate) fn damage_in(segment: &Segment) -> Result<Vec<Damage>, IoFailure> {
     let mut findings = Findings::default();
     scan(

@@ -1,4 +1,4 @@
-//! Blocking work as values: the log makes a job, any thread runs it, the log takes the outcome.
+//! Blocking work as values: the log creates a job, any thread runs it, the log takes the outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::segment::{self, MakeError, Recycled, Segment, Source};
 use crate::snapshot::{self, SnapshotError};
 use crate::storage::{self, IoFailure, Storage};
 
-/// Something to do that blocks. It must be run, and its outcome given back to the log.
+/// Blocking work. Run it, and give its outcome back to the log.
 #[must_use = "the log waits for the job's outcome"]
 pub struct Job(pub(crate) Task);
 
@@ -25,23 +25,23 @@ pub(crate) enum Task {
     Ballast(MakeBallast),
 }
 
-/// What kind of job it is, for those who run some here and others there.
+/// The kind of a job, for drivers that run different kinds on different threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Makes what was appended durable: somebody waits for it.
+    /// Makes appended records durable. Answers wait for it.
     Commit,
     /// Prepares the next segment.
     Prepare,
     /// Writes a snapshot.
     Snapshot,
-    /// Removes or recycles what nobody needs any more.
+    /// Removes or recycles files that are no longer needed.
     Retire,
-    /// Puts space aside for a full disk.
+    /// Reserves space for a full disk.
     Ballast,
 }
 
 impl Job {
-    /// What kind of job it is.
+    /// The kind of this job.
     pub fn kind(&self) -> JobKind {
         match &self.0 {
             Task::Commit(_) => JobKind::Commit,
@@ -63,7 +63,7 @@ impl Job {
         }
     }
 
-    /// Does it. `storage` is the one that the log was opened with.
+    /// Runs the job. `storage` is the one that the log was opened with.
     pub fn run(self, storage: &dyn Storage) -> JobOutcome {
         JobOutcome(match self.0 {
             Task::Commit(commit) => Outcome::Commit(commit.run()),
@@ -81,7 +81,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// How a job went; [`Log::complete`](crate::Log::complete) takes it.
+/// The outcome of a job, for [`Log::complete`](crate::Log::complete).
 #[must_use = "the log waits for the job's outcome"]
 pub struct JobOutcome(pub(crate) Outcome);
 
@@ -94,7 +94,7 @@ pub(crate) enum Outcome {
 }
 
 impl JobOutcome {
-    /// Whether the job did what it was to do. For metrics.
+    /// Whether the job succeeded. For metrics.
     pub fn is_ok(&self) -> bool {
         match &self.0 {
             Outcome::Commit(result) => result.is_ok(),
@@ -129,14 +129,14 @@ pub(crate) struct Write {
 pub(crate) struct Commit {
     /// In order of position.
     pub(crate) writes: Vec<Write>,
-    /// Durable up to here when it is done.
+    /// Everything up to here is durable when the commit is done.
     pub(crate) end: LogPosition,
 }
 
 impl Commit {
     pub(crate) fn run(self) -> Result<LogPosition, IoFailure> {
-        // A segment is synced before the next is written to. Recovery counts on it: a record in
-        // a segment proves that all before that segment was durable.
+        // A segment is synced before the next one is written to. Recovery relies on it: a record in a
+        // segment proves that everything before that segment was durable.
         for writes in self
             .writes
             .chunk_by(|one, next| Arc::ptr_eq(&one.segment, &next.segment))
@@ -158,11 +158,11 @@ impl Commit {
 pub(crate) struct Prepare {
     pub(crate) header: SegmentHeader,
     pub(crate) source: Source,
-    /// Whether it may have the space of the ballast.
+    /// Whether it may use the space of the ballast.
     pub(crate) may_take_ballast: bool,
 }
 
-/// What became of a segment that was to be prepared.
+/// The result of preparing a segment.
 pub(crate) struct Prepared {
     pub(crate) result: Result<Arc<Segment>, MakeError>,
     /// Whether the ballast had to make room for it.
@@ -199,11 +199,11 @@ pub(crate) struct WriteSnapshot {
     pub(crate) position: LogPosition,
     pub(crate) chain: u32,
     pub(crate) parts: Vec<Bytes>,
-    /// Whether it may have the space of the ballast.
+    /// Whether it may use the space of the ballast.
     pub(crate) may_take_ballast: bool,
 }
 
-/// What became of a snapshot.
+/// The result of writing a snapshot.
 pub(crate) struct WrittenSnapshot {
     /// The file's size.
     pub(crate) result: Result<u64, SnapshotError>,
@@ -235,9 +235,9 @@ impl WriteSnapshot {
     }
 }
 
-/// Puts space aside.
+/// Reserves space for a full disk.
 pub(crate) struct MakeBallast {
-    /// The size that it has; one that is to be smaller is made anew.
+    /// The present size. A file that is to be smaller is made again.
     pub(crate) from_bytes: u64,
     pub(crate) size_bytes: u64,
     pub(crate) spare_bytes: u64,
@@ -259,30 +259,30 @@ impl MakeBallast {
     }
 }
 
-/// Takes the names away from what nobody needs, oldest snapshot first.
+/// Removes the names of files that are no longer needed, oldest snapshot first.
 pub(crate) struct Retire {
     pub(crate) unneeded: Unneeded,
-    /// How many of the segments may be kept to be used again.
+    /// How many of the segments may be kept to be reused.
     pub(crate) recycled_max: usize,
     /// Smaller ones are not worth keeping.
     pub(crate) recycled_capacity_bytes_min: u64,
 }
 
-/// What nobody needs.
+/// Files that are no longer needed.
 #[derive(Default)]
 pub(crate) struct Unneeded {
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) segments: Vec<Arc<Segment>>,
-    /// Segments that were kept to be used again, and are to make room.
+    /// Segments that were kept to be reused, and whose space is needed.
     pub(crate) surplus: Vec<Recycled>,
 }
 
-/// What became of it.
+/// The result of removing files.
 pub(crate) struct Retired {
     pub(crate) result: Result<(), IoFailure>,
-    /// Kept to be used again.
+    /// Kept to be reused.
     pub(crate) recycled: Vec<Recycled>,
-    /// What was not removed for certain. To remove it again does no harm.
+    /// Files that may not have been removed. Removing them again is harmless.
     pub(crate) left: Unneeded,
 }
 
@@ -291,7 +291,7 @@ impl Retire {
         let mut recycled = Vec::new();
         let result = self.remove(storage, &mut recycled);
         if result.is_err() {
-            // Their old names may come back, so they are not used again.
+            // Their old names may come back, so these files are not reused.
             self.unneeded.surplus.append(&mut recycled);
         }
         Retired {
@@ -301,7 +301,7 @@ impl Retire {
         }
     }
 
-    /// What is done is taken out of the lists.
+    /// Removes from the lists what is done.
     fn remove(
         &mut self,
         storage: &dyn Storage,
@@ -324,8 +324,8 @@ impl Retire {
             surplus.pop();
         }
         while let Some(segment) = segments.first() {
-            // A reader that still holds the segment keeps reading from it, so it is only
-            // unlinked. Nobody new can get hold of it: the log has forgotten it.
+            // A reader that still holds the segment keeps reading from it, so it is only unlinked. No new
+            // reader can get it: the log has forgotten it.
             let is_recycled = Arc::strong_count(segment) == 1
                 && recycled.len() < self.recycled_max
                 && segment.header.capacity_bytes >= self.recycled_capacity_bytes_min;

@@ -1,12 +1,12 @@
-//! Where events become durable.
+//! The log: it makes events durable.
 //!
-//! A [`Log`] takes batches of events and bodies, makes them durable in order, and gives them back
-//! to the next open. It knows nothing of messages: entries are opaque bytes. It starts no thread
-//! and never blocks but in [`Log::open`]: what blocks are [`Job`]s, which any thread may run.
+//! A [`Log`] takes batches of events and bodies, makes them durable in order, and replays them at the next
+//! open. It knows nothing of messages: entries are opaque bytes. It starts no thread and blocks only in
+//! [`Log::open`]. All other blocking work is a [`Job`], which any thread may run.
 //!
-//! What it promises: all before [`Log::durable`] survives a crash of the process and a loss of
-//! power; damage to it is noticed and named, never skipped; what was not durable is shown whole
-//! or not at all. `FORMAT.md` describes every byte and the rules of recovery.
+//! It promises that everything before [`Log::durable`] survives a crash of the process and a loss of power.
+//! Damage to it is noticed and named, never skipped. Data that was not durable is shown whole or not at all.
+//! `FORMAT.md` describes every byte and the rules of recovery.
 
 mod ballast;
 mod batch;

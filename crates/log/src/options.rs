@@ -1,4 +1,4 @@
-//! The sizes that a log works with.
+//! The sizes of a log.
 
 use crate::format::{MARK_RECORD_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE};
 use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, record_size_bytes};
@@ -6,30 +6,29 @@ use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, record_size_bytes};
 /// A segment's size is a multiple of this.
 const SEGMENT_SIZE_UNIT_BYTES: u64 = 4096;
 const SEGMENT_SIZE_BYTES_MAX: u64 = 1 << 30;
-/// What a turn of settlements alone needs at least.
+/// The least room that a turn with settlements only needs.
 const SETTLEMENT_TURN_BYTES: u64 = 4096;
 
 /// Sizes and bounds. All may change between two opens of the same log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Size of the first segment that is made after an open; later ones double. A multiple of
-    /// 4 KiB.
+    /// Size of the first segment after an open. Later segments double in size. A multiple of 4 KiB.
     pub segment_size_first_bytes: u64,
-    /// No segment is made larger than this, except by recovery to hold what it copies, and to hold one
-    /// large batch.
+    /// No segment is larger than this. The exceptions are a recovery's segment, which holds the records it
+    /// copies, and a segment for one large batch.
     pub segment_size_max_bytes: u64,
-    /// Bounds the payload of one batch, unless more room was asked for it.
+    /// Bounds the payload of one batch, unless more room was reserved for it.
     pub batch_size_max_bytes: u64,
-    /// Room that a batch must have; when there is less the log goes on in the next segment.
+    /// The least room for a batch. With less, the log continues in the next segment.
     pub turn_space_min_bytes: u64,
     /// Space that only [`Log::reserve_for_settlement`](crate::Log::reserve_for_settlement) may
     /// use while no further segment is prepared, so that a full disk can be drained.
     pub settlement_reserve_bytes: u64,
-    /// How many retired segments are kept to be used again.
+    /// How many retired segments are kept for reuse.
     pub recycled_segments_max: usize,
-    /// Size of the file that keeps space for snapshots and recovery on a full disk; 0 for none.
+    /// Size of the file that reserves space for snapshots and recovery on a full disk. 0 for none.
     pub ballast_size_bytes: u64,
-    /// How much of what was written last stays in memory for readers.
+    /// How many bytes of recent records stay in memory for readers.
     pub recent_bytes_max: usize,
 }
 
@@ -49,7 +48,7 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Says what is wrong with the sizes, if anything.
+    /// Returns what is wrong with the sizes, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
         let first = self.segment_size_first_bytes;
         let max = self.segment_size_max_bytes;
@@ -100,8 +99,8 @@ impl LogOptions {
     }
 }
 
-/// The largest payload for which `free_bytes` of a segment are enough. Behind every batch there
-/// is always room for a mark and a roll.
+/// The largest payload for which `free_bytes` of a segment are enough. There is always room for a mark and a
+/// roll after each batch.
 pub(crate) fn room_bytes(free_bytes: u64) -> u64 {
     free_bytes.saturating_sub(MARK_RECORD_SIZE + ROLL_RECORD_SIZE + RECORD_HEADER_SIZE as u64)
 }

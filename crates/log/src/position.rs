@@ -1,11 +1,11 @@
-//! Where something lies in the log, and who may append to it.
+//! Positions in the log, and epochs: only the newest epoch may append.
 
 use std::fmt;
 
 /// A logical byte address in the log: it only grows, and there are gaps between segments.
 ///
-/// A position stays the same for the life of what it points to: also when recovery copies a
-/// record into another file.
+/// A position stays the same as long as its record or body exists, even if recovery copies the record into
+/// another file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(u64);
 
@@ -37,7 +37,7 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// Which run of the log is speaking. Every open begins a new epoch; an older one may not append.
+/// The number of an open. Every open begins a new epoch, and an older one may not append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(u64);
 
@@ -65,7 +65,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Where a body lies in the log: a logical place, known before the append.
+/// The location of a body in the log: a logical place, known before the append.
 ///
 /// Only the log maps it to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,6 @@ pub struct BodyLocation {
     pub record: LogPosition,
     /// Where in that record's payload the body begins, in bytes.
     pub offset: u32,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u32,
 }

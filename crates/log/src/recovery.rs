@@ -1,11 +1,10 @@
-//! Opening a log: find the newest snapshot, replay what follows, cut what was never durable, and
-//! go on in a new segment.
+//! Opening a log: find the newest snapshot, replay the events after it, cut records that were never durable,
+//! and continue in a new segment.
 //!
-//! Recovery first reads and judges; while it does, nothing is modified. Then it makes one new
-//! segment, in one atomic step, that takes over where the durable part of the log ends. Nothing
-//! is ever appended to an older segment. What was read behind the last proven position may have
-//! come from the page cache alone, so it is copied into the new segment, at the same positions.
-//! A crash at any point leaves a directory that recovers to the same state.
+//! Recovery first reads and judges, without modifying anything. Then it makes one new segment, in one atomic
+//! step, which takes over at the end of the durable part of the log. Older segments are never appended to.
+//! Records after the last proven position may exist in the page cache only, so they are copied into the new
+//! segment, at the same positions. A crash at any point leaves a directory that recovers to the same state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,14 +30,14 @@ pub enum OpenError {
     /// The storage failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
-    /// Something that was durable is damaged or missing.
+    /// Data that was durable is damaged or missing.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file's name in the log's directory.
         file: String,
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
     /// A newer Kew has written here.
@@ -53,20 +52,20 @@ pub enum OpenError {
         /// The newest version that can be read.
         supported: u32,
     },
-    /// The owner of the events could not take what the log holds.
+    /// The owner of the events rejected the contents of the log.
     #[error("cannot replay what lies at log position {position}: {source}")]
     Replay {
-        /// Of the record, or of the snapshot.
+        /// The position of the record or the snapshot.
         position: LogPosition,
-        /// What the owner said.
+        /// The owner's error.
         source: BoxError,
     },
-    /// The disk is full, and there is no ballast that could make room.
+    /// The disk is full, and no ballast could make room.
     #[error("the disk is full: a start needs {needed_bytes} free bytes")]
     NoSpace {
-        /// What the new segment takes.
+        /// The size of the new segment.
         needed_bytes: u64,
-        /// What the storage said.
+        /// The storage's error.
         source: IoFailure,
     },
     /// The options contradict each other.
@@ -84,7 +83,7 @@ impl OpenError {
     }
 }
 
-/// What opening the log found and did.
+/// The result of opening the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The epoch that begins.
@@ -95,11 +94,11 @@ pub struct Recovery {
     pub events_replayed: u64,
     /// Where the log ends.
     pub end: LogPosition,
-    /// How many records nothing proved to be durable, and were copied so that they are.
+    /// How many records were not proven to be durable, and were copied to make them durable.
     pub records_copied: u64,
-    /// What was begun and never became durable, if that can be told.
+    /// Records that were begun and never became durable, as far as they can be made out.
     pub tail_cut: Option<TailCut>,
-    /// What an operator should know although the log is whole.
+    /// Notes for the operator, although the log is whole.
     pub warnings: Vec<String>,
 }
 
@@ -114,13 +113,13 @@ pub struct TailCut {
     pub size_bytes: u64,
 }
 
-/// All that the log needs to go on.
+/// Everything that the log needs to continue.
 pub(crate) struct Recovered {
     /// In order of position; the last one is appended to.
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) end: LogPosition,
     pub(crate) chain: u32,
-    /// Segments that answer for nothing any more.
+    /// Segments that cover no position any more.
     pub(crate) superseded: Vec<Arc<Segment>>,
     /// Valid ones, with their sizes.
     pub(crate) snapshots: BTreeMap<LogPosition, u64>,
@@ -136,8 +135,8 @@ pub(crate) fn recover(
     salts: Salts,
     replay: &mut dyn Replay,
 ) -> Result<Recovered, OpenError> {
-    // The process before this one may have been killed between a rename and the sync after it.
-    // What follows relies on every name that it sees.
+    // The previous process may have been killed between a rename and the sync after it. The rest of recovery
+    // relies on every name it sees.
     storage::sync_dir(storage)?;
     let mut survey = Survey::of(storage)?;
     if !survey.damage.is_empty() {
@@ -147,7 +146,7 @@ pub(crate) fn recover(
     adopt(storage, options, salts, survey, found, end)
 }
 
-/// What was found out about snapshots.
+/// The state of the snapshots.
 pub(crate) struct FoundSnapshots {
     pub(crate) used: Option<LogPosition>,
     pub(crate) valid: Vec<LogPosition>,
@@ -205,7 +204,7 @@ fn load_snapshot(
         }
     }
     replay.begin();
-    // With a single snapshot nothing was retired yet, so the log is there from its beginning.
+    // With a single snapshot nothing was retired yet, so the log exists from its beginning.
     let is_complete = survey
         .chain
         .first()
@@ -217,7 +216,7 @@ fn load_snapshot(
     }
 }
 
-/// Snapshots and segments get their names only after what they speak of is durable.
+/// Snapshots and segments get their names only after the data they describe is durable.
 fn proven_by_names(survey: &Survey) -> LogPosition {
     let segments = survey.chain.iter().chain(&survey.superseded);
     segments
@@ -309,18 +308,18 @@ fn sizes_of(
     snapshots.iter().map(size_of).collect()
 }
 
-/// What recovery found of the ballast, and left.
+/// The state of the ballast after recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBallast {
     Missing,
     Kept {
         size_bytes: u64,
     },
-    /// It made room for the new segment.
+    /// It has made room for the new segment.
     Taken,
 }
 
-/// Makes the segment; on a full disk, in the place of the ballast.
+/// Makes the segment. On a full disk it replaces the ballast.
 fn make_segment(
     storage: &dyn Storage,
     options: &LogOptions,

@@ -1,4 +1,4 @@
-//! Who takes what a log holds when it is opened.
+//! The receiver of a log's contents when it is opened.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Rebuilds a state from a snapshot and the events after it.
 pub trait Replay {
-    /// Begins with an empty state; called again when a snapshot turned out to be damaged.
+    /// Begins with an empty state. Called again if a snapshot turns out to be damaged.
     fn begin(&mut self);
 
     /// Takes the next part of the snapshot, in the order in which they were given.
@@ -19,7 +19,7 @@ pub trait Replay {
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError>;
 }
 
-/// Forgets all that it is given: for looking at a log without its owner.
+/// Discards its input: for inspecting a log without its owner.
 pub(crate) struct Ignore;
 
 impl Replay for Ignore {

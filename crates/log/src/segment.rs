@@ -1,4 +1,4 @@
-//! A segment's file with what its header says, and how it comes into being.
+//! A segment's file with its header, and how it is made.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ const FILL_SIZE: usize = 1024 * 1024;
 /// And synced this often, so that one large sync does not hold up the commits beside it.
 const FILL_SYNC_EVERY_BYTES: u64 = 8 * FILL_SIZE as u64;
 
-/// A segment that is open. Whoever holds it can read it, also after it was removed; it is not
-/// used again before the last holder is gone.
+/// An open segment. Its holders can read it even after it was removed. It is not reused before the last
+/// holder is gone.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) name: String,
@@ -40,15 +40,15 @@ impl Segment {
     }
 }
 
-/// Where a segment in preparation gets its blocks from.
+/// The source of the blocks for a segment in preparation.
 pub(crate) enum Source {
-    /// A new file, filled with zeros: a sync into space that was never written costs twice.
+    /// A new file, filled with zeros: a sync of space that was never written costs twice as much.
     Fresh,
-    /// A file that served before. Its name is temporary and its old records no longer validate.
+    /// A file that was used before. Its name is temporary, and its old records are not valid any more.
     Recycled(Recycled),
 }
 
-/// A retired segment's file, waiting to be used again.
+/// A retired segment's file, kept for reuse.
 pub(crate) struct Recycled {
     pub(crate) name: String,
     pub(crate) file: Arc<dyn StorageFile>,
@@ -57,8 +57,8 @@ pub(crate) struct Recycled {
 
 /// Makes a segment with these records in it, durable in every respect.
 ///
-/// All happens under a temporary name, so that a file with a segment's name always has a valid
-/// header; and a crash at any point leaves either nothing or all of it.
+/// It is built under a temporary name, so that a file with a segment's name always has a valid header. A
+/// crash at any point leaves either nothing or all of it.
 pub(crate) fn make(
     storage: &dyn Storage,
     header: SegmentHeader,
@@ -78,7 +78,8 @@ pub(crate) fn make(
     let filled = fill(&*file, &temporary, &header, fresh, records)
         .and_then(|()| storage::rename(storage, &temporary, &name));
     if let Err(failure) = filled {
-        // Best effort: recovery removes temporaries too, and the failure says more than this one.
+        // Best effort: recovery removes temporary files too, and the first failure matters more than this
+        // one.
         let _ = storage::remove(storage, &temporary);
         return Err(MakeError::Unfinished(failure));
     }
@@ -86,7 +87,7 @@ pub(crate) fn make(
     Ok(Segment { header, name, file })
 }
 
-/// Writes a segment without records under its temporary name, and says which that is.
+/// Writes a segment without records under its temporary name. Returns that name.
 pub(crate) fn prepare(storage: &dyn Storage, header: SegmentHeader) -> Result<String, IoFailure> {
     let name = names::segment_in_preparation(header.number);
     let file = create_anew(storage, &name)?;
@@ -96,9 +97,9 @@ pub(crate) fn prepare(storage: &dyn Storage, header: SegmentHeader) -> Result<St
 
 /// Why there is no new segment.
 pub(crate) enum MakeError {
-    /// Nothing but a temporary file was touched.
+    /// Only a temporary file was touched.
     Unfinished(IoFailure),
-    /// The file has its name, and whether the name is durable is not known.
+    /// The file has its name. Whether the name is durable is unknown.
     Unsure(IoFailure),
 }
 
@@ -110,7 +111,7 @@ impl MakeError {
     }
 }
 
-/// Creates a temporary file, in place of what an earlier attempt left behind.
+/// Creates a temporary file. Replaces the file of an earlier attempt.
 pub(crate) fn create_anew(
     storage: &dyn Storage,
     name: &str,
@@ -162,12 +163,12 @@ pub(crate) fn fill_with_zeros(
     Ok(())
 }
 
-/// A size that is known to fit in memory, as the machine counts.
+/// A size that fits in memory, as a `usize`.
 pub(crate) fn memory_size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Makes salts: each number's is its own, and unknown to those who do not know the entropy.
+/// Makes salts, a different one for each number. Without the entropy they cannot be predicted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Salts(u64);
 

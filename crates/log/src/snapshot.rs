@@ -1,8 +1,8 @@
 //! Snapshot files: the state at a position, so that recovery need not begin at the first segment.
 //!
-//! Parts are opaque. Each carries the position that it was copied at, so that later the parts of
-//! one snapshot may differ in age. A snapshot is written under a temporary name and renamed when
-//! it is durable; every checksum continues the one before, and the trailer closes the chain.
+//! Parts are opaque. Each carries the position at which it was copied, so that the parts of one snapshot may
+//! later differ in age. A snapshot is written under a temporary name and renamed once it is durable. Every
+//! checksum continues the one before, and the trailer closes the chain.
 
 use bytes::Bytes;
 
@@ -14,23 +14,23 @@ use crate::storage::{self, IoFailure, Storage, StorageFile};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
-/// In the flags of the header.
+/// A bit in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
 pub(crate) const HEADER_SIZE: usize = 40;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
 const WRITE_SIZE: usize = 256 * 1024;
 
-/// What a snapshot says about itself.
+/// The header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
     pub(crate) partition: u32,
-    /// The state holds what all records before this position say, and nothing of later ones.
+    /// The state includes all records before this position, and no later ones.
     pub(crate) position: LogPosition,
     /// Checksum of the record before that position.
     pub(crate) chain: u32,
     pub(crate) part_count: u32,
-    /// A repair made it: the log goes on at its position, which no segment need hold yet.
+    /// A repair made it: the log continues at its position, even if no segment holds it yet.
     pub(crate) begins_anew: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn write(
     write_as(storage, header, parts)
 }
 
-/// Likewise, with all that its header says but the number of parts.
+/// Likewise, with all fields of the header but the number of parts.
 pub(crate) fn write_as(
     storage: &dyn Storage,
     header: SnapshotHeader,
@@ -124,9 +124,9 @@ pub(crate) fn write_as(
 
 /// Why a snapshot was not written.
 pub(crate) enum SnapshotError {
-    /// Nothing but a temporary file was touched.
+    /// Only a temporary file was touched.
     Unfinished(IoFailure),
-    /// It has its name, and whether the name is durable is not known.
+    /// The file has its name. Whether the name is durable is unknown.
     Unsure(IoFailure),
 }
 
@@ -218,7 +218,7 @@ impl Writer<'_> {
 /// Why a snapshot could not be read to its end.
 pub(crate) enum ReadError {
     Io(IoFailure),
-    /// Where in the file, and what.
+    /// The offset in the file, and the damage.
     Format(u64, FormatError),
     Replay(LogPosition, crate::BoxError),
 }
@@ -229,8 +229,8 @@ impl From<IoFailure> for ReadError {
     }
 }
 
-/// Reads a snapshot and hands its parts on. Only when this returns without an error was all of
-/// it whole; parts handed on before an error must be forgotten.
+/// Reads a snapshot and passes its parts on. The snapshot is whole only if this returns without an error;
+/// parts passed on before an error must be discarded.
 pub(crate) fn read(
     storage: &dyn Storage,
     position: LogPosition,
@@ -282,7 +282,7 @@ fn damaged(offset: u64, what: &'static str) -> ReadError {
     ReadError::Format(offset, FormatError::Damaged(what))
 }
 
-/// Reads forward and takes no more memory than the file has bytes.
+/// Reads forward, and takes no more memory than the file has bytes.
 struct Reader<'a> {
     file: &'a dyn StorageFile,
     name: &'a str,

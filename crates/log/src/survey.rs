@@ -1,5 +1,4 @@
-//! What is in a log's directory: names, headers, and which segment answers for which positions.
-//! Reads only.
+//! Surveys a log's directory: names, headers, and which segment covers which positions. Reads only.
 
 use std::sync::Arc;
 
@@ -12,19 +11,19 @@ use crate::storage::{self, IoFailure, Storage};
 
 /// The contents of a directory.
 pub(crate) struct Survey {
-    /// The segments that answer for some positions, in order of position and of number.
+    /// The segments that cover some positions, in order of position and of number.
     pub(crate) chain: Vec<Arc<Segment>>,
-    /// Segments whose every position a newer one answers for.
+    /// Segments whose positions a newer segment covers.
     pub(crate) superseded: Vec<Arc<Segment>>,
     /// Positions of all snapshots by name, oldest first.
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) temporaries: Vec<String>,
     pub(crate) foreign: Vec<String>,
-    /// What repairs put aside.
+    /// Files that repairs set aside.
     pub(crate) set_aside: Vec<String>,
     /// Size of the ballast, if there is one.
     pub(crate) ballast_bytes: Option<u64>,
-    /// Why some segments are not among those above.
+    /// Why some segments are not in the lists above.
     pub(crate) damage: Vec<OpenError>,
 }
 
@@ -96,7 +95,7 @@ pub(crate) fn open_segment(
     let file = storage::open(storage, &name)?;
     let mut bytes = [0; SEGMENT_HEADER_SIZE];
     storage::read_at(&*file, &name, &mut bytes, 0)?;
-    // A segment gets its name only when its header is durable, so there are no excuses here.
+    // A segment gets its name only once its header is durable, so a bad header is damage.
     let header = SegmentHeader::decode(&bytes).map_err(|error| format_error(&name, 0, error))?;
     if header.number != number {
         let what = format!("the segment's number is {}", header.number);
@@ -126,8 +125,8 @@ pub(crate) fn format_error(file: &str, offset: u64, error: FormatError) -> OpenE
 
 pub(crate) type Segments = Vec<Arc<Segment>>;
 
-/// Finds out who answers for what: where two segments overlap, the one with the higher number,
-/// which a recovery made, has taken over from its first record on.
+/// Determines which segment covers which positions. Where two segments overlap, the one with the higher
+/// number was made by a recovery and covers everything from its first record on.
 pub(crate) fn link(mut segments: Segments, damage: &mut Vec<OpenError>) -> (Segments, Segments) {
     segments.sort_unstable_by_key(|segment| segment.header.number);
     let mut chain: Segments = Vec::new();

@@ -1,13 +1,14 @@
-//! Follows the chain of records to its end, and judges what kind of end that is. Reads only.
+//! Follows the chain of records to its end, and judges what kind of end it is. Reads only.
 //!
-//! The chain ends at the first record that does not validate. Either the record was never
-//! durable, and is cut; or it was, and the log is damaged. What decides is the highest position
-//! that something in the directory proves to have been durable:
+//! The chain ends at the first record that is not valid. Either the record was never durable, and is cut, or
+//! it was durable, and the log is damaged. The highest position that anything in the directory proves to
+//! have been durable decides:
 //!
-//! - the `durable` field of every valid record, also of those behind the damage;
-//! - any valid record of a segment proves all before that segment, because a segment is written
-//!   to only after the one before it was synced;
-//! - every segment's header says what was durable when the file got its name, for a recovery's
+//! - the `durable` field of every valid record, including records after the damage;
+//! - any valid record of a segment proves everything before that segment, because a segment is written to
+//!   only after the one before it was synced;
+//! - every segment's header states what was durable when the file got its name, for a recovery's segment
+//!   everything copied into it; and a snapshot's name proves its position.
 //!   segment all that was copied into it; and a snapshot's name proves its position.
 
 use std::collections::VecDeque;
@@ -32,23 +33,23 @@ pub(crate) struct Start {
     pub(crate) chain: u32,
     /// Proven by the names of snapshots and the headers of segments.
     pub(crate) durable: LogPosition,
-    /// No segment need hold the position yet: a repair was cut off after its snapshot.
+    /// No segment need hold the position yet: a repair was interrupted after its snapshot.
     pub(crate) begins_anew: bool,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug)]
 pub(crate) struct End {
     /// The log's end: after the last record that counts.
     pub(crate) position: LogPosition,
     pub(crate) chain: u32,
-    /// All before is proven to have been durable.
+    /// Everything before this position is proven to have been durable.
     pub(crate) durable: LogPosition,
     /// The records from `durable` on, all in one segment, with the checksum before each.
     pub(crate) tail: VecDeque<(LogPosition, u32)>,
     /// The index in the chain of the segment that holds the tail.
     pub(crate) tail_segment: usize,
-    /// What lies behind the end and was begun, if that can be told.
+    /// Records after the end that were begun, as far as they can be made out.
     pub(crate) cut: Option<Cut>,
     pub(crate) counts: Counts,
 }
@@ -86,7 +87,7 @@ impl Cut {
     }
 }
 
-/// What a walk has passed.
+/// The position of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) records: u64,
@@ -96,10 +97,10 @@ pub(crate) struct Counts {
     pub(crate) size_bytes: u64,
 }
 
-/// Follows the chain from `start`, and hands every event to `replay`.
+/// Follows the chain from `start`, and passes every event to `replay`.
 ///
-/// The checksums of bodies are left alone: the record's covers them, and theirs are for reading a
-/// body without its record.
+/// The checksums of bodies are not checked: the record's checksum covers the bodies, and their own are for
+/// reading a body without its record.
 pub(crate) fn walk(
     chain: &[Arc<Segment>],
     start: Start,
@@ -146,7 +147,7 @@ fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
 
 struct Walker<'a> {
     chain: &'a [Arc<Segment>],
-    /// The segment that answers for `at`.
+    /// The segment that covers `at`.
     index: usize,
     at: LogPosition,
     crc: u32,
@@ -159,16 +160,16 @@ struct Walker<'a> {
     replay: &'a mut dyn Replay,
 }
 
-/// Where a record leads.
+/// The position after a record.
 enum Step {
-    /// To the position behind it.
+    /// The position right after it.
     On(LogPosition),
-    /// To the segment with this number.
+    /// The segment with this number.
     Roll(u64),
 }
 
 impl Walker<'_> {
-    /// Passes all that is whole; answers why it stopped.
+    /// Passes all valid records. Returns why it stopped.
     fn follow(&mut self) -> Result<FormatError, OpenError> {
         let chain = self.chain;
         loop {
@@ -198,14 +199,14 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether the next segment answers for this position: a recovery continued there.
+    /// Whether the next segment covers this position: a recovery continued there.
     fn takes_over(&self) -> bool {
         self.chain
             .get(self.index + 1)
             .is_some_and(|next| next.first() == self.at)
     }
 
-    /// Checks one record's place in the chain, and hands on what it holds.
+    /// Checks one record's place in the chain, and passes its entries on.
     fn pass(&mut self, record: &Record<'_>) -> Result<Step, OpenError> {
         if record.header.previous != self.crc {
             return Err(self.corrupt("the record does not follow the one before it"));
@@ -264,7 +265,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Goes on behind a roll, in the segment that it names or in one that took its place.
+    /// Continues after a roll, in the segment that it names or in one that took that segment's place.
     fn enter(&mut self, number: u64, roll: LogPosition) -> Result<(), OpenError> {
         let first = self.chain[self.index].end_before(None);
         let next = self.chain.get(self.index + 1);
@@ -293,8 +294,8 @@ impl Walker<'_> {
         if self.at < self.durable {
             return Err(self.corrupt_or_newer(error));
         }
-        // A roll that nothing proves to be durable does not count: what is appended next then
-        // begins in its place, and the segment it led to is not needed.
+        // A roll that is not proven to be durable does not count. The next append begins in its place, and
+        // the segment it led to is not needed.
         if let Some((position, crc)) = self.roll
             && position >= self.durable
         {
@@ -318,7 +319,7 @@ impl Walker<'_> {
     fn prove_by_later_segments(&mut self) -> Result<(), OpenError> {
         let chain = self.chain;
         let epoch = chain[self.index].header.epoch;
-        // A segment of a newer epoch was made by a recovery or after one: its header says enough.
+        // A segment of a newer epoch was made by a recovery or after one: its header is enough proof.
         for later in &chain[self.index + 1..] {
             if later.header.epoch == epoch
                 && RecordReader::new(later).find_from(later.first())?.is_some()
@@ -329,7 +330,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Looks for valid records behind the first that is not, in its own segment.
+    /// Looks for valid records after the first invalid one, in the same segment.
     fn look_behind(&mut self) -> Result<Option<Cut>, OpenError> {
         let chain = self.chain;
         let segment = &*chain[self.index];

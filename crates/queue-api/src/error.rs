@@ -3,6 +3,8 @@
 //! An [`Error`] knows its status, its code, its text and the elements that explain it: those are in
 //! `wire`. How it is written is the reply's business.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod wire;
 
 use std::net::IpAddr;

@@ -3,6 +3,8 @@
 //! The table is all there is: what it does not list is refused, and whatever must hold for every
 //! operation can be checked by going through it.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use hyper::Method;
 
 use crate::address::Resource;

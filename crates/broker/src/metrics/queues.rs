@@ -1,4 +1,4 @@
-//! What queues hold, as metrics.
+//! Counts of queues, as metrics.
 
 use std::time::Duration;
 

@@ -2,28 +2,27 @@
 
 use std::collections::HashMap;
 
-use kew_engine::bus::BusFact;
-use kew_engine::{BodyLocation, Event, Fact, Incarnation, Journal};
+use kew_engine::{BodyLocation, Event, Incarnation, Journal};
 use kew_log::{BatchBuilder, Body, Log, LogPosition};
 
 use super::stirred::Stirred;
 use super::to_log;
 
-/// What a turn writes, and what it touches.
+/// The events and bodies that a turn writes, and the entities they touch.
 pub(super) struct Batch {
     pub(super) builder: BatchBuilder,
     position: LogPosition,
-    /// Bodies that answers of this turn rest on, and that the log may drop from memory meanwhile.
+    /// Bodies that this turn's answers need. The log may drop them from memory in the meantime.
     pub(super) pinned: HashMap<BodyLocation, Body>,
     pub(super) entities: Vec<Incarnation>,
-    /// What there may be to receive now.
+    /// Changes that may concern waiting receivers.
     pub(super) stirred: Vec<Stirred>,
     pub(super) touches_catalogue: bool,
-    /// By how much a snapshot grows at most because of it.
+    /// An upper bound of how much a snapshot grows because of this batch.
     pub(super) growth_bytes: u64,
 }
 
-/// What an event adds to a snapshot at most beside its own bytes: times and counts that it implies.
+/// An upper bound of what an event adds to a snapshot beyond its own bytes: the times and counts it implies.
 const GROWTH_BYTES: u64 = 24;
 
 impl Batch {
@@ -40,7 +39,7 @@ impl Batch {
     }
 }
 
-/// A batch, beside the log that it will be appended to.
+/// A batch, with the log it will be appended to.
 pub(super) struct Writing<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) log: &'a Log,
@@ -56,7 +55,7 @@ impl Journal for Writing<'_> {
     }
 
     fn pin(&mut self, body: BodyLocation) -> bool {
-        // What this very batch brings is nowhere yet.
+        // A body of this batch is not in the log yet.
         if body.record >= self.batch.position.as_u64() {
             return false;
         }
@@ -89,12 +88,10 @@ impl Batch {
             self.entities.push(entity);
         }
         self.entities.extend(event.other_entity());
-        match &event.fact {
-            Fact::Bus(BusFact::QueueUpdated { queue, .. } | BusFact::QueueDeleted { queue }) => {
-                self.stirred
-                    .extend(queue.with_sub_queues().map(Stirred::Changed));
-            }
-            _ => self.stirred.extend(event.arrival().map(Stirred::Arrived)),
+        self.stirred.extend(event.arrival().map(Stirred::Arrived));
+        if let Some(queue) = event.changed_bus_queue() {
+            let changed = queue.with_sub_queues().map(Stirred::Changed);
+            self.stirred.extend(changed);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What a turn may do: with plenty of space, on a full disk, and where there is none at all.
+//! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
-use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::bus::BusCommand;
 use kew_engine::{Command, DUE_BUDGET, State};
 
 use super::PartitionOptions;
@@ -9,35 +9,35 @@ use crate::{Class, body_size_bytes};
 /// How many due events a turn may add on a full disk.
 pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
 
-/// How much of what is due in a bus queue a command on it does first on a full disk.
+/// How many due events of a bus queue a command on it carries out first on a full disk.
 const SETTLEMENT_DUE_BUDGET: u32 = 2;
 
-/// How many messages at most a receiver is given at once on a full disk, or a purge takes.
+/// The most messages that one receive returns, or one purge removes, on a full disk.
 const SETTLEMENT_COUNT_MAX: u32 = 1024;
 
-/// What such a command may take, with its events, in bytes of a batch: it is made smaller until it does.
+/// The largest such command with its events, in bytes of a batch. A larger one is trimmed until it fits.
 const SETTLEMENTS_SIZE_BYTES: u64 = 64 * 1024;
 
-/// The largest command of a storage queue that is let through on a full disk, in bytes of a batch.
+/// The largest command of a storage queue that is admitted on a full disk, in bytes of a batch.
 const SETTLEMENT_SIZE_BYTES_MAX: u64 = 4096;
 
-/// What the log has room for.
+/// The space that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     Plenty,
-    /// The disk is full: what frees messages is let through, so that it can be drained.
+    /// The disk is full. Commands that free messages are admitted, so that the disk can be drained.
     SettlementOnly {
-        /// The largest command that is.
+        /// The largest command that is admitted.
         size_bytes_max: u64,
-        /// Whether it may bring a change to a message's properties.
+        /// Whether a command may bring a change to a message's properties.
         takes_bodies: bool,
     },
-    /// Not even that.
+    /// There is no room even for commands that free messages.
     None,
 }
 
 impl Space {
-    /// Whether a command that writes is let through.
+    /// Whether a command that writes is admitted.
     pub(super) fn admits(self, command: &Command, needed: u64) -> bool {
         match self {
             Self::Plenty => true,
@@ -45,13 +45,11 @@ impl Space {
                 size_bytes_max,
                 takes_bodies,
             } => {
-                // A body takes more than any settlement frees.
-                let is_small = match (command, body_size_bytes(command)) {
-                    (_, 0) => needed <= size_bytes_max,
-                    // Changes to a message's properties come with a lock's end. Few segments hold any.
-                    (Command::Bus(_), _) => takes_bodies && needed <= size_bytes_max,
-                    _ => false,
-                };
+                // A body takes more space than any settlement frees. The exception is a change to a
+                // message's properties at the end of its lock; only few segments may hold such changes.
+                let is_bodiless = body_size_bytes(command) == 0
+                    || (takes_bodies && matches!(command, Command::Bus(_)));
+                let is_small = is_bodiless && needed <= size_bytes_max;
                 Class::of(command) == Class::Consume && is_small
             }
             Self::None => false,
@@ -67,7 +65,7 @@ impl Space {
         }
     }
 
-    /// Makes a request smaller where a smaller answer will do.
+    /// Makes a request smaller if a smaller answer is enough.
     pub(super) fn trim(self, command: &mut Command) {
         if let (Self::SettlementOnly { size_bytes_max, .. }, Command::Bus(command)) =
             (self, command)
@@ -81,7 +79,7 @@ impl Space {
         }
     }
 
-    /// How much of what is due in a bus queue a command on it does first.
+    /// How many due events of a bus queue a command on it carries out first.
     pub(super) fn due_budget(self) -> u32 {
         match self {
             Self::Plenty => DUE_BUDGET,
@@ -90,46 +88,74 @@ impl Space {
         }
     }
 
-    /// The room that a command must have, with what is due in its queue.
+    /// The room that a command needs, with the due events of its queue.
     pub(super) fn needed_bytes(self, command: &Command, options: &PartitionOptions) -> u64 {
-        match (self, command) {
-            (_, Command::Bus(command)) => command.size_bytes_max(self.due_budget()),
-            (Self::Plenty, _) => options.command_size_bytes_max,
-            (Self::SettlementOnly { .. }, _) => SETTLEMENT_SIZE_BYTES_MAX,
-            // What takes no room can always be decided.
-            (Self::None, _) => 0,
+        if let Command::Bus(command) = command {
+            return command.size_bytes_max(self.due_budget());
+        }
+        match self {
+            Self::Plenty => options.command_size_bytes_max,
+            Self::SettlementOnly { .. } => SETTLEMENT_SIZE_BYTES_MAX,
+            // A command that takes no room can always be decided.
+            Self::None => 0,
         }
     }
 }
 
-/// Whether a command reads only, or would change nothing that is there.
+/// Whether a command only reads, or would change nothing in this state.
 pub(super) fn writes_nothing(state: &State, command: &Command) -> bool {
     match command {
         Command::Peek { .. }
         | Command::ReadQueue { .. }
         | Command::ListQueues { .. }
         | Command::ReadServiceProperties { .. }
-        | Command::ListAccounts
-        | Command::Bus(
-            BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. }
-            | BusCommand::Peek { .. }
-            | BusCommand::ReadLocked { .. }
-            | BusCommand::Purge {
-                purge: Purge {
-                    is_dry_run: true, ..
-                },
-                ..
-            }
-            | BusCommand::ClearSessionStates {
-                is_dry_run: true, ..
-            }
-            | BusCommand::ReadSessionState { .. }
-            | BusCommand::ListSessions { .. },
-        ) => true,
-        // Workers create their queue when they start, to be sure that it is there.
-        Command::CreateQueue { queue, .. }
-        | Command::Bus(BusCommand::CreateQueue { queue, .. }) => state.has_entity(queue),
-        _ => false,
+        | Command::ListAccounts => true,
+        // Workers create their queue at start, to be sure that it exists.
+        Command::CreateQueue { queue, .. } => state.has_entity(queue),
+        Command::Bus(command) => writes_nothing_to_bus(state, command),
+        Command::Initialize { .. }
+        | Command::DeleteQueue { .. }
+        | Command::SetQueueMetadata { .. }
+        | Command::Send { .. }
+        | Command::Receive { .. }
+        | Command::Update { .. }
+        | Command::Delete { .. }
+        | Command::Clear { .. }
+        | Command::SetQueuePolicies { .. }
+        | Command::SetServiceProperties { .. }
+        | Command::PutAccount { .. }
+        | Command::RemoveAccount { .. } => false,
+    }
+}
+
+fn writes_nothing_to_bus(state: &State, command: &BusCommand) -> bool {
+    match command {
+        BusCommand::ReadQueue { .. }
+        | BusCommand::ListQueues { .. }
+        | BusCommand::Peek { .. }
+        | BusCommand::ReadLocked { .. }
+        | BusCommand::ReadSessionState { .. }
+        | BusCommand::ListSessions { .. } => true,
+        BusCommand::Purge { purge, .. } => purge.is_dry_run,
+        BusCommand::ClearSessionStates { is_dry_run, .. } => *is_dry_run,
+        BusCommand::CreateQueue { queue, .. } => state.has_entity(queue),
+        BusCommand::UpdateQueue { .. }
+        | BusCommand::DeleteQueue { .. }
+        | BusCommand::Send { .. }
+        | BusCommand::Receive { .. }
+        | BusCommand::Settle { .. }
+        | BusCommand::RenewLocks { .. }
+        | BusCommand::CancelScheduled { .. }
+        | BusCommand::ReceiveDeferred { .. }
+        | BusCommand::AcceptSession { .. }
+        | BusCommand::RenewSession { .. }
+        | BusCommand::ReleaseSession { .. }
+        | BusCommand::SetSessionState { .. }
+        | BusCommand::TakeMessage { .. }
+        | BusCommand::DeleteMessage { .. }
+        | BusCommand::BreakLock { .. }
+        | BusCommand::Resubmit { .. }
+        | BusCommand::Transact { .. }
+        | BusCommand::DeleteBatch { .. } => false,
     }
 }

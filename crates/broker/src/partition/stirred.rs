@@ -1,18 +1,18 @@
-//! What there may be to receive because of a turn, and for whom.
+//! Changes of a turn that may concern waiting receivers.
 
 use kew_engine::bus::{Arrival, Awaited, BusCommand, BusOutcome, SessionChoice};
 use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, State, Token};
 
 use crate::Wake;
 
-/// Something that may be of interest to receivers. For whom is found out when somebody waits at all.
+/// A change that may concern waiting receivers. Which receivers is looked up only if any wait.
 #[derive(Debug)]
 pub(super) enum Stirred {
-    /// An event has brought it.
+    /// An event has brought something.
     Arrived(Arrival),
-    /// Another receiver has left it, or it was hidden.
+    /// Another receiver has left something, or expired messages had hidden it.
     Left(Incarnation, Awaited),
-    /// An entity has changed, or is gone.
+    /// An entity has changed or is gone.
     Changed(Incarnation),
 }
 
@@ -29,10 +29,10 @@ impl Stirred {
     }
 }
 
-/// What a command takes that others may wait for.
+/// What a command takes that other receivers may wait for.
 #[derive(Debug)]
 pub(super) enum Taking {
-    /// Messages of a queue, of the session with this lock if there is one.
+    /// Messages of a queue, or of the session with this lock.
     Messages(EntityName, Option<Token>),
     /// The next session of a queue.
     Session(EntityName),
@@ -40,22 +40,54 @@ pub(super) enum Taking {
 
 impl Taking {
     pub(super) fn of(command: &Command) -> Option<Self> {
+        let Command::Bus(command) = command else {
+            return None;
+        };
         match command {
-            Command::Bus(BusCommand::Receive { queue, session, .. }) => {
+            BusCommand::Receive { queue, session, .. } => {
                 Some(Self::Messages(queue.clone(), *session))
             }
-            Command::Bus(BusCommand::AcceptSession {
+            BusCommand::AcceptSession {
                 queue,
                 session: SessionChoice::Next,
-            }) => Some(Self::Session(queue.clone())),
-            _ => None,
+            } => Some(Self::Session(queue.clone())),
+            // No receiver waits for a session or message by name.
+            BusCommand::AcceptSession {
+                session: SessionChoice::Named(_),
+                ..
+            }
+            | BusCommand::ReceiveDeferred { .. }
+            | BusCommand::TakeMessage { .. }
+            | BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::Settle { .. }
+            | BusCommand::RenewLocks { .. }
+            | BusCommand::Peek { .. }
+            | BusCommand::ReadLocked { .. }
+            | BusCommand::CancelScheduled { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReleaseSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. }
+            | BusCommand::Purge { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::DeleteMessage { .. }
+            | BusCommand::BreakLock { .. }
+            | BusCommand::Resubmit { .. }
+            | BusCommand::Transact { .. }
+            | BusCommand::DeleteBatch { .. } => None,
         }
     }
 
     /// What the command has left for the next receiver, and what it may have passed over.
     ///
-    /// Whoever took something and left something passes the wake-up on. Whoever found nothing does not:
-    /// the next one would find nothing either, and so on without end.
+    /// A receiver that took something and left something wakes the next one. A receiver that found nothing
+    /// does not: the next one would find nothing either, and so on without end.
     pub(super) fn look_back(
         self,
         result: &Result<Outcome, Refusal>,
@@ -64,21 +96,27 @@ impl Taking {
         let Ok(Outcome::Bus(outcome)) = result else {
             return (None, None);
         };
-        match (self, outcome) {
-            (Self::Messages(queue, None), BusOutcome::Received(taken)) if !taken.is_empty() => {
-                let left = state.has_ready(&queue);
+        match self {
+            Self::Messages(queue, lock) => {
+                let BusOutcome::Received(taken) = outcome else {
+                    return (None, None);
+                };
+                if taken.is_empty() {
+                    return (None, state.passed_over(&queue, lock));
+                }
+                // A session has one receiver, so no other receiver waits for its messages.
+                let left = lock.is_none().then(|| state.has_ready(&queue)).flatten();
                 let left = left.map(|entity| Stirred::Left(entity, Awaited::Message));
                 (left, None)
             }
-            (Self::Messages(queue, lock), BusOutcome::Received(taken)) if taken.is_empty() => {
-                (None, state.passed_over(&queue, lock))
-            }
-            (Self::Session(queue), BusOutcome::SessionAccepted(_)) => {
+            Self::Session(queue) => {
+                let BusOutcome::SessionAccepted(_) = outcome else {
+                    return (None, None);
+                };
                 let left = state.has_session(&queue);
                 let left = left.map(|entity| Stirred::Left(entity, Awaited::Session));
                 (left, None)
             }
-            _ => (None, None),
         }
     }
 }

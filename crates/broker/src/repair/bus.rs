@@ -1,4 +1,4 @@
-//! What a gap hides of bus queues.
+//! Bus queues whose history has a gap.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, 
 use super::reading::Reading;
 
 impl Reading {
-    /// Makes up for what a gap has hidden before this event.
+    /// Restores what this event implies and a gap has hidden.
     pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact, why: &str) {
         self.note_first(fact);
         match fact {
@@ -92,33 +92,35 @@ impl Reading {
         }
     }
 
-    /// A message that was sent again, from where a gap has hidden that it ever was: its event brings all
-    /// of it, so that it is one that came in.
+    /// Turns a resubmission into an arrival if a gap has hidden where the message came from. The event holds
+    /// all of the message.
     pub(super) fn as_arrival(&mut self, event: Event) -> Event {
         let Event { at, fact } = event;
-        let fact = match fact {
-            Fact::Bus(fact) => Fact::Bus(self.as_bus_arrival(at, fact)),
-            other => other,
+        let Fact::Bus(fact) = fact else {
+            return Event { at, fact };
         };
+        let fact = Fact::Bus(self.as_bus_arrival(at, fact));
         Event { at, fact }
     }
 
     fn as_bus_arrival(&mut self, at: Timestamp, fact: BusFact) -> BusFact {
-        match fact {
-            BusFact::Resubmitted {
-                queue,
-                sequence_number,
-                ..
-            } if !self.state.holds(queue, sequence_number) => {
-                self.holes.remove(&(queue, sequence_number));
-                self.stand_in_bus(queue, at);
-                fact.into_arrival()
-            }
-            other => other,
+        let BusFact::Resubmitted {
+            queue,
+            sequence_number,
+            ..
+        } = fact
+        else {
+            return fact;
+        };
+        if self.state.holds(queue, sequence_number) {
+            return fact;
         }
+        self.holes.remove(&(queue, sequence_number));
+        self.stand_in_bus(queue, at);
+        fact.into_arrival()
     }
 
-    /// Remembers an entity of which the fact tells that it is no sub-queue.
+    /// Notes an entity that is no sub-queue, as the fact shows.
     fn note_first(&mut self, fact: &BusFact) {
         match fact {
             BusFact::Sent { queue, .. }
@@ -129,18 +131,26 @@ impl Reading {
             | BusFact::SessionStateSet { queue, .. } => {
                 self.first_of_queue.insert(*queue);
             }
-            // Forwarded or sent again: only a queue takes messages of others.
+            // Only a queue takes messages that are forwarded or resubmitted.
             BusFact::Moved {
                 to, cause: None, ..
             }
             | BusFact::Resubmitted { to, .. } => {
                 self.first_of_queue.insert(*to);
             }
-            _ => {}
+            BusFact::Moved { cause: Some(_), .. }
+            | BusFact::QueueCreated { .. }
+            | BusFact::QueueDeleted { .. }
+            | BusFact::Locked { .. }
+            | BusFact::LockRenewed { .. }
+            | BusFact::Released { .. }
+            | BusFact::Removed { .. }
+            | BusFact::SessionRenewed { .. }
+            | BusFact::SessionReleased { .. } => {}
         }
     }
 
-    /// Of that name there was another, and its deletion was not read.
+    /// Deletes an older queue of that name: its deletion was not read.
     fn delete_namesake(&mut self, at: Timestamp, name: &EntityName) {
         let mut queues = self.state.queues();
         let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
@@ -151,7 +161,8 @@ impl Reading {
         }
     }
 
-    /// A message came into an entity: those with numbers in between, which nobody saw, came before.
+    /// Notes that a message came into an entity. Messages with lower numbers that were never read came
+    /// before it.
     fn note_arrival(
         &mut self,
         queue: Incarnation,
@@ -168,7 +179,7 @@ impl Reading {
         }
     }
 
-    /// Puts a bus entity there whose creation was not read; says if it did.
+    /// Creates a bus entity whose creation was not read. Returns whether it did.
     fn stand_in_bus(&mut self, queue: Incarnation, at: Timestamp) -> bool {
         if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
             return false;
@@ -179,10 +190,11 @@ impl Reading {
         true
     }
 
-    /// Makes whole queues of the bus entities that stand in. Gives back those that fit nowhere.
+    /// Completes the bus entities that stand in to whole queues. Returns the names of entities that fit
+    /// nowhere.
     ///
-    /// Which of its three entities a stand-in was is not always known. If nothing tells, it becomes the
-    /// queue itself, so that its messages can be received without knowing of sub-queues.
+    /// It is not always known which of a queue's three entities a stand-in was. Without any evidence it
+    /// becomes the queue itself, so that its messages can be received without knowing of sub-queues.
     pub(super) fn complete_bus_queues(&mut self) -> Vec<EntityName> {
         let at = self.state.last_event_at();
         let stand_ins = self.stand_ins.keys().copied();
@@ -214,8 +226,8 @@ impl Reading {
         own.unwrap_or_else(|| self.free_name(Service::ServiceBus, queue))
     }
 
-    /// The queue that a stand-in is or belongs to, as far as one of the three possible ones is not
-    /// contradicted by what else is there.
+    /// The queue that a stand-in is or belongs to: the first of three candidates that nothing else
+    /// contradicts.
     fn first_of(&self, one: Incarnation, open: &BTreeSet<Incarnation>) -> Option<Incarnation> {
         let mut candidates = std::iter::successors(Some(one), |first| first.before())
             .take(one.with_sub_queues().len())

@@ -1,4 +1,4 @@
-//! One reading of a damaged log: the state that it comes to, and what it misses.
+//! One reading of a damaged log: the resulting state, and what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
 
 use super::{Losses, LostMessage};
 
-/// A message that must have been there, and is not.
+/// A message that must have existed and is missing.
 pub(super) struct Hole {
     inserted_from: Timestamp,
     inserted_until: Timestamp,
@@ -16,20 +16,20 @@ pub(super) struct Hole {
     why: String,
 }
 
-/// The state that one reading of the log comes to, and what it misses.
+/// The resulting state of one reading of the log, and what is missing.
 pub(super) struct Reading {
     pub(super) state: State,
     account: String,
-    /// The last gap, in words.
+    /// A description of the last gap.
     gap: Option<String>,
     /// When the last event before the last gap happened.
     gap_from: Timestamp,
     /// The next sequence number of each queue at the last gap.
     next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
-    /// Queues whose creation was not read, by the names that they were given.
+    /// Queues whose creation was not read, by the names they were given.
     pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
     pub(super) deleted: BTreeSet<Incarnation>,
-    /// Incarnations that are those of bus queues, and not of their sub-queues.
+    /// Incarnations of bus queues, as opposed to their sub-queues.
     pub(super) first_of_queue: BTreeSet<Incarnation>,
     pub(super) holes: BTreeMap<(Incarnation, SequenceNumber), Hole>,
 }
@@ -49,7 +49,7 @@ impl Reading {
         }
     }
 
-    /// Adds what another reading knows.
+    /// Adds what another reading has found.
     pub(super) fn absorb(&mut self, other: Self) -> Vec<EntityName> {
         let unknown: Vec<_> = self.stand_ins.keys().copied().collect();
         for queue in unknown {
@@ -80,7 +80,7 @@ impl Reading {
         self.state.absorb(other.state)
     }
 
-    /// Says what is missed at the end.
+    /// Lists what is missing at the end.
     pub(super) fn list(&mut self, losses: &mut Losses) {
         losses.dropped.extend(self.complete_bus_queues());
         let holes = std::mem::take(&mut self.holes);
@@ -113,14 +113,14 @@ impl Reading {
         }
     }
 
-    /// Makes up for what a gap has hidden before this event.
+    /// Restores what this event implies and a gap has hidden.
     fn prepare(&mut self, event: &Event) {
         let Some(why) = self.gap.clone() else {
             return;
         };
         match &event.fact {
             Fact::QueueCreated { name, .. } => {
-                // Of that name there was another, and its deletion was not read.
+                // An older queue has that name: its deletion was not read.
                 let mut queues = self.state.queues();
                 let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
                 drop(queues);
@@ -190,7 +190,7 @@ impl Reading {
         }
     }
 
-    /// A name for a queue whose own is lost.
+    /// A free name for a queue that has lost its own.
     pub(super) fn free_name(&self, service: Service, queue: Incarnation) -> EntityName {
         let mut others = self.state.queues();
         let like_it = others.find(|(_, name)| name.service == service);
@@ -218,7 +218,7 @@ impl Reading {
             .collect()
     }
 
-    /// Puts a queue there whose creation was not read; says if it did.
+    /// Creates a queue whose creation was not read. Returns whether it did.
     fn stand_in(&mut self, queue: Incarnation, at: Timestamp) -> bool {
         if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
             return false;
@@ -254,6 +254,53 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// Remembers the entities that a fact deletes.
+    fn note_deleted(&mut self, fact: &Fact) {
+        match fact {
+            Fact::QueueDeleted { queue } => {
+                self.deleted.insert(*queue);
+            }
+            Fact::Bus(BusFact::QueueDeleted { queue }) => {
+                self.deleted.extend(queue.with_sub_queues());
+            }
+            Fact::AccountRemoved { account } => {
+                let gone = self.queues_of(account);
+                self.deleted.extend(gone);
+            }
+            Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueMetadataSet { .. }
+            | Fact::MessageSent { .. }
+            | Fact::MessageReceived { .. }
+            | Fact::MessageUpdated { .. }
+            | Fact::MessageDeleted { .. }
+            | Fact::QueueCleared { .. }
+            | Fact::RunExpired { .. }
+            | Fact::QueuePoliciesSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::Bus(
+                BusFact::QueueCreated { .. }
+                | BusFact::QueueUpdated { .. }
+                | BusFact::Sent { .. }
+                | BusFact::Activated { .. }
+                | BusFact::Locked { .. }
+                | BusFact::LockRenewed { .. }
+                | BusFact::Released { .. }
+                | BusFact::Removed { .. }
+                | BusFact::Moved { .. }
+                | BusFact::Resubmitted { .. }
+                | BusFact::SessionLocked { .. }
+                | BusFact::SessionRenewed { .. }
+                | BusFact::SessionReleased { .. }
+                | BusFact::SessionStateSet { .. }
+                | BusFact::Used { .. },
+            ) => {}
+        }
+    }
+}
+
 impl Replay for Reading {
     fn begin(&mut self) {
         *self = Self::new(&self.account);
@@ -266,19 +313,7 @@ impl Replay for Reading {
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let event = self.as_arrival(Event::decode(event)?);
         self.prepare(&event);
-        match &event.fact {
-            Fact::QueueDeleted { queue } => {
-                self.deleted.insert(*queue);
-            }
-            Fact::Bus(BusFact::QueueDeleted { queue }) => {
-                self.deleted.extend(queue.with_sub_queues());
-            }
-            Fact::AccountRemoved { account } => {
-                let gone = self.queues_of(account);
-                self.deleted.extend(gone);
-            }
-            _ => {}
-        }
+        self.note_deleted(&event.fact);
         self.state.apply(event);
         Ok(())
     }

@@ -1,19 +1,20 @@
-//! Those who wait for one thing, in the order in which they began, and those who may be about to.
+//! The receivers that wait for one thing, in the order in which they began, and the members that may wait
+//! soon.
 //!
-//! It knows no lock, no thread and no time, so that a model can be held against it.
+//! The list knows no lock, no thread and no time, so that a test can compare it with a model.
 
 use std::collections::BTreeMap;
 
-/// Who waits. Each operation takes a number of steps that grows with the logarithm of how many wait.
+/// A list of waiting members. Each operation takes time logarithmic in the number of waiting members.
 #[derive(Debug)]
 pub(super) struct WaitList<W> {
     waiting: BTreeMap<u64, W>,
     next_ticket: u64,
-    /// How many take part, whether they wait now or not.
+    /// How many members there are, waiting or not.
     members: usize,
-    /// A wake-up that found nobody waiting: the next one who wants to wait looks first.
+    /// A wake-up came while no member waited: the next member that wants to wait looks first.
     is_owed: bool,
-    /// How often all were woken.
+    /// How often all members were woken.
     rounds: u64,
 }
 
@@ -30,20 +31,20 @@ impl<W> Default for WaitList<W> {
 }
 
 impl<W> WaitList<W> {
-    /// Takes part from now on. Says how often all were woken before.
+    /// Adds a member. Returns how often all members were woken before.
     pub(super) fn join(&mut self) -> u64 {
         self.members += 1;
         self.rounds
     }
 
-    /// Takes no part any more; says whether anybody is left. Whoever waits stops that first.
+    /// Removes a member that does not wait. Returns whether any member is left.
     pub(super) fn leave(&mut self) -> bool {
         self.members -= 1;
         self.members > 0
     }
 
-    /// Waits, unless something has come since `rounds` or for whoever waits next: then nothing is
-    /// returned, and the member looks at once.
+    /// Waits, unless something has come since `rounds` or a wake-up is owed. In that case it returns `None`,
+    /// and the member looks at once.
     pub(super) fn wait(&mut self, rounds: &mut u64, waiter: W) -> Option<u64> {
         let is_behind = std::mem::replace(rounds, self.rounds) != self.rounds;
         if is_behind || std::mem::take(&mut self.is_owed) {
@@ -55,24 +56,25 @@ impl<W> WaitList<W> {
         Some(ticket)
     }
 
-    /// Waits no more; says whether it still did, and was not woken.
+    /// Stops waiting. Returns whether the member was still waiting, which means that it was not woken.
     pub(super) fn stop_waiting(&mut self, ticket: u64) -> bool {
         self.waiting.remove(&ticket).is_some()
     }
 
-    /// The one who has waited longest, to be woken. If none waits, the next one who would looks instead.
+    /// Takes the member that has waited longest off the list, to be woken. If none waits, the next member
+    /// that wants to wait looks first.
     pub(super) fn wake_one(&mut self) -> Option<W> {
         let first = self.waiting.pop_first();
         self.is_owed |= first.is_none();
         first.map(|(_, waiter)| waiter)
     }
 
-    /// How often all were woken: whoever is woken from now on need not look again because of that.
+    /// How often all members were woken. A member that is woken later need not look again for these rounds.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// All who wait, to be woken; the others look before they wait.
+    /// Takes all waiting members off the list, to be woken. The other members look before they wait.
     pub(super) fn wake_all(&mut self) -> impl Iterator<Item = W> + use<W> {
         self.rounds += 1;
         std::mem::take(&mut self.waiting).into_values()
@@ -85,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// What a member of the model does next.
+    /// The next step of a member of the model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Next {
         Look,
@@ -102,14 +104,14 @@ mod tests {
         is_told: bool,
     }
 
-    /// A queue, those who receive from it, and the rules that receivers and partitions keep to.
+    /// A queue, its receivers, and the rules that receivers and partitions keep to.
     #[derive(Default)]
     struct World {
         list: WaitList<usize>,
         members: Vec<Option<Member>>,
         messages: usize,
         looks: usize,
-        /// What may cause a look: somebody joins, a message comes or is left, a wake-up is passed on.
+        /// Causes of looks: a member joins, a message comes or is left, a wake-up is passed on.
         causes: usize,
     }
 
@@ -191,7 +193,7 @@ mod tests {
             }
         }
 
-        /// Lets all go on until those who are left sleep.
+        /// Lets all members go on until they sleep or have left.
         fn settle(&mut self) {
             while let Some(index) = (0..self.members.len()).find(|index| {
                 let member = self.members[*index].as_ref();
@@ -221,7 +223,7 @@ mod tests {
                     4 => world.wake_all(),
                     5 => world.settle(),
                     _ => {
-                        // Any of those who are there.
+                        // Any member that has not left.
                         let there: Vec<_> = (0..world.members.len())
                             .filter(|index| world.members[*index].is_some())
                             .collect();

@@ -276,7 +276,7 @@ fn what_is_whole_needs_no_repair() {
 #[test]
 fn a_damaged_body_costs_that_message_alone() {
     let (storage, before, lock) = filled();
-    // One that was deferred, one that was locked and one that nobody touched.
+    // One deferred message, one locked message and one that was never received.
     for victim in [2, 26, 250] {
         let disk = storage.kill();
         damage_bytes(&disk, &body(victim));

@@ -76,7 +76,7 @@ impl Driver {
         Self::on(self.storage.kill())
     }
 
-    /// A turn in which nobody asks for anything.
+    /// A turn without commands.
     pub(crate) fn rest(&mut self) {
         let mut replies = Vec::new();
         self.partition
@@ -119,7 +119,7 @@ fn an_answer_waits_for_its_commit() {
     let tickets: Vec<u32> = replies.iter().map(|(ticket, _)| *ticket).collect();
     assert_eq!(tickets, [1, 2, 3]);
 
-    // A read of a quiet queue waits for nobody, not even for a write to another.
+    // A read of a quiet queue does not wait, not even for a write to another queue.
     let other = Command::CreateQueue {
         queue: kew_engine::EntityName::storage_queue("acct", "other"),
         metadata: Default::default(),

@@ -1,4 +1,4 @@
-//! Who is woken by what happens in a bus queue.
+//! Which receivers are woken by which events of a bus queue.
 
 use bytes::Bytes;
 use kew_broker::Wake;
@@ -116,7 +116,7 @@ fn a_message_of_a_session_is_for_its_holder_or_for_whoever_takes_any() {
     assert_eq!(bench.send(&[Some("free")], None), [Awaited::Session]);
     let both = bench.send(&[Some("free"), Some("held")], None);
     assert_eq!(both, [Awaited::Session, of("held")]);
-    // Whatever the holder leaves is its own.
+    // The messages that the holder leaves are still its own.
     assert_eq!(bench.receive(Some(&holder), 1), (1, vec![]));
     assert_eq!(bench.receive(Some(&holder), 10), (1, vec![]));
     assert_eq!(bench.receive(Some(&holder), 10), (0, vec![]));
@@ -153,7 +153,7 @@ fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
     };
     assert_eq!(bench.ask(release(&empty)).1, [of("empty")]);
     assert_eq!(bench.ask(release(&full)).1, [Awaited::Session, of("full")]);
-    // The same if somebody else breaks it, or its time ends.
+    // The same if an operator breaks it, or its time ends.
     bench.accept(SessionChoice::Next);
     let broken = bench.ask(BusCommand::BreakLock {
         queue: queue(),
@@ -189,7 +189,7 @@ fn a_message_that_is_gone_by_the_end_of_its_turn_wakes_nobody() {
         with_locked: true,
     };
     assert_eq!(bench.ask(delete).1, []);
-    // It was sent and has expired before anybody was told.
+    // It was sent, and expired before any receiver was woken.
     bench.send(&[None], Some(1));
     bench.driver.now = bench.driver.now.plus_seconds(1);
     assert_eq!(bench.receive(None, 1), (0, vec![]));

@@ -1,5 +1,7 @@
 //! Answers, and errors in the form in which the service writes them.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
@@ -209,7 +211,18 @@ impl From<Rejection> for HttpError {
             Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
                 Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
             }
-            Rejection::Refused(refusal) => Self::bad_request(refusal.to_string()),
+            Rejection::Refused(
+                refusal @ (Refusal::AlreadyInitialized
+                | Refusal::QueueNotFound { .. }
+                | Refusal::QueueAlreadyExists { .. }
+                | Refusal::MessageNotFound
+                | Refusal::PopReceiptMismatch
+                | Refusal::HiddenBeyondExpiry { .. }
+                | Refusal::AccountAlreadyExists { .. }
+                | Refusal::AccountNotFound { .. }
+                | Refusal::AccountNotEmpty { .. }
+                | Refusal::AccountQuotaExceeded { .. }),
+            ) => Self::bad_request(refusal.to_string()),
             Rejection::Busy => Self::busy("The server is busy."),
             Rejection::Full => Self::busy(FULL),
             Rejection::Stopped => Self::busy("The server is stopping."),

@@ -1,6 +1,8 @@
 //! How much room the answer to a request takes: what it may come to is reserved before anything is asked of the
 //! broker, and what it does not need is given back when it is there.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use kew_amqp::codec::Map;
 use kew_engine::bus::SESSION_ID_SIZE_BYTES_MAX;
 

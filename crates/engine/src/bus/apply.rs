@@ -75,8 +75,18 @@ impl State {
                     }
                 }
             }
-            fact => {
-                if let Some(queue) = self.bus.get_mut(&fact.entity()) {
+            BusFact::Sent { queue, .. }
+            | BusFact::Activated { queue, .. }
+            | BusFact::Locked { queue, .. }
+            | BusFact::LockRenewed { queue, .. }
+            | BusFact::Released { queue, .. }
+            | BusFact::Removed { queue, .. }
+            | BusFact::SessionLocked { queue, .. }
+            | BusFact::SessionRenewed { queue, .. }
+            | BusFact::SessionReleased { queue, .. }
+            | BusFact::SessionStateSet { queue, .. }
+            | BusFact::Used { queue } => {
+                if let Some(queue) = self.bus.get_mut(&queue) {
                     queue.apply(at, fact);
                 }
             }
@@ -159,7 +169,7 @@ impl State {
             Role::DeadLetters { of } => Some(of),
             Role::Queue | Role::FailedTransfers { .. } => None,
         };
-        // Taken before the message goes, and perhaps its session with it.
+        // Read before the message goes: its session may go with it.
         let session: Option<Box<str>> = session.map(|session| session.id.clone());
         let known = if is_planted(Bug::BusMovedTwice) {
             from.backlog.get(sequence_number).cloned()
@@ -186,7 +196,7 @@ impl State {
             message.delivery_count = message.delivery_count.saturating_add(1);
         }
         if cause.is_some() {
-            // A dead letter lives until somebody deals with it.
+            // A dead letter does not expire.
             message.expires_at = Timestamp::NEVER;
             message.cause = cause;
         } else {
@@ -228,7 +238,7 @@ impl State {
 }
 
 impl BusQueue {
-    /// A fact that changes nothing but this queue.
+    /// Applies a fact that changes nothing but this queue.
     fn apply(&mut self, at: Timestamp, fact: BusFact) {
         self.used_at = at;
         match fact {
@@ -261,7 +271,7 @@ impl BusQueue {
                 let Some(message) = self.backlog.get(scheduled).cloned() else {
                     return;
                 };
-                // The new place first, so that a session of this message alone is not forgotten.
+                // Fill the new place first, or a session of this message alone would be forgotten.
                 let message = Message {
                     enqueued_at: at,
                     expires_at,
@@ -308,8 +318,35 @@ impl BusQueue {
                     self.backlog.set_next(sequence_number);
                 }
             }
+            BusFact::SessionLocked { session, until, .. } => {
+                let sessions = &mut self.backlog.sessions;
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.generation = session.generation.next();
+                    session.locked_until = until;
+                });
+            }
+            BusFact::SessionRenewed { session, until, .. } => self
+                .backlog
+                .sessions
+                .change_named(&session, |session| session.locked_until = until),
             BusFact::SessionReleased { session, .. } => self.release_session(&session),
-            fact => self.apply_to_session(at, fact),
+            BusFact::SessionStateSet { session, state, .. } => {
+                let sessions = &mut self.backlog.sessions;
+                let number = sessions.number(&session);
+                sessions.change(number, |session| {
+                    session.state = state;
+                    session.state_set_at = at;
+                });
+            }
+            // Every fact sets the time of use. This one changes nothing else.
+            BusFact::Used { .. } => {}
+            // These facts concern several entities: `State::apply_bus_fact` applies them.
+            BusFact::QueueCreated { .. }
+            | BusFact::QueueUpdated { .. }
+            | BusFact::QueueDeleted { .. }
+            | BusFact::Moved { .. }
+            | BusFact::Resubmitted { .. } => {}
         }
     }
 
@@ -329,30 +366,6 @@ impl BusQueue {
             self.backlog.change(sequence_number, |message| {
                 message.release(release, None);
             });
-        }
-    }
-
-    fn apply_to_session(&mut self, at: Timestamp, fact: BusFact) {
-        let sessions = &mut self.backlog.sessions;
-        match fact {
-            BusFact::SessionLocked { session, until, .. } => {
-                let number = sessions.number(&session);
-                sessions.change(number, |session| {
-                    session.generation = session.generation.next();
-                    session.locked_until = until;
-                });
-            }
-            BusFact::SessionRenewed { session, until, .. } => {
-                sessions.change_named(&session, |session| session.locked_until = until);
-            }
-            BusFact::SessionStateSet { session, state, .. } => {
-                let number = sessions.number(&session);
-                sessions.change(number, |session| {
-                    session.state = state;
-                    session.state_set_at = at;
-                });
-            }
-            _ => {}
         }
     }
 

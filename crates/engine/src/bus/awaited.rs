@@ -1,8 +1,8 @@
-//! What receivers of bus queues wait for, and what brings it.
+//! The things that receivers of bus queues wait for, and the facts that bring them.
 //!
-//! Facts say what has arrived, and the state says for whom: a message of a session is there for the
-//! receiver that has locked the session, and if nobody has, for one that waits for any session. So one
-//! message is of interest to one kind of receiver only, and whoever wakes them need not try the others.
+//! Facts say what has arrived, and the state says for which receivers. A message of a session is for the
+//! receiver that has locked the session or, if it is free, for a receiver that waits for any session. So
+//! each message concerns only one kind of receiver, and only that kind is woken.
 
 use crate::token::TokenKind;
 use crate::{EntityName, Incarnation, SequenceNumber, State, Timestamp, Token};
@@ -10,28 +10,28 @@ use crate::{EntityName, Incarnation, SequenceNumber, State, Timestamp, Token};
 use super::session::Session;
 use super::{BusFact, BusMessageState};
 
-/// What a receiver of a bus queue or sub-queue waits for.
+/// A thing that a receiver of a bus queue or sub-queue waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Awaited {
     /// A message that is received without a session.
     Message,
-    /// A message of the session with this id, which the receiver has locked; or the end of that lock.
+    /// A message of the session with this id, which the receiver has locked, or the end of that lock.
     OfSession(Box<str>),
-    /// A session that has messages and that nobody has locked.
+    /// A session that has messages and is not locked.
     Session,
 }
 
-/// What a fact may have brought for receivers.
+/// A fact's news for receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// A message that can be received, in this entity.
     Message(Incarnation, SequenceNumber),
-    /// A session that nobody has locked any more.
+    /// A session that is no longer locked.
     Session(Incarnation, Box<str>),
 }
 
 impl Arrival {
-    /// What the fact brings, if it brings anything.
+    /// The news that the fact brings, if any.
     pub(crate) fn of(fact: &BusFact) -> Option<Self> {
         match fact {
             BusFact::Sent {
@@ -79,8 +79,8 @@ impl Arrival {
 }
 
 impl State {
-    /// What receivers wait for that the arrival has brought and that is still there: nothing, or one
-    /// thing; and of a session that was freed, what its last holder waits for as well.
+    /// The things that the arrival has brought and that are still there. A message brings at most one. A
+    /// session that was freed also brings the end of the lock that its last holder waits for.
     pub fn awaited(&self, arrival: Arrival) -> [Option<(Incarnation, Awaited)>; 2] {
         match arrival {
             Arrival::Message(queue, number) => [self.awaited_message(queue, number), None],
@@ -123,15 +123,15 @@ impl State {
         self.bus.get(&queue)?.backlog.has_ready().then_some(queue)
     }
 
-    /// The bus queue of that name, if it has a session with messages that nobody has locked.
+    /// The bus queue of that name, if it has a session with messages that is not locked.
     pub fn has_session(&self, name: &EntityName) -> Option<Incarnation> {
         let queue = *self.catalogue.get(name)?;
         let sessions = &self.bus.get(&queue)?.backlog.sessions;
         sessions.next_available().map(|_| queue)
     }
 
-    /// What a receiver that was given nothing waits for, if there are messages that were passed over: they
-    /// have expired, and may hide others until they are removed.
+    /// The thing that a receiver waits for after it was given nothing, if it passed over messages: they have
+    /// expired, and may hide others until they are removed.
     pub fn passed_over(
         &self,
         name: &EntityName,

@@ -1,4 +1,4 @@
-//! The messages of a bus queue, and who comes next.
+//! The messages of a bus queue, and the order in which they are received.
 //!
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
@@ -15,15 +15,15 @@ use super::message::Message;
 use super::session::Sessions;
 use crate::{SequenceNumber, Timestamp};
 
-/// How many messages a receiver passes over at most that have expired and that no tick has removed yet.
+/// How many expired messages a receiver passes over at most before a tick has removed them.
 const SCAN_MAX: usize = 16 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
     messages: BTreeMap<SequenceNumber, Message>,
     next: SequenceNumber,
-    /// Whether messages are received session by session. Where they are not, a message's session is
-    /// kept for where it may be forwarded to.
+    /// Whether messages are received session by session. If they are not, a message keeps its session for
+    /// the queue it may be forwarded to.
     by_session: bool,
     /// Messages that can be received without a session.
     ready: BTreeSet<SequenceNumber>,
@@ -31,7 +31,7 @@ pub(crate) struct Backlog {
     expiring: BTreeSet<(Timestamp, SequenceNumber)>,
     pub(crate) sessions: Sessions,
     size_bytes: u64,
-    /// What the messages take in a snapshot at most.
+    /// An upper bound of what the messages take in a snapshot.
     snapshot_size_bytes: u64,
     scheduled_count: u64,
     deferred_count: u64,
@@ -69,18 +69,18 @@ impl Backlog {
         }
     }
 
-    /// Adds a message under a number that was not used before; others are ignored: `apply` is total.
+    /// Adds a message under a number that was not used before. A used number is ignored: `apply` is total.
     pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
         if number >= self.next {
             self.next = number.next();
             self.insert(number, message);
         } else {
-            // Its session may have begun for it alone.
+            // The message may be the first of its session.
             self.sessions.change(message.session, |_| {});
         }
     }
 
-    /// Puts back a message of a snapshot; false if its place is taken or was never given out.
+    /// Restores a message of a snapshot. Returns false if its number is taken or was never given out.
     pub(crate) fn restore(&mut self, number: SequenceNumber, message: Message) -> bool {
         if number >= self.next || self.messages.contains_key(&number) {
             return false;
@@ -103,7 +103,7 @@ impl Backlog {
         self.messages.insert(number, message);
     }
 
-    /// Takes a message out.
+    /// Removes a message.
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Option<Message> {
         let message = self.messages.remove(&number)?;
         self.unindex(number, &message);
@@ -118,7 +118,7 @@ impl Backlog {
         Some(message)
     }
 
-    /// Changes a message, and where it waits.
+    /// Changes a message, and the indexes it is in.
     pub(crate) fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Message)) {
         let Some(mut message) = self.messages.remove(&number) else {
             return;
@@ -196,7 +196,7 @@ impl Backlog {
         self.expiring.remove(&(message.expires_at, number));
     }
 
-    /// Keeps a message among those of its session that are not received from it.
+    /// Keeps a message of its session that cannot be received from it.
     fn set_aside(&mut self, number: SequenceNumber, message: &Message) {
         if self.by_session {
             self.sessions.change(message.session, |session| {
@@ -223,8 +223,8 @@ impl Backlog {
         self.has_ready() || self.sessions.next_available().is_some()
     }
 
-    /// The message that goes on to another queue next: the first one that can be received. Those of a
-    /// session that somebody has locked wait until it is free, as for any other receiver.
+    /// The message to forward next: the first one that can be received. Messages of a locked session wait
+    /// until it is free, as for any other receiver.
     pub(crate) fn next_to_forward(&self, now: Timestamp) -> Option<SequenceNumber> {
         let alone = self.ready(0, now).next();
         alone.or_else(|| self.ready(self.sessions.next_available()?, now).next())
@@ -244,8 +244,8 @@ impl Backlog {
             .map(|(number, message)| (*number, message))
     }
 
-    /// Every message from a number on, in order: all, or those of one session. To walk those of a session
-    /// takes a step for each of them, however many others there are.
+    /// Every message from a number on, in order. With a session, only its messages: the walk takes a step
+    /// for each of them, however many other messages there are.
     pub(crate) fn walk(
         &self,
         session: Option<u32>,
@@ -287,13 +287,13 @@ impl Backlog {
         Some((*number, self.messages.get(number)?))
     }
 
-    /// The first message that can be received no more because its time to live has ended.
+    /// The first ready message whose time to live has ended.
     pub(crate) fn expired(&self, now: Timestamp) -> Option<SequenceNumber> {
         let (at, number) = self.expiring.first()?;
         at.has_passed(now).then_some(*number)
     }
 
-    /// When something happens by itself next.
+    /// When something becomes due next.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(at, _)| *at);
         let expiry = self.expiring.first().map(|(at, _)| *at);
@@ -326,13 +326,13 @@ impl Backlog {
         self.due.len() as u64 - self.scheduled_count
     }
 
-    /// Messages that can be received, those included that have expired and were not removed yet.
+    /// The messages that can be received, including expired ones that were not removed yet.
     pub(crate) fn ready_count(&self) -> u64 {
         self.count() - self.due.len() as u64 - self.deferred_count
     }
 
-    /// Goes on to the oldest message that is not scheduled, in at most `steps` steps: one for each
-    /// scheduled message that it passes, once in the message's life. Says whether it got there.
+    /// Moves on to the oldest message that is not scheduled, in at most `steps` steps. Each scheduled
+    /// message takes one step, once in its life. Returns whether it got there.
     pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
         let from = self.messages.range(self.oldest.0..);
         for (number, message) in from {
@@ -349,23 +349,23 @@ impl Backlog {
         true
     }
 
-    /// When the message came that [`Backlog::pass_scheduled`] went on to, if there is one.
+    /// When the message was sent that [`Backlog::pass_scheduled`] found, if there is one.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
         let oldest = self.messages.get(&self.oldest.0)?;
         Some(oldest.enqueued_at)
     }
 
-    /// Bytes of messages and of the states of sessions.
+    /// Bytes of messages and session states.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes + self.sessions.states_size_bytes()
     }
 
-    /// What messages and sessions take in a snapshot at most.
+    /// An upper bound of what messages and sessions take in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
         self.snapshot_size_bytes + self.sessions.snapshot_size_bytes_max()
     }
 
-    /// Whether a receiver holds something, or a message waits for its time: who has such a queue uses it.
+    /// Whether a receiver holds something, or a message waits for its time: the queue is then in use.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.due.is_empty() || self.sessions.next_lock_end().is_some()
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a bus queue.
+//! Commands for a bus queue.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub enum BusCommand {
         namespace: Arc<str>,
         /// Only names at or after this one.
         from: Box<str>,
-        /// How many to leave out first.
+        /// How many to skip first.
         skip: u32,
         /// At most this many.
         limit: u32,
@@ -63,14 +63,14 @@ pub enum BusCommand {
         /// The lock of the session whose messages are wanted.
         session: Option<Token>,
     },
-    /// Ends locks, each in its way. What one verdict says changes nothing for the others.
+    /// Ends locks. Each settlement succeeds or fails by itself.
     Settle {
         /// The queue or sub-queue.
         queue: EntityName,
-        /// The locks, and what is to become of their messages.
+        /// The locks, and how to settle their messages.
         settlements: Vec<(Token, Disposition)>,
     },
-    /// Gives locks their whole duration again, all or none.
+    /// Renews locks for the whole lock duration, all or none.
     RenewLocks {
         /// The queue or sub-queue.
         queue: EntityName,
@@ -81,21 +81,21 @@ pub enum BusCommand {
     Peek {
         /// The queue or sub-queue.
         queue: EntityName,
-        /// The first number of interest.
+        /// The number to start from.
         from: SequenceNumber,
         /// At most this many.
         count: u32,
         /// Only those of this session.
         session: Option<Box<str>>,
     },
-    /// Shows the message of a lock that holds.
+    /// Shows the message of a valid lock.
     ReadLocked {
         /// The queue or sub-queue.
         queue: EntityName,
         /// The lock.
         lock: Token,
     },
-    /// Takes scheduled messages back, all or none.
+    /// Cancels scheduled messages, all or none.
     CancelScheduled {
         /// The queue.
         queue: EntityName,
@@ -104,24 +104,24 @@ pub enum BusCommand {
     },
     /// Takes deferred messages, all or none.
     ReceiveDeferred {
-        /// The queue or sub-queue, the messages and how.
+        /// The queue or sub-queue, the messages, and how to take them.
         read: DeferredRead,
     },
     /// Locks a session.
     AcceptSession {
         /// The queue.
         queue: EntityName,
-        /// Which one.
+        /// Which session.
         session: SessionChoice,
     },
-    /// Gives a session's lock its whole duration again.
+    /// Renews a session's lock for the whole lock duration.
     RenewSession {
         /// The queue.
         queue: EntityName,
         /// The lock.
         session: Token,
     },
-    /// Ends a session's lock, and those of its messages. No delivery counts as failed.
+    /// Ends a session's lock, and with it the locks of its messages. No delivery counts as failed.
     ReleaseSession {
         /// The queue.
         queue: EntityName,
@@ -144,39 +144,40 @@ pub enum BusCommand {
         /// The new state, or none to clear it.
         state: Option<Bytes>,
     },
-    /// Lists sessions in the order of their ids: as many as one command may look at.
+    /// Lists sessions in the order of their ids, as many as one command may look at.
     ListSessions {
         /// The queue.
         queue: EntityName,
-        /// The id to begin at; the empty one is the first.
+        /// The id to start from. The empty id is the first.
         from: Box<str>,
-        /// Only sessions whose state was set after this; without it, those with messages or a state.
+        /// Only sessions whose state was set after this time. Without it, all sessions with messages or a
+        /// state.
         state_set_after: Option<Timestamp>,
-        /// How many to leave out first.
+        /// How many to skip first.
         skip: u32,
         /// At most this many.
         limit: u32,
     },
-    /// Deletes messages in any state: as many as one command may, from a number on.
+    /// Deletes messages in any state from a number on, as many as one command may.
     Purge {
         /// The queue or sub-queue.
         queue: EntityName,
-        /// Which.
+        /// Which messages.
         purge: Purge,
     },
-    /// Clears states of sessions that have no messages, and so forgets those sessions: as many as one
-    /// command may, in the order of their ids.
+    /// Clears the states of sessions without messages, so that the sessions are forgotten. Works in the
+    /// order of the ids, on as many sessions as one command may look at.
     ClearSessionStates {
         /// The queue.
         queue: EntityName,
-        /// The id to begin at; the empty one is the first.
+        /// The id to start from. The empty id is the first.
         from: Box<str>,
         /// At most this many.
         count: u32,
-        /// Whether they are only counted.
+        /// Whether to count only.
         is_dry_run: bool,
     },
-    /// Takes one message by its number, whatever its state, unless it is locked.
+    /// Takes one message by its number, in any state unless it is locked.
     TakeMessage {
         /// The queue or sub-queue.
         queue: EntityName,
@@ -185,27 +186,27 @@ pub enum BusCommand {
         /// Whether it stays, locked.
         mode: ReceiveMode,
     },
-    /// Deletes one message by its number, whatever its state.
+    /// Deletes one message by its number, in any state.
     DeleteMessage {
         /// The queue or sub-queue.
         queue: EntityName,
         /// Its number.
         number: SequenceNumber,
-        /// Whether also if somebody has locked it.
+        /// Whether to delete the message even if it is locked.
         with_locked: bool,
     },
-    /// Ends a lock for its holder.
+    /// Ends a lock against its holder's will.
     BreakLock {
         /// The queue or sub-queue.
         queue: EntityName,
-        /// Whose lock.
+        /// The lock.
         target: BreakTarget,
     },
-    /// Sends messages of one entity to a queue, as new ones.
+    /// Sends messages of one entity to a queue as new messages.
     Resubmit {
-        /// Where they are.
+        /// The entity that has the messages.
         queue: EntityName,
-        /// Which, and where to.
+        /// The messages and their destination.
         resubmit: Resubmit,
     },
     /// Does work in several queues, all of it or none.
@@ -213,13 +214,13 @@ pub enum BusCommand {
         /// The work, in order.
         parts: Vec<TransactionPart>,
     },
-    /// Deletes ready messages from the head: as many as one command may look at.
+    /// Deletes ready messages from the head, as many as one command may look at.
     DeleteBatch {
         /// The queue or sub-queue.
         queue: EntityName,
-        /// The first number of interest.
+        /// The number to start from.
         from: SequenceNumber,
-        /// Only those enqueued before this.
+        /// Only messages enqueued before this time.
         before: Timestamp,
         /// At most this many.
         count: u32,
@@ -228,30 +229,30 @@ pub enum BusCommand {
     },
 }
 
-/// A part of a transaction: what by itself would be a command.
+/// A part of a transaction. On its own it would be a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionPart {
     /// The queue or sub-queue.
     pub queue: EntityName,
-    /// Which one of this name, if that is known: another that was created since is not meant.
+    /// The queue's incarnation, if it is known. A later queue of the same name is not meant.
     pub incarnation: Option<Incarnation>,
-    /// What is done there.
+    /// The work in that queue.
     pub work: TransactionWork,
 }
 
-/// What a part of a transaction does.
+/// The work of a part of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactionWork {
     /// Sends messages.
     Send(Vec<BusMessage>),
     /// Ends a lock.
     Settle(Token, Disposition),
-    /// Takes scheduled messages back.
+    /// Cancels scheduled messages.
     CancelScheduled(Vec<SequenceNumber>),
 }
 
 impl TransactionWork {
-    /// How many messages it sends.
+    /// How many messages the work sends.
     pub fn sent_count(&self) -> usize {
         match self {
             Self::Send(messages) => messages.len(),
@@ -259,7 +260,7 @@ impl TransactionWork {
         }
     }
 
-    /// How many messages it settles or takes back.
+    /// How many messages the work settles or cancels.
     pub fn ended_count(&self) -> usize {
         match self {
             Self::Send(_) => 0,
@@ -268,7 +269,7 @@ impl TransactionWork {
         }
     }
 
-    /// Bytes of messages, and of changes to their properties.
+    /// The bytes of its messages, and of its changes to properties.
     pub fn body_size_bytes(&self) -> u64 {
         match self {
             Self::Send(messages) => messages.iter().map(|it| it.body.len() as u64).sum(),
@@ -287,9 +288,9 @@ pub struct BusMessage {
     pub message_id: Option<Box<str>>,
     /// Its session.
     pub session: Option<Box<str>>,
-    /// How long it lives, from when it can be received.
+    /// Its time to live, from the moment it can be received.
     pub time_to_live_ms: Option<u64>,
-    /// When it can be received; at once if that has passed.
+    /// When it can be received. A time in the past means at once.
     pub scheduled_at: Option<Timestamp>,
 }
 
@@ -306,48 +307,47 @@ pub struct DeferredRead {
     pub session: Option<Token>,
 }
 
-/// A part of a purge. Whoever wants all of it goes on at [`Purged::next`](super::Purged::next).
+/// A part of a purge. Continue at [`Purged::next`](super::Purged::next) to purge all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// The first number of interest.
+    /// The number to start from.
     pub from: SequenceNumber,
-    /// The first number that stays; what comes next, if nothing is said.
+    /// The first number that stays. Without it, the queue's next number.
     pub until: Option<SequenceNumber>,
-    /// Only messages enqueued before this.
+    /// Only messages enqueued before this time.
     pub before: Option<Timestamp>,
     /// At most this many.
     pub count: u32,
-    /// Whether also those that somebody has locked.
+    /// Whether to delete locked messages too.
     pub with_locked: bool,
-    /// Whether they are only counted.
+    /// Whether to count only.
     pub is_dry_run: bool,
 }
 
 /// A lock to break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BreakTarget {
-    /// A message's.
+    /// The lock of a message.
     Message(SequenceNumber),
-    /// A session's, with those of its messages.
+    /// The lock of a session, with the locks of its messages.
     Session(Box<str>),
 }
 
-/// Messages to send again.
+/// Messages to resubmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resubmit {
-    /// The queue to send them to, in lower case: that to which the dead letters belong, if none is named.
+    /// The queue to send them to, in lower case. Without it, the queue that the dead letters belong to.
     pub to: Option<Box<str>>,
     /// The messages.
     pub messages: Vec<Resubmission>,
 }
 
-/// A message to send again, as it is to be from then on.
+/// A message to resubmit, with its new bytes and properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resubmission {
-    /// Its number where it is.
+    /// Its number in its present entity.
     pub sequence_number: SequenceNumber,
-    /// How many changes to its properties were known to who made the new bytes of it: if there are others,
-    /// it stays.
+    /// How many changes to its properties the new bytes include. If the message has other changes, it stays.
     pub overlay_count: u32,
     /// Its bytes.
     pub body: Bytes,
@@ -355,51 +355,51 @@ pub struct Resubmission {
     pub message_id: Option<Box<str>>,
     /// Its session.
     pub session: Option<Box<str>>,
-    /// How long it lives from now on.
+    /// Its new time to live.
     pub time_to_live_ms: Option<u64>,
 }
 
-/// What becomes of a message that is received.
+/// How a message is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveMode {
-    /// It stays, locked.
+    /// The message stays, locked.
     PeekLock,
-    /// It is gone.
+    /// The message is deleted.
     ReceiveAndDelete,
-    /// It is gone if its bytes are in memory. Otherwise it stays, locked, until whoever asked has read them
-    /// and completes it: so that none is gone whose bytes prove damaged.
+    /// The message is deleted if its bytes are in memory. Otherwise it stays locked until the receiver has
+    /// read and completed it, so that no message is deleted whose bytes turn out to be damaged.
     DeleteOnceRead,
 }
 
-/// Which session to lock.
+/// The session to lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionChoice {
-    /// The one of that id.
+    /// The session with this id.
     Named(Box<str>),
-    /// The free one with the oldest message.
+    /// The free session with the oldest message.
     Next,
 }
 
-/// What is to become of a locked message.
+/// How a locked message is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It is done.
+    /// The message is processed.
     Complete,
-    /// It was not done: the delivery counts as failed.
+    /// The message was not processed: the delivery counts as failed.
     Abandon {
         /// A change to its properties.
         overlay: Option<Bytes>,
     },
-    /// It is kept for whoever knows its number.
+    /// The message is kept and can be received by its sequence number only.
     Defer {
         /// A change to its properties.
         overlay: Option<Bytes>,
     },
-    /// It becomes a dead letter.
+    /// The message becomes a dead letter.
     DeadLetter {
         /// A change to its properties, with reason and description.
         overlay: Option<Bytes>,
     },
-    /// It was never looked at: the delivery does not count.
+    /// The receiver did not look at the message: the delivery does not count.
     Release,
 }

@@ -1,4 +1,4 @@
-//! What a queue remembers of message ids, to drop those that come again.
+//! The message ids that a queue remembers, to drop duplicates.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,22 +6,23 @@ use kew_planted::{Bug, is_planted};
 
 use crate::Timestamp;
 
-/// What an id takes that is remembered, as its queue's size counts it.
+/// What a remembered id counts for in its queue's size.
 pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
-/// How many ids beyond the window are dropped at most when one comes: more than come, so that never more
-/// are kept than were counted once, and few enough that no message waits for them.
+/// How many ids older than the window are dropped at most when a new id comes. More are dropped than come,
+/// so that the number of ids falls to those in the window. Few enough are dropped that no message waits
+/// long.
 const DROPPED_AT_ONCE_MAX: usize = 64;
 
-/// Message ids that were seen within the window, as keyed hashes of 128 bits.
+/// Message ids seen within the window, as keyed hashes of 128 bits.
 ///
-/// What is older than the window counts for nothing, and is dropped as new ones come. What is kept is a
-/// function of events.
+/// Ids older than the window do not count, and are dropped as new ones come. The kept ids are a function of
+/// the events.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
     seen_at: BTreeMap<u128, Timestamp>,
-    /// In the order of time. An id that came again after its window is there twice: the older entry, of
-    /// another time than `seen_at` has, stands for nothing, and is older than the window.
+    /// By time. An id that came again after its window has two entries. The older one has another time than
+    /// `seen_at`; it does not count, and is older than the window.
     by_time: VecDeque<(Timestamp, u128)>,
 }
 
@@ -34,23 +35,23 @@ impl PartialEq for Duplicates {
 impl Eq for Duplicates {}
 
 impl Duplicates {
-    /// Remembers an id, and drops some that are older than the window.
+    /// Remembers an id, and drops some ids older than the window.
     pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
         self.drop_expired(window_ms, at, DROPPED_AT_ONCE_MAX);
         self.insert(id, at, |seen_at| seen_at.plus_ms(window_ms).has_passed(at));
     }
 
-    /// Drops what is older than the window: it does not come back with a longer one.
+    /// Drops the ids older than the window, so that a longer window does not bring them back.
     pub(crate) fn window_grows(&mut self, window_ms: u64, at: Timestamp) {
         self.drop_expired(window_ms, at, usize::MAX);
     }
 
-    /// Puts back an id of a snapshot.
+    /// Restores an id of a snapshot.
     pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
         self.insert(id, at, |_| false);
     }
 
-    /// Adds what another reading of the same log knows.
+    /// Adds the ids that another reading of the same log has found.
     pub(crate) fn absorb(&mut self, other: &Self) {
         for (id, at) in other.iter() {
             let known = self.seen_at.entry(id).or_insert(at);
@@ -65,7 +66,7 @@ impl Duplicates {
         if let Some(before) = self.seen_at.insert(id, at)
             && !is_beyond_window(before)
         {
-            // Nobody notes an id that is remembered; but any event applies.
+            // No event repeats an id within its window, but `apply` is total.
             let from = self.by_time.partition_point(|(at, _)| *at < before);
             let found = (from..self.by_time.len())
                 .take_while(|index| self.by_time.get(*index).is_some_and(|it| it.0 == before))
@@ -86,7 +87,7 @@ impl Duplicates {
             && oldest.plus_ms(window_ms).has_passed(at)
         {
             self.by_time.pop_front();
-            // Entries that stand for nothing do not count: a snapshot does not have them.
+            // Entries that do not count are not in a snapshot, so they are not counted here.
             if self.seen_at.get(&id) == Some(&oldest) {
                 self.seen_at.remove(&id);
                 dropped += 1;
@@ -101,19 +102,19 @@ impl Duplicates {
         })
     }
 
-    /// How many were seen within the window before `now`.
+    /// How many ids were seen within the window before `now`.
     pub(crate) fn count(&self, window_ms: u64, now: Timestamp) -> u64 {
         let is_over = |(at, _): &(Timestamp, u128)| at.plus_ms(window_ms).has_passed(now);
         let over = self.by_time.partition_point(is_over);
         (self.by_time.len() - over) as u64
     }
 
-    /// What a snapshot of it takes at most: a hash and a time for each id.
+    /// An upper bound of what they take in a snapshot: a hash and a time each.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
         self.seen_at.len() as u64 * 24
     }
 
-    /// All that are kept, in the order of time.
+    /// All kept ids, by time.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
         let kept = self.by_time.iter();
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))

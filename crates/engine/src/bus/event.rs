@@ -1,4 +1,4 @@
-//! What happened to bus queues. `EVENTS.md` lists it, and `codec` has its bytes.
+//! Facts about bus queues. `EVENTS.md` lists them, and `codec` defines their bytes.
 
 pub(super) mod codec;
 
@@ -8,7 +8,7 @@ use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 /// A fact about a bus queue or one of its sub-queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusFact {
-    /// A queue came into being, with its two sub-queues: their incarnations are the next two.
+    /// A queue was created, with its two sub-queues, whose incarnations are the next two.
     QueueCreated {
         /// Its incarnation.
         queue: Incarnation,
@@ -24,7 +24,7 @@ pub enum BusFact {
         /// All of its settings.
         options: BusQueueOptions,
     },
-    /// A queue, its sub-queues and everything in them is gone.
+    /// A queue, its sub-queues and everything in them was deleted.
     QueueDeleted {
         /// The queue.
         queue: Incarnation,
@@ -46,7 +46,7 @@ pub enum BusFact {
         /// Its bytes.
         body: BodyLocation,
     },
-    /// A message's schedule fell due: it has a new number, at the tail.
+    /// A message's schedule became due: it has a new number, at the tail.
     Activated {
         /// The queue.
         queue: Incarnation,
@@ -63,16 +63,16 @@ pub enum BusFact {
         queue: Incarnation,
         /// The message.
         sequence_number: SequenceNumber,
-        /// Until when; [`Timestamp::NEVER`] if its session's lock says.
+        /// Until when the lock holds; [`Timestamp::NEVER`] if as long as its session's.
         until: Timestamp,
     },
-    /// A lock has its whole duration again.
+    /// A lock was renewed for the whole lock duration.
     LockRenewed {
         /// The queue.
         queue: Incarnation,
         /// The message.
         sequence_number: SequenceNumber,
-        /// Until when.
+        /// Until when the lock holds.
         until: Timestamp,
     },
     /// A lock ended, and the message is back.
@@ -81,29 +81,29 @@ pub enum BusFact {
         queue: Incarnation,
         /// The message.
         sequence_number: SequenceNumber,
-        /// Where it is back.
+        /// How the lock ended.
         release: Release,
         /// A change to its properties.
         overlay: Option<BodyLocation>,
     },
-    /// A message is gone.
+    /// A message was removed.
     Removed {
         /// The queue.
         queue: Incarnation,
         /// The message.
         sequence_number: SequenceNumber,
     },
-    /// A message went on to another queue, in one step.
+    /// A message moved to another queue, in one step.
     Moved {
-        /// Where it was.
+        /// The queue it left.
         queue: Incarnation,
         /// Its number there.
         sequence_number: SequenceNumber,
-        /// Where it is.
+        /// The queue it is in now.
         to: Incarnation,
         /// Its number there.
         to_sequence_number: SequenceNumber,
-        /// Why it is a dead letter; nothing if it was forwarded.
+        /// Why it is a dead letter. `None` if it was forwarded.
         cause: Option<DeadLetterCause>,
         /// A change to its properties.
         overlay: Option<BodyLocation>,
@@ -114,38 +114,38 @@ pub enum BusFact {
         queue: Incarnation,
         /// The session's id.
         session: Box<str>,
-        /// Until when.
+        /// Until when the lock holds.
         until: Timestamp,
     },
-    /// A session's lock has its whole duration again.
+    /// A session's lock was renewed for the whole lock duration.
     SessionRenewed {
         /// The queue.
         queue: Incarnation,
         /// The session's id.
         session: Box<str>,
-        /// Until when.
+        /// Until when the lock holds.
         until: Timestamp,
     },
-    /// A session's lock ended, and with it the locks of its messages. Those of which a delivery failed
-    /// have ended before.
+    /// A session's lock ended, and with it the locks of its messages. Deliveries that failed have ended
+    /// before, with facts of their own.
     SessionReleased {
         /// The queue.
         queue: Incarnation,
         /// The session's id.
         session: Box<str>,
     },
-    /// A queue that deletes itself when it is idle was used, and nothing else tells.
+    /// A queue that deletes itself when idle was used, and no other fact shows it.
     Used {
         /// The queue.
         queue: Incarnation,
     },
-    /// A message was sent again: it is gone from here, and there is a new one there, in one step.
+    /// A message was resubmitted: in one step it is removed here and sent there as a new one.
     Resubmitted {
-        /// Where it was.
+        /// The queue it left.
         queue: Incarnation,
         /// Its number there.
         sequence_number: SequenceNumber,
-        /// Where it is.
+        /// The queue it is in now.
         to: Incarnation,
         /// Its number there.
         to_sequence_number: SequenceNumber,
@@ -164,24 +164,24 @@ pub enum BusFact {
         queue: Incarnation,
         /// The session's id.
         session: Box<str>,
-        /// Where the new state is, if there is one.
+        /// The location of the new state, if there is one.
         state: Option<BodyLocation>,
     },
 }
 
-/// How a lock ended that left the message in its queue.
+/// How a lock ended, for a message that stays in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// The delivery failed: it counts.
     Failed,
-    /// Nobody looked at the message.
+    /// The receiver did not look at the message.
     Unseen,
     /// The receiver deferred it.
     Deferred,
 }
 
 impl BusFact {
-    /// The entity that the fact is about. A message that moves is shown by the queue it leaves.
+    /// The entity that the fact is about. For a message that moves, it is the queue that the message leaves.
     pub(crate) fn entity(&self) -> Incarnation {
         match self {
             Self::QueueCreated { queue, .. }
@@ -203,45 +203,95 @@ impl BusFact {
         }
     }
 
-    /// A message that was sent again, as the queue knows it that it is put into: it came in there. Any
-    /// other fact is what it is.
+    /// A resubmission as its destination sees it: a message was sent there. Other facts are returned
+    /// unchanged.
     pub fn into_arrival(self) -> Self {
-        match self {
-            Self::Resubmitted {
-                queue: _,
-                sequence_number: _,
-                to,
-                to_sequence_number,
-                expires_at,
-                session,
-                id_hash,
-                body,
-            } => Self::Sent {
-                queue: to,
-                sequence_number: to_sequence_number,
-                expires_at,
-                scheduled_at: Timestamp::ZERO,
-                session,
-                id_hash,
-                body,
-            },
-            other => other,
+        let Self::Resubmitted {
+            queue: _,
+            sequence_number: _,
+            to,
+            to_sequence_number,
+            expires_at,
+            session,
+            id_hash,
+            body,
+        } = self
+        else {
+            return self;
+        };
+        Self::Sent {
+            queue: to,
+            sequence_number: to_sequence_number,
+            expires_at,
+            scheduled_at: Timestamp::ZERO,
+            session,
+            id_hash,
+            body,
         }
     }
 
-    /// The other entity that it changes, if there is one.
+    /// The other entity that the fact changes, if there is one.
     pub(crate) fn other_entity(&self) -> Option<Incarnation> {
         match self {
             Self::Moved { to, .. } | Self::Resubmitted { to, .. } => Some(*to),
-            _ => None,
+            Self::QueueCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
         }
     }
 
-    /// Whether a listing of entities shows it.
+    /// The queue, if the fact changes its settings or deletes it. Its sub-queues change with it.
+    pub(crate) fn changed_queue(&self) -> Option<Incarnation> {
+        match self {
+            Self::QueueUpdated { queue, .. } | Self::QueueDeleted { queue } => Some(*queue),
+            // No client uses a queue before it exists.
+            Self::QueueCreated { .. }
+            | Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::Moved { .. }
+            | Self::Resubmitted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => None,
+        }
+    }
+
+    /// Whether a listing of entities shows the fact.
     pub(crate) fn shows_in_catalogue(&self) -> bool {
-        matches!(
-            self,
-            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. }
-        )
+        match self {
+            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. } => {
+                true
+            }
+            Self::Sent { .. }
+            | Self::Activated { .. }
+            | Self::Locked { .. }
+            | Self::LockRenewed { .. }
+            | Self::Released { .. }
+            | Self::Removed { .. }
+            | Self::Moved { .. }
+            | Self::Resubmitted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionReleased { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => false,
+        }
     }
 }

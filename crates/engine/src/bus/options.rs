@@ -1,33 +1,39 @@
-//! What a queue's owner sets, in the documented ranges.
+//! The settings of a queue, with their documented ranges.
 
 use thiserror::Error;
 
 /// No limit: the longest time that the service writes.
 const UNLIMITED_MS: u64 = u64::MAX;
 
-/// Whether a queue takes and hands out messages.
+/// Whether a queue accepts and delivers messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntityStatus {
-    /// It does both.
+    /// It accepts and delivers messages.
     #[default]
     Active,
     /// It does neither.
     Disabled,
-    /// It hands out only.
+    /// It delivers messages only.
     SendDisabled,
-    /// It takes only.
+    /// It accepts messages only.
     ReceiveDisabled,
 }
 
 impl EntityStatus {
     /// Whether messages can be sent.
     pub fn allows_send(self) -> bool {
-        matches!(self, Self::Active | Self::ReceiveDisabled)
+        match self {
+            Self::Active | Self::ReceiveDisabled => true,
+            Self::Disabled | Self::SendDisabled => false,
+        }
     }
 
     /// Whether messages can be received and settled.
     pub fn allows_receive(self) -> bool {
-        matches!(self, Self::Active | Self::SendDisabled)
+        match self {
+            Self::Active | Self::SendDisabled => true,
+            Self::Disabled | Self::ReceiveDisabled => false,
+        }
     }
 }
 
@@ -38,36 +44,36 @@ impl EntityStatus {
 pub struct BusQueueOptions {
     /// How long a lock holds: 5 s to 5 min.
     pub lock_duration_ms: u64,
-    /// After so many failed deliveries a message is dead-lettered: 1 to 2,147,483,647.
+    /// The number of failed deliveries after which a message is dead-lettered: 1 to 2,147,483,647.
     pub max_delivery_count: u32,
-    /// The longest that a message lives; at least 1 s. [`u64::MAX`] for ever.
+    /// The longest time to live of a message, at least 1 s. [`u64::MAX`] for no limit.
     pub default_time_to_live_ms: u64,
-    /// Whether messages belong to sessions. Never changes.
+    /// Whether messages belong to sessions. Fixed at creation.
     pub requires_session: bool,
-    /// For how long ids are remembered and repeated ones dropped, 20 s to 7 days; none if repeats are
-    /// taken. Whether there is one never changes.
+    /// How long ids are remembered to drop duplicates: 20 s to 7 days. `None` if duplicates are accepted.
+    /// Whether there is a window is fixed at creation.
     pub duplicate_window_ms: Option<u64>,
     /// Whether messages that expire become dead letters.
     pub dead_letters_expired: bool,
-    /// The queue deletes itself after so long without use: at least 5 min. [`u64::MAX`] for never.
+    /// How long the queue may be idle before it deletes itself: at least 5 min. [`u64::MAX`] for no limit.
     pub auto_delete_on_idle_ms: u64,
-    /// Where its messages go on to, in lower case.
+    /// The queue it forwards its messages to, in lower case.
     pub forward_to: Option<Box<str>>,
-    /// Where its dead letters go on to, in lower case.
+    /// The queue it forwards its dead letters to, in lower case.
     pub forward_dead_letters_to: Option<Box<str>>,
-    /// Whether it takes and hands out messages.
+    /// Whether it accepts and delivers messages.
     pub status: EntityStatus,
-    /// The most that its messages take, with the states of sessions and what is remembered of ids, in
-    /// bytes. Changes to properties that come with a settlement may take a tenth more.
+    /// The most bytes that its messages, session states and remembered ids may take. Changes to properties
+    /// in a settlement may take a tenth more.
     pub size_bytes_max: u64,
     /// The largest message, in bytes.
     pub message_size_bytes_max: u64,
-    /// What the front end keeps with the queue and the engine does not read, such as the spelling of
+    /// Bytes that the front end keeps with the queue and the engine does not read, such as the spelling of
     /// its name and its authorization rules. At most 64 KiB.
     pub description: Box<[u8]>,
 }
 
-/// The most that a description takes.
+/// The largest description.
 const DESCRIPTION_SIZE_BYTES_MAX: usize = 64 * 1024;
 
 /// A setting outside its range.
@@ -76,14 +82,14 @@ const DESCRIPTION_SIZE_BYTES_MAX: usize = 64 * 1024;
 pub struct InvalidOption {
     /// The setting.
     pub option: &'static str,
-    /// What it was to be, with its unit.
+    /// The value given, with its unit.
     pub value: Box<str>,
-    /// What would do.
+    /// The allowed values.
     pub allowed: &'static str,
 }
 
 impl Default for BusQueueOptions {
-    /// What the service gives a queue about which nothing is said.
+    /// The defaults of the service.
     fn default() -> Self {
         Self {
             lock_duration_ms: 60_000,
@@ -179,13 +185,13 @@ impl BusQueueOptions {
         )
     }
 
-    /// What a change to properties may take the queue to. Who is done with a message of a full queue can
-    /// still say why, and nobody can fill a disk with that.
+    /// The size up to which changes to properties are accepted. A receiver of a full queue can still say why
+    /// it settles a message as it does, and no client can fill a disk that way.
     pub(crate) fn changed_size_bytes_max(&self) -> u64 {
         self.size_bytes_max.saturating_add(self.size_bytes_max / 10)
     }
 
-    /// The first setting that differs and never may.
+    /// The first setting that differs and is fixed at creation.
     pub(crate) fn unchangeable(&self, other: &Self) -> Option<&'static str> {
         if self.requires_session != other.requires_session {
             return Some("RequiresSession");

@@ -1,4 +1,4 @@
-//! What a bus queue answers.
+//! Answers of a bus queue.
 
 use std::sync::Arc;
 
@@ -20,18 +20,17 @@ pub enum BusOutcome {
     Queue(BusQueueView),
     /// Queues as they are.
     Queues(Vec<BusQueueView>),
-    /// The messages are in the queue under these numbers, in order. One that was a duplicate has
-    /// none.
+    /// The messages are in the queue under these numbers, in order. A duplicate has no number.
     Sent(Vec<Option<SequenceNumber>>),
-    /// The messages that were taken; none if there was none.
+    /// The messages that were taken. Empty if there was none.
     Received(Vec<DeliveredMessage>),
-    /// What became of each lock, in order.
+    /// The result of each settlement, in order.
     Settled(Vec<Verdict>),
     /// Until when each lock holds, in order.
     LocksRenewed(Vec<Timestamp>),
     /// Messages as they are.
     Peeked(Vec<PeekedBusMessage>),
-    /// The scheduled messages are gone.
+    /// The scheduled messages were cancelled.
     Cancelled,
     /// The session is locked.
     SessionAccepted(SessionLock),
@@ -47,23 +46,23 @@ pub enum BusOutcome {
     Sessions(ListedSessions),
     /// Messages were deleted.
     BatchDeleted(BatchDeleted),
-    /// What a part of a purge has done.
+    /// The result of one part of a purge.
     Purged(Purged),
-    /// What a part of the clearing of sessions has done.
+    /// The result of one part of clearing session states.
     SessionStatesCleared(ClearedStates),
     /// The message is gone.
     MessageDeleted,
     /// The lock is gone.
     LockBroken,
-    /// What became of each message that was to be sent again, in order.
+    /// The result for each message to resubmit, in order.
     Resubmitted(Vec<ResubmitVerdict>),
     /// Every part of the transaction is done.
     Transacted,
 }
 
 impl BusOutcome {
-    /// Where the bytes lie that the answer shows, in its order: of each message its body, then the
-    /// changes to its properties.
+    /// The locations of the bytes in the answer, in order: for each message its body, then the changes to
+    /// its properties.
     pub fn bodies(&self) -> Vec<BodyLocation> {
         let of = |body: &BodyLocation, overlays: &[BodyLocation]| {
             let mut all = vec![*body];
@@ -80,12 +79,32 @@ impl BusOutcome {
                 .flat_map(|message| of(&message.body, &message.overlays))
                 .collect(),
             Self::SessionState(state) => state.iter().copied().collect(),
-            _ => Vec::new(),
+            Self::QueueCreated(_)
+            | Self::QueueUpdated(_)
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Settled(_)
+            | Self::LocksRenewed(_)
+            | Self::Cancelled
+            | Self::SessionAccepted(_)
+            | Self::SessionRenewed(_)
+            | Self::SessionReleased
+            | Self::SessionStateSet
+            | Self::Sessions(_)
+            | Self::BatchDeleted(_)
+            | Self::Purged(_)
+            | Self::SessionStatesCleared(_)
+            | Self::MessageDeleted
+            | Self::LockBroken
+            | Self::Resubmitted(_)
+            | Self::Transacted => Vec::new(),
         }
     }
 
-    /// Keeps the messages of an answer for which `keep` says so, given how many parts
-    /// [`BusOutcome::bodies`] lists of each.
+    /// Keeps the messages for which `keep` returns true. `keep` gets the number of parts that
+    /// [`BusOutcome::bodies`] lists of the message.
     pub fn retain_messages(&mut self, mut keep: impl FnMut(usize) -> bool) {
         match self {
             Self::Received(messages) => {
@@ -94,7 +113,28 @@ impl BusOutcome {
             Self::Peeked(messages) => {
                 messages.retain(|message| keep(1 + message.overlays.len()));
             }
-            _ => {}
+            Self::QueueCreated(_)
+            | Self::QueueUpdated(_)
+            | Self::QueueDeleted
+            | Self::Queue(_)
+            | Self::Queues(_)
+            | Self::Sent(_)
+            | Self::Settled(_)
+            | Self::LocksRenewed(_)
+            | Self::Cancelled
+            | Self::SessionAccepted(_)
+            | Self::SessionRenewed(_)
+            | Self::SessionReleased
+            | Self::SessionState(_)
+            | Self::SessionStateSet
+            | Self::Sessions(_)
+            | Self::BatchDeleted(_)
+            | Self::Purged(_)
+            | Self::SessionStatesCleared(_)
+            | Self::MessageDeleted
+            | Self::LockBroken
+            | Self::Resubmitted(_)
+            | Self::Transacted => {}
         }
     }
 }
@@ -102,7 +142,7 @@ impl BusOutcome {
 /// A queue's settings, times and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueView {
-    /// The life of the queue that this is about.
+    /// The incarnation of the queue that this describes.
     pub incarnation: Incarnation,
     /// The name, in lower case.
     pub name: Box<str>,
@@ -114,17 +154,17 @@ pub struct BusQueueView {
     pub updated_at: Timestamp,
     /// When it was last used.
     pub used_at: Timestamp,
-    /// What it and its sub-queues hold.
+    /// The counts of the queue and its sub-queues.
     pub counts: BusQueueCounts,
 }
 
-/// What a queue holds.
+/// The counts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusQueueCounts {
-    /// Messages to receive, locked and deferred ones included.
+    /// Messages to receive, including locked and deferred ones.
     pub active: u64,
-    /// Those of them that can be received now, by the receiver of their session if they have one. Some may
-    /// have expired.
+    /// The active messages that can be received now, by the receiver of their session if they have one. Some
+    /// may have expired.
     pub ready: u64,
     /// Messages that become ready later.
     pub scheduled: u64,
@@ -141,18 +181,18 @@ pub struct BusQueueCounts {
 pub struct ListedSessions {
     /// Their ids, in order.
     pub ids: Vec<Box<str>>,
-    /// How many were left out before these, as was asked.
+    /// How many were skipped before these, as requested.
     pub skipped: u32,
-    /// The id to go on at, if there may be more.
+    /// The id to continue at, if there may be more.
     pub next: Option<Box<str>>,
 }
 
-/// What a part of the deletion of ready messages has done.
+/// The result of one part of deleting ready messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchDeleted {
     /// How many were deleted.
     pub count: u32,
-    /// The number to go on at, if there may be more.
+    /// The number to continue at, if there may be more.
     pub next: Option<SequenceNumber>,
 }
 
@@ -200,7 +240,7 @@ pub struct PeekedBusMessage {
     pub due_at: Timestamp,
     /// Deliveries that failed.
     pub delivery_count: u32,
-    /// What can be done with it.
+    /// Its state.
     pub state: BusMessageState,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<DeadLetterCause>,
@@ -223,55 +263,55 @@ pub struct SessionLock {
     pub locked_until: Timestamp,
 }
 
-/// What a part of a purge has done, or would do.
+/// The result of one part of a purge or of its dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// How many messages are gone.
+    /// How many messages were deleted.
     pub count: u32,
-    /// How many stay because they are locked.
+    /// How many locked messages stay.
     pub locked_count: u32,
-    /// Where the next part begins; nothing if this was the last.
+    /// The number at which the next part begins. `None` if this was the last.
     pub next: Option<SequenceNumber>,
-    /// Where the purge ends, for the next parts to end there too.
+    /// Where the purge ends, to give to the next parts.
     pub until: SequenceNumber,
 }
 
-/// What a part of the clearing of sessions has done, or would do.
+/// The result of one part of clearing session states, or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClearedStates {
-    /// How many states are gone.
+    /// How many states were cleared.
     pub count: u32,
-    /// The id at which the next part begins; nothing if this was the last.
+    /// The id at which the next part begins. `None` if this was the last.
     pub next: Option<Box<str>>,
 }
 
-/// What became of a message that was to be sent again. It is where it was unless it was sent.
+/// The result for one message to resubmit. Unless it was resubmitted, the message stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResubmitVerdict {
     /// It is in the other queue under this number.
     Resubmitted(SequenceNumber),
-    /// It was not there any more.
+    /// The message does not exist any more.
     NotFound,
-    /// Somebody has locked it.
+    /// The message is locked.
     Locked,
-    /// Its properties had changed since it was read.
+    /// The message's properties have changed since it was read.
     Changed,
-    /// The destination has seen its id, and would drop it.
+    /// The destination has seen its id, and would drop it as a duplicate.
     Duplicate,
-    /// It is larger than the destination takes.
+    /// The message is larger than the destination accepts.
     TooLarge,
-    /// The destination wants a session, and it has none.
+    /// The destination requires a session, and the message has none.
     SessionRequired,
     /// The destination has no room.
     Full,
 }
 
-/// What became of a lock that was to end.
+/// The result of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It ended as it was to.
+    /// The message was settled.
     Settled,
-    /// It had ended before, or never was.
+    /// The lock had ended before, or never existed.
     LockLost,
     /// The lock of the message's session had ended.
     SessionLockLost,
@@ -283,13 +323,13 @@ pub enum Verdict {
     QuotaExceeded,
 }
 
-/// Why a part of a transaction cannot be done.
+/// Why a part of a transaction cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PartRefusal {
-    /// What would have refused it by itself.
+    /// The refusal that the part would get on its own.
     #[error(transparent)]
     Refused(BusRefusal),
-    /// A lock that was to end; never [`Verdict::Settled`].
+    /// The verdict on a settlement; never [`Verdict::Settled`].
     #[error("the lock could not be ended: {0:?}")]
     Unsettled(Verdict),
 }
@@ -312,27 +352,27 @@ pub enum BusRefusal {
     /// A setting is outside its range.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
-    /// A setting that is made once was to change.
+    /// A setting that is fixed at creation was to change.
     #[error("{option} cannot be changed once the queue is there")]
     UnchangeableOption {
         /// The setting.
         option: &'static str,
     },
-    /// The queue does not send or does not receive.
+    /// The queue is disabled for sending or for receiving.
     #[error("the messaging entity '{queue}' is disabled for this operation")]
     Disabled {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue has no room for so much.
+    /// The queue has no room for this much.
     #[error("the messaging entity is full: {size_bytes} of {limit_bytes} bytes are used")]
     QuotaExceeded {
-        /// What it would take.
+        /// The size it would have.
         size_bytes: u64,
-        /// What it may take.
+        /// The largest size allowed.
         limit_bytes: u64,
     },
-    /// A message is larger than the queue takes.
+    /// A message is larger than the queue accepts.
     #[error("message of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     MessageTooLarge {
         /// Its size.
@@ -354,19 +394,19 @@ pub enum BusRefusal {
         /// The queue.
         queue: Box<str>,
     },
-    /// The queue that messages are to be forwarded to is not there, or has a sub-queue's name.
+    /// The destination for forwarded messages does not exist, or has a sub-queue's name.
     #[error("the forwarding destination '{queue}' could not be found")]
     DestinationNotFound {
         /// The destination.
         queue: Box<str>,
     },
-    /// The queue's messages belong to sessions.
+    /// The queue requires sessions.
     #[error("the entity requires sessions: a session is missing")]
     SessionRequired,
     /// The queue has no sessions.
     #[error("the entity does not support sessions")]
     SessionsNotSupported,
-    /// Somebody has locked the session.
+    /// The session is locked by another receiver.
     #[error(
         "the requested session '{session}' cannot be accepted: it is locked by another receiver"
     )]
@@ -374,7 +414,7 @@ pub enum BusRefusal {
         /// The session.
         session: Box<str>,
     },
-    /// No session is free that has messages.
+    /// No free session has messages.
     #[error("no session is available")]
     NoSessionAvailable,
     /// A message's lock has ended.
@@ -383,13 +423,13 @@ pub enum BusRefusal {
     /// A session's lock has ended.
     #[error("the session lock was lost")]
     SessionLockLost,
-    /// There is no such message in the state that was asked for.
+    /// There is no such message in the requested state.
     #[error("the message with sequence number {sequence_number} could not be found")]
     MessageNotFound {
         /// The number asked for.
         sequence_number: u64,
     },
-    /// Somebody has locked the message.
+    /// The message is locked.
     #[error("the message with sequence number {sequence_number} is locked until {until}")]
     MessageLocked {
         /// The number asked for.
@@ -397,7 +437,7 @@ pub enum BusRefusal {
         /// Until when; [`Timestamp::NEVER`] if as long as its session.
         until: Timestamp,
     },
-    /// The message is scheduled: a lock would make it forget for when.
+    /// The message is scheduled: with a lock it would lose its schedule.
     #[error(
         "the message with sequence number {sequence_number} is scheduled, and cannot be locked"
     )]
@@ -405,10 +445,10 @@ pub enum BusRefusal {
         /// The number asked for.
         sequence_number: u64,
     },
-    /// Nobody has locked what was to be freed.
+    /// There is no lock to break.
     #[error("there is no lock to break")]
     NotLocked,
-    /// One command brings or names more than it may.
+    /// One command brings or names more messages than allowed.
     #[error("{count} messages at once are above the maximum of {limit}")]
     TooMany {
         /// How many.
@@ -424,14 +464,14 @@ pub enum BusRefusal {
         /// The longest allowed.
         limit_bytes: u64,
     },
-    /// A part of a transaction cannot be done, and so none of it was.
+    /// A part of a transaction cannot be carried out, so none of it was.
     #[error("part {part} of the transaction, on '{queue}': {why}")]
     Transaction {
-        /// Which part, from 1 on.
+        /// The number of the part, from 1.
         part: u64,
         /// Its queue.
         queue: Box<str>,
-        /// Why it cannot be done.
+        /// The reason.
         why: Box<PartRefusal>,
     },
     /// A session's state is larger than a message may be.

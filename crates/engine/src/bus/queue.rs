@@ -6,32 +6,32 @@ use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 
-/// What a bus entity is to its queue.
+/// The role of a bus entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It is the queue.
+    /// The queue itself.
     Queue,
     /// It holds the dead letters of a queue.
     DeadLetters { of: Incarnation },
-    /// It holds what a queue could not forward.
+    /// It holds the messages that a queue could not forward.
     FailedTransfers { of: Incarnation },
 }
 
 /// A queue and its two sub-queues.
 pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
 
-/// Use is noted once in this part of the time after which an idle queue deletes itself.
+/// Use is recorded at most once in this part of the time after which an idle queue deletes itself.
 const USE_PART: u64 = 10;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusQueue {
     pub(crate) name: EntityName,
     pub(crate) role: Role,
-    /// A sub-queue has those of its queue.
+    /// The settings. A sub-queue has its queue's settings.
     pub(crate) options: BusQueueOptions,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
-    /// When it was last used, as far as events tell.
+    /// When the entity was last used, according to the events.
     pub(crate) used_at: Timestamp,
     pub(crate) backlog: Backlog,
     pub(crate) duplicates: Duplicates,
@@ -60,7 +60,7 @@ impl BusQueue {
         }
     }
 
-    /// Where the bytes lie that are still needed.
+    /// The locations of the bodies that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
         let messages = self.backlog.messages();
         let messages = messages.flat_map(|(_, message)| message.bodies());
@@ -68,18 +68,18 @@ impl BusQueue {
         messages.chain(sessions.filter_map(|(_, session)| session.state))
     }
 
-    /// Whether its messages belong to sessions. Those of sub-queues are received without.
+    /// Whether its messages belong to sessions. Messages of sub-queues are received without.
     pub(crate) fn requires_session(&self) -> bool {
         self.options.requires_session && self.role == Role::Queue
     }
 
-    /// The session whose lock is a message's: nothing where messages are locked by themselves.
+    /// The session whose lock covers the message. `None` if messages are locked one by one.
     pub(crate) fn locking_session(&self, message: &Message) -> Option<u32> {
         (self.requires_session() && message.session != 0).then_some(message.session)
     }
 
-    /// When an idle queue deletes itself, if it ever does: not while it forwards, and not while somebody
-    /// holds a lock or a message is scheduled.
+    /// When an idle queue deletes itself, if it ever does. A queue that forwards, has locks or has scheduled
+    /// messages is not idle.
     ///
     /// Source: Service Bus, *AutoDeleteOnIdle*.
     pub(crate) fn idle_deadline(&self) -> Option<Timestamp> {
@@ -91,8 +91,8 @@ impl BusQueue {
         deletes_itself.then(|| self.used_at.plus_ms(idle_ms))
     }
 
-    /// Whether its use at this time is worth an event: without one it would be forgotten that it was
-    /// used, and the queue could delete itself while receivers ask for messages that never come.
+    /// Whether its use at this time is worth an event. Without one, the queue could delete itself while
+    /// receivers wait for messages that do not come.
     pub(crate) fn is_use_noted(&self, now: Timestamp) -> bool {
         let idle_ms = self.options.auto_delete_on_idle_ms;
         self.role == Role::Queue
@@ -100,14 +100,14 @@ impl BusQueue {
             && self.used_at.plus_ms(idle_ms / USE_PART).has_passed(now)
     }
 
-    /// What it takes: messages, states of sessions, and ids that it remembers.
+    /// Its size: messages, session states, and remembered ids.
     pub(crate) fn size_bytes(&self, now: Timestamp) -> u64 {
         let window_ms = self.options.duplicate_window_ms;
         let ids = window_ms.map_or(0, |window_ms| self.duplicates.count(window_ms, now));
         self.backlog.size_bytes() + ids * REMEMBERED_ID_SIZE_BYTES
     }
 
-    /// What a message with this id, or none, counts for besides itself.
+    /// What the id of a message, if it has one, adds to the queue's size.
     pub(crate) fn remembered_size_bytes(&self, id: Option<&str>) -> u64 {
         match (id, self.options.duplicate_window_ms) {
             (Some(_), Some(_)) => REMEMBERED_ID_SIZE_BYTES,
@@ -115,7 +115,7 @@ impl BusQueue {
         }
     }
 
-    /// Where its messages go on to.
+    /// The queue it forwards its messages to.
     pub(crate) fn destination(&self) -> Option<&str> {
         match self.role {
             Role::Queue => self.options.forward_to.as_deref(),
@@ -124,7 +124,7 @@ impl BusQueue {
         }
     }
 
-    /// When something is to be done by itself next. What waits to be forwarded is due at once.
+    /// When something becomes due next. A message that waits to be forwarded is due at once.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let waits = self.destination().is_some() && self.backlog.has_to_forward();
         let forward = waits.then_some(Timestamp::ZERO);

@@ -1,8 +1,8 @@
-//! What the repair of a damaged log needs of bus queues.
+//! Bus queues in the repair of a damaged log.
 //!
-//! A gap may hide that a queue was created. What is known of it then is the incarnation of one entity,
-//! and not whether that is the queue or one of its sub-queues: it stands in alone at first, and is made
-//! part of a whole queue when everything was read.
+//! A gap may hide that a queue was created. Then only the incarnation of one entity is known, and not
+//! whether it is the queue or one of its sub-queues. At first the entity stands in alone. It becomes part of
+//! a whole queue when everything was read.
 
 use super::BusMessageState;
 use super::backlog::Backlog;
@@ -24,12 +24,12 @@ pub struct StoredSessionState {
     pub queue_name: EntityName,
     /// The session's id.
     pub session: Box<str>,
-    /// Where its bytes lie.
+    /// The location of its bytes.
     pub body: BodyLocation,
 }
 
 impl State {
-    /// Whether there is a bus queue or sub-queue of that incarnation.
+    /// Whether a bus queue or sub-queue of that incarnation exists.
     pub fn is_bus_queue(&self, queue: Incarnation) -> bool {
         self.bus.contains_key(&queue)
     }
@@ -64,10 +64,10 @@ impl State {
         })
     }
 
-    /// Puts an empty bus entity in the place of one whose creation cannot be read, for
-    /// [`State::make_bus_queue`] to make a whole queue of later.
+    /// Creates an empty bus entity whose creation cannot be read. [`State::make_bus_queue`] later makes a
+    /// whole queue of it.
     ///
-    /// Nothing happens if there is an entity of that incarnation, or if the name is taken.
+    /// Does nothing if there is an entity of that incarnation, or if the name is taken.
     pub fn stand_in_bus(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
         if self.queue_name(queue).is_some() || self.catalogue.contains_key(&name) {
             return;
@@ -77,8 +77,8 @@ impl State {
         self.insert_bus(queue, entity);
     }
 
-    /// Makes a whole queue of that name: what is there of it keeps its messages, and the rest is empty.
-    /// Its settings are those that the first entity has.
+    /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
+    /// The queue takes the settings of the first existing entity.
     pub fn make_bus_queue(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
         let options = self.bus.get(&queue).map(|entity| entity.options.clone());
         let options = options.unwrap_or_default();
@@ -101,12 +101,12 @@ impl State {
         }
     }
 
-    /// Takes out an entity that cannot be made part of a queue; its name, if it was there.
+    /// Removes an entity that cannot be part of a queue. Returns its name if it existed.
     pub fn drop_bus_queue(&mut self, queue: Incarnation) -> Option<EntityName> {
         self.remove_bus(queue).map(|entity| entity.name)
     }
 
-    /// Gives an entity that stands in the name, part and settings that another reading knows.
+    /// Gives a stand-in the name, role and settings that another reading has found.
     pub fn adopt_bus_queue(&mut self, queue: Incarnation, other: &Self) {
         let Some(known) = other.bus.get(&queue) else {
             return;
@@ -147,7 +147,7 @@ impl State {
         Some(entity)
     }
 
-    /// Adds what another reading knows of bus queues; gives back those whose name is taken.
+    /// Adds the bus queues that another reading has found. Returns the names of queues whose name is taken.
     pub(crate) fn absorb_bus(
         &mut self,
         other: impl Iterator<Item = (Incarnation, BusQueue)>,
@@ -167,7 +167,7 @@ impl State {
         refused
     }
 
-    /// See [`State::skip_numbers`]. Every lock ends: no token of one is good any more.
+    /// See [`State::skip_numbers`]. Ends every lock: no lock token stays valid.
     pub(crate) fn skip_bus_numbers(&mut self, numbers: u64, generations: u32) {
         let queues: Vec<_> = self.bus.keys().copied().collect();
         for queue in queues {
@@ -180,7 +180,7 @@ impl State {
 }
 
 impl Backlog {
-    /// Adds the messages and the states of sessions that another reading of the same history knows.
+    /// Adds the messages and session states that another reading of the same history has found.
     fn absorb(&mut self, other: Self) {
         let next = self.next().max(other.next());
         self.set_next(next);
@@ -206,7 +206,7 @@ impl Backlog {
         }
     }
 
-    /// Ends all locks, and leaves out numbers and lease generations.
+    /// Ends all locks, and skips numbers and lease generations.
     fn skip(&mut self, numbers: u64, generations: u32) {
         let highest = (1 << SequenceNumber::BITS) - 1;
         let next = (self.next().as_u64() + numbers).min(highest);

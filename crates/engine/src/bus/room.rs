@@ -1,7 +1,7 @@
 //! How much one command may ask for, and how many bytes of a batch it takes at most.
 //!
-//! Both belong together: a partition makes room for a whole command before it decides it, so what a
-//! command can write is bounded by what it says, and what it says is bounded here.
+//! The two belong together. A partition makes room for a whole command before it decides it. So the size of
+//! the command bounds what it can write, and this file bounds the size of the command.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub const ITEMS_MAX: usize = 5000;
 
 /// The most bytes of messages, or of changes to their properties, in one command.
 ///
-/// Source: Service Bus quotas: a batch is at most 1 MB, whatever the tier.
+/// Source: Service Bus quotas: a batch is at most 1 MB in every tier.
 pub const BODIES_SIZE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The most bytes of messages in one answer.
@@ -28,24 +28,24 @@ pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
 
-/// What an event takes at most beside its texts: two varints of 56 bits, two of 36, two times, the
-/// place of a body, a hash, and the batch's own tag and length.
+/// The most bytes of an event besides its texts: two varints of 56 bits, two of 36, two times, the location
+/// of a body, a hash, and the batch's own tag and length.
 const EVENT_SIZE_BYTES: u64 = 128;
-/// What the event takes at most that takes a message out in one place and puts it in another: beside what
-/// any event takes, a varint of 36 bits and one of 56.
+/// The most bytes of an event that removes a message in one place and adds it in another: as any event, and
+/// a varint of 36 bits and one of 56.
 const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
-/// What one takes that names a message, and a time at most: it is locked, renewed or gone.
+/// The most bytes of an event that names a message, and a time at most: it is locked, renewed or removed.
 const SMALL_EVENT_SIZE_BYTES: u64 = 48;
-/// What one takes that clears a session's state: it names the session, and no body.
+/// The most bytes of an event that clears a session's state: it names the session, and no body.
 const STATE_CLEARED_SIZE_BYTES: u64 = SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
-/// What a batch adds to a body.
+/// The bytes that a batch adds to a body.
 const BODY_OVERHEAD_BYTES: u64 = 16;
 
-/// What one thing that is due takes at most: [`Turn::tick`](crate::Turn::tick) counts them.
+/// The most bytes of one due thing. [`Turn::tick`](crate::Turn::tick) counts them.
 pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
 
-/// How much one answer shows: at most so many messages, and so many bytes unless the first message alone
-/// has more. Who wants the rest asks again.
+/// How much one answer may hold: a number of messages, and a number of bytes unless the first message alone
+/// has more. A client asks again for the rest.
 #[derive(Debug)]
 pub(crate) struct AnswerRoom {
     count: usize,
@@ -62,7 +62,7 @@ impl AnswerRoom {
         }
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is room for one more message.
     pub(crate) fn takes(&mut self, message: &Message) -> bool {
         let size_bytes = message.size_bytes();
         let fits = self.count > 0 && (self.is_empty || size_bytes <= self.size_bytes);
@@ -76,28 +76,29 @@ impl AnswerRoom {
 }
 
 impl BusCommand {
-    /// Why the command is refused whatever the state is: it asks for too much at once.
+    /// Refuses a command that asks for too much at once, in any state of the queue.
     pub(crate) fn check_size(&self) -> Result<(), BusRefusal> {
-        if let Self::Transact { parts } = self {
-            return check_transaction(parts);
-        }
-        let count = match self {
-            Self::Send { messages, .. } => messages.len(),
-            Self::Settle { settlements, .. } => settlements.len(),
-            Self::RenewLocks { locks, .. } => locks.len(),
-            Self::CancelScheduled { numbers, .. } => numbers.len(),
-            Self::ReceiveDeferred { read } => read.numbers.len(),
-            Self::Resubmit { resubmit, .. } => resubmit.messages.len(),
-            _ => 0,
-        };
-        if count > ITEMS_MAX {
-            return Err(BusRefusal::TooMany {
-                count: count as u64,
-                limit: ITEMS_MAX as u64,
-            });
-        }
-        let longest_session = match self {
-            Self::Send { messages, .. } => longest_session(messages),
+        match self {
+            Self::Send { messages, .. } => {
+                check_count(messages.len())?;
+                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
+                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
+            }
+            Self::Resubmit { resubmit, .. } => {
+                let messages = &resubmit.messages;
+                check_count(messages.len())?;
+                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
+                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
+            }
+            Self::Settle { settlements, .. } => {
+                check_count(settlements.len())?;
+                let overlays = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
+                check_bodies(overlays.sum())
+            }
+            Self::Transact { parts } => check_transaction(parts),
+            Self::RenewLocks { locks, .. } => check_count(locks.len()),
+            Self::CancelScheduled { numbers, .. } => check_count(numbers.len()),
+            Self::ReceiveDeferred { read } => check_count(read.numbers.len()),
             Self::AcceptSession {
                 session: SessionChoice::Named(id),
                 ..
@@ -105,42 +106,38 @@ impl BusCommand {
             | Self::BreakLock {
                 target: BreakTarget::Session(id),
                 ..
-            } => id.len(),
-            Self::ClearSessionStates { from, .. } | Self::ListSessions { from, .. } => from.len(),
-            Self::Resubmit { resubmit, .. } => {
-                let sessions = resubmit
-                    .messages
-                    .iter()
-                    .filter_map(|it| it.session.as_deref());
-                sessions.map(str::len).max().unwrap_or(0)
             }
-            _ => 0,
-        };
-        check_session_id(longest_session)?;
-        let size_bytes = match self {
-            Self::Send { messages, .. } => messages.iter().map(|it| it.body.len() as u64).sum(),
-            Self::Settle { settlements, .. } => settlements
-                .iter()
-                .map(|(_, disposition)| disposition.overlay_size_bytes())
-                .sum(),
-            Self::Resubmit { resubmit, .. } => resubmit
-                .messages
-                .iter()
-                .map(|it| it.body.len() as u64)
-                .sum(),
-            _ => 0,
-        };
-        if size_bytes > BODIES_SIZE_BYTES_MAX {
-            return Err(BusRefusal::MessageTooLarge {
-                size_bytes,
-                limit_bytes: BODIES_SIZE_BYTES_MAX,
-            });
+            | Self::ClearSessionStates { from: id, .. }
+            | Self::ListSessions { from: id, .. } => check_session_id(id.len()),
+            Self::AcceptSession {
+                session: SessionChoice::Next,
+                ..
+            }
+            | Self::BreakLock {
+                target: BreakTarget::Message(_),
+                ..
+            }
+            | Self::CreateQueue { .. }
+            | Self::UpdateQueue { .. }
+            | Self::DeleteQueue { .. }
+            | Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Receive { .. }
+            | Self::Peek { .. }
+            | Self::ReadLocked { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. }
+            | Self::ReadSessionState { .. }
+            | Self::SetSessionState { .. }
+            | Self::Purge { .. }
+            | Self::TakeMessage { .. }
+            | Self::DeleteMessage { .. }
+            | Self::DeleteBatch { .. } => Ok(()),
         }
-        Ok(())
     }
 
-    /// How many bytes of a batch the command takes at most, where at most `due_budget` of what is due
-    /// in its queue is done first.
+    /// How many bytes of a batch the command takes at most, if at most `due_budget` due things in its queue
+    /// are done first.
     pub fn size_bytes_max(&self, due_budget: u32) -> u64 {
         if self.check_size().is_err() {
             return 0;
@@ -183,7 +180,7 @@ impl BusCommand {
             }
             Self::DeleteQueue { .. } => EVENT_SIZE_BYTES,
             Self::Transact { parts } => {
-                // That each queue was used; and one thing at least that is due in each.
+                // An event for the use of each queue, and at least one due thing in each.
                 let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
                 let used = queues.len() as u64 * (SMALL_EVENT_SIZE_BYTES + DUE_SIZE_BYTES_MAX);
                 used + parts
@@ -198,21 +195,43 @@ impl BusCommand {
             | Self::ReadSessionState { .. }
             | Self::ListSessions { .. } => 0,
         };
-        // That the queue was used takes the place of one more thing that is due.
+        // The event for the use of the queue counts as one more due thing.
         own + u64::from(due_budget + due_budget.min(1)) * DUE_SIZE_BYTES_MAX
     }
 
-    /// The same request for at most `count` messages, if it is one that takes "at most so many".
+    /// Limits the number of messages that a command asks for.
     pub fn limit_count(&mut self, count: u32) {
-        if let Self::Receive { count: asked, .. }
-        | Self::DeleteBatch { count: asked, .. }
-        | Self::ClearSessionStates { count: asked, .. }
-        | Self::Purge {
-            purge: Purge { count: asked, .. },
-            ..
-        } = self
-        {
-            *asked = count.min(*asked);
+        match self {
+            Self::Receive { count: asked, .. }
+            | Self::DeleteBatch { count: asked, .. }
+            | Self::ClearSessionStates { count: asked, .. }
+            | Self::Purge {
+                purge: Purge { count: asked, .. },
+                ..
+            } => *asked = count.min(*asked),
+            Self::CreateQueue { .. }
+            | Self::UpdateQueue { .. }
+            | Self::DeleteQueue { .. }
+            | Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Send { .. }
+            | Self::Settle { .. }
+            | Self::RenewLocks { .. }
+            | Self::Peek { .. }
+            | Self::ReadLocked { .. }
+            | Self::CancelScheduled { .. }
+            | Self::ReceiveDeferred { .. }
+            | Self::AcceptSession { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. }
+            | Self::ReadSessionState { .. }
+            | Self::SetSessionState { .. }
+            | Self::ListSessions { .. }
+            | Self::TakeMessage { .. }
+            | Self::DeleteMessage { .. }
+            | Self::BreakLock { .. }
+            | Self::Resubmit { .. }
+            | Self::Transact { .. } => {}
         }
     }
 }
@@ -227,7 +246,7 @@ impl Disposition {
         }
     }
 
-    /// Bytes of the change to its message's properties.
+    /// The bytes of the change to its message's properties.
     pub fn overlay_size_bytes(&self) -> u64 {
         match self {
             Self::Abandon { overlay } | Self::Defer { overlay } | Self::DeadLetter { overlay } => {
@@ -238,9 +257,31 @@ impl Disposition {
     }
 }
 
-fn longest_session(messages: &[BusMessage]) -> usize {
-    let sessions = messages.iter().filter_map(|it| it.session.as_deref());
-    sessions.map(str::len).max().unwrap_or(0)
+/// The length of the longest of these ids.
+fn longest<'a>(sessions: impl Iterator<Item = &'a Option<Box<str>>>) -> usize {
+    let lengths = sessions.map(|id| id.as_deref().map_or(0, str::len));
+    lengths.max().unwrap_or(0)
+}
+
+fn check_count(count: usize) -> Result<(), BusRefusal> {
+    if count > ITEMS_MAX {
+        return Err(BusRefusal::TooMany {
+            count: count as u64,
+            limit: ITEMS_MAX as u64,
+        });
+    }
+    Ok(())
+}
+
+/// Checks the bytes of all messages of a command, or of all changes to their properties.
+fn check_bodies(size_bytes: u64) -> Result<(), BusRefusal> {
+    if size_bytes > BODIES_SIZE_BYTES_MAX {
+        return Err(BusRefusal::MessageTooLarge {
+            size_bytes,
+            limit_bytes: BODIES_SIZE_BYTES_MAX,
+        });
+    }
+    Ok(())
 }
 
 fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
@@ -261,7 +302,7 @@ fn check_transaction(parts: &[TransactionPart]) -> Result<(), BusRefusal> {
     totals.check()?;
     for part in parts {
         if let TransactionWork::Send(messages) = &part.work {
-            check_session_id(longest_session(messages))?;
+            check_session_id(longest(messages.iter().map(|it| &it.session)))?;
         }
     }
     Ok(())

@@ -11,16 +11,16 @@ use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 pub(crate) struct Session {
     pub(crate) id: Box<str>,
     pub(crate) generation: LeaseGeneration,
-    /// When its lock ends; [`Timestamp::ZERO`] if nobody has locked it.
+    /// When its lock ends; [`Timestamp::ZERO`] if it is not locked.
     pub(crate) locked_until: Timestamp,
     pub(crate) state: Option<BodyLocation>,
     pub(crate) state_set_at: Timestamp,
     /// Its messages that can be received.
     pub(crate) ready: BTreeSet<SequenceNumber>,
-    /// Its messages that are locked: they are freed when the session is.
+    /// Its locked messages. They are released with the session.
     pub(crate) locked: BTreeSet<SequenceNumber>,
-    /// Its other messages: scheduled and deferred ones, and where messages are not received session by
-    /// session all.
+    /// Its other messages: scheduled and deferred ones. If messages are not received session by session, all
+    /// messages.
     pub(crate) others: BTreeSet<SequenceNumber>,
     /// All of its messages, in any state.
     pub(crate) message_count: u64,
@@ -31,8 +31,8 @@ impl Session {
         !self.locked_until.has_passed(now)
     }
 
-    /// What its state counts for in its queue's size: as much as a message of that length, with the id,
-    /// because a session is remembered for a state alone.
+    /// What its state counts for in its queue's size. With the id it counts as much as a message of that
+    /// length, because the state alone keeps the session.
     pub(crate) fn state_size_bytes(&self) -> u64 {
         self.state.map_or(0, |state| {
             state_size_bytes(&self.id, u64::from(state.length))
@@ -51,19 +51,19 @@ impl Session {
                 let first = part.peek().copied()?;
                 Some((first, part))
             });
-            // A message is in one of them.
+            // Each message is in one of the three sets.
             firsts.min_by_key(|(first, _)| *first)?.1.next()
         })
     }
 
-    /// Whether there is nothing to remember it for. A generation that begins again makes no old token
-    /// valid: the number of the session is not used again.
+    /// Whether nothing keeps the session. A generation that starts again makes no old token valid, because
+    /// the session's number is not used again.
     fn is_forgettable(&self) -> bool {
         self.message_count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
     }
 }
 
-/// What a state of so many bytes counts for in its queue's size.
+/// What a state of this length counts for in its queue's size.
 pub(crate) fn state_size_bytes(session: &str, length: u64) -> u64 {
     OVERHEAD_SIZE_BYTES + session.len() as u64 + length
 }
@@ -73,22 +73,22 @@ pub(crate) fn state_size_bytes(session: &str, length: u64) -> u64 {
 pub(crate) struct Sessions {
     by_number: BTreeMap<u32, Session>,
     by_id: BTreeMap<Box<str>, u32>,
-    /// The first ready message of each session that nobody has locked, with the session.
+    /// The first ready message of each free session, with the session.
     available: BTreeSet<(SequenceNumber, u32)>,
     locks: BTreeSet<(Timestamp, u32)>,
     last_number: u32,
-    /// What all states count for.
+    /// The sum of what all states count for.
     states_size_bytes: u64,
-    /// Bytes of all ids.
+    /// The bytes of all ids.
     ids_size_bytes: u64,
 }
 
-/// What a session takes in a snapshot at most beside its id: number, length, generation, two times, and
-/// where its state lies.
+/// The most bytes of a session in a snapshot, without its id: number, length, generation, two times, and the
+/// location of its state.
 const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
 impl Sessions {
-    /// The number of a session, which begins if there is none of that id.
+    /// The number of a session. Creates the session if there is none of that id.
     pub(crate) fn number(&mut self, id: &str) -> u32 {
         if let Some(number) = self.by_id.get(id) {
             return *number;
@@ -116,7 +116,7 @@ impl Sessions {
         self.by_number.insert(number, session);
     }
 
-    /// Puts back a session of a snapshot. Its messages follow: so it is not forgotten for want of any.
+    /// Restores a session of a snapshot. Its messages follow, so it is kept even without any.
     pub(crate) fn restore(&mut self, number: u32, id: Box<str>, fill: impl FnOnce(&mut Session)) {
         self.insert(number, id);
         if let Some(session) = self.by_number.get_mut(&number) {
@@ -167,7 +167,7 @@ impl Sessions {
         numbers.filter_map(|(_, number)| self.by_number.get(number))
     }
 
-    /// Changes a session, keeps the indexes true, and forgets it if nothing is left of it.
+    /// Changes a session, updates the indexes, and forgets the session if nothing keeps it.
     pub(crate) fn change(&mut self, number: u32, change: impl FnOnce(&mut Session)) {
         let Some(session) = self.by_number.get_mut(&number) else {
             return;
@@ -199,9 +199,9 @@ impl Sessions {
         }
     }
 
-    /// The session that is free and has the oldest message to receive.
+    /// The free session that has the oldest message to receive.
     ///
-    /// Locks that have ended but were not cleared yet do not count: whoever asks clears them first.
+    /// A lock that has ended but was not cleared yet still counts: callers clear ended locks first.
     pub(crate) fn next_available(&self) -> Option<u32> {
         self.available.first().map(|(_, number)| *number)
     }
@@ -212,7 +212,7 @@ impl Sessions {
         until.has_passed(now).then_some(*number)
     }
 
-    /// How many are locked; one whose lock has ended is until that is an event.
+    /// How many sessions are locked. An ended lock counts until an event clears it.
     pub(crate) fn locked_count(&self) -> u64 {
         self.locks.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Bus queues as parts of a snapshot: the queue, its sessions, what it remembers of ids, its messages.
+//! Bus queues as parts of a snapshot: the queue, its sessions, its remembered ids, its messages.
 
 use kew_planted::{Bug, is_planted};
 
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Adds a part to a state that is being restored; false if it is of another kind.
+    /// Adds a part to a state that is being restored. Returns false if the part is of another kind.
     pub(crate) fn restore_bus(
         &mut self,
         kind: u8,
@@ -131,7 +131,8 @@ impl State {
                         queue.duplicates.restore(hash, time(r)?);
                     }
                     kind::MESSAGES => restore_message(queue, r)?,
-                    _ => restore_dead_letter_source(queue, r)?,
+                    kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
+                    _ => return Err(r.error("snapshot part kind that is not known")),
                 }
             }
         }

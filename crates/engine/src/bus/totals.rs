@@ -1,5 +1,5 @@
-//! What a transaction comes to, and how much that may be: for those who collect its parts as for the
-//! partition that decides it.
+//! The size of a transaction, and its limits. Used by front ends that collect its parts and by the partition
+//! that decides it.
 
 use thiserror::Error;
 
@@ -10,16 +10,16 @@ use super::{BusRefusal, TransactionWork};
 /// Source: Service Bus, *Quotas*: 100 messages per transaction.
 pub const TRANSACTION_MESSAGES_MAX: usize = 100;
 
-/// The most messages that one transaction settles or takes back.
+/// The most messages that one transaction settles or cancels.
 pub const TRANSACTION_ENDED_MAX: usize = 1000;
 
 /// The most bytes of messages, and of changes to their properties, in one transaction.
 pub const TRANSACTION_SIZE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The most parts of one transaction: one that does nothing takes room, too.
+/// The most parts of one transaction. A part that does nothing takes room too.
 const PARTS_MAX: usize = TRANSACTION_MESSAGES_MAX + TRANSACTION_ENDED_MAX;
 
-/// What the parts of a transaction come to.
+/// The sums over the parts of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionTotals {
     parts: usize,
@@ -28,13 +28,13 @@ pub struct TransactionTotals {
     size_bytes: u64,
 }
 
-/// A transaction is larger than one may be.
+/// A transaction is larger than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TransactionTooLarge {
     /// It sends too many messages.
     #[error("a transaction that sends {0} messages is above the maximum of {max}", max = TRANSACTION_MESSAGES_MAX)]
     Sent(usize),
-    /// It settles or takes back too many.
+    /// It settles or cancels too many.
     #[error("a transaction that settles {0} messages is above the maximum of {max}", max = TRANSACTION_ENDED_MAX)]
     Ended(usize),
     /// It has too many parts.
@@ -46,7 +46,7 @@ pub enum TransactionTooLarge {
 }
 
 impl TransactionTotals {
-    /// The same with one part more.
+    /// The sums with one more part.
     #[must_use]
     pub fn with(self, work: &TransactionWork) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl TransactionTotals {
         }
     }
 
-    /// Whether one transaction may have so much.
+    /// Checks the sums against the limits of one transaction.
     pub fn check(&self) -> Result<(), TransactionTooLarge> {
         if self.sent > TRANSACTION_MESSAGES_MAX {
             return Err(TransactionTooLarge::Sent(self.sent));

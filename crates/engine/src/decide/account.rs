@@ -17,7 +17,7 @@ impl Turn<'_> {
         let result = match (self.state().accounts.contains_key(&account.name), is_new) {
             (true, true) => Err(Refusal::AccountAlreadyExists { account: name }),
             (false, false) => Err(Refusal::AccountNotFound { account: name }),
-            _ => {
+            (true, false) | (false, true) => {
                 self.emit(Fact::AccountPut { account });
                 Ok(Outcome::AccountPut)
             }
@@ -25,7 +25,7 @@ impl Turn<'_> {
         in_catalogue(result)
     }
 
-    /// One event takes the account, its queues and its properties, so that no crash leaves a part.
+    /// One event removes the account, its queues and its properties, so that no crash leaves a part.
     pub(super) fn remove_account(&mut self, account: Arc<str>, with_queues: bool) -> Decision {
         let queues = self.state().usage_of(&account).queues;
         let name = Box::from(&*account);
@@ -74,7 +74,7 @@ impl Turn<'_> {
         in_catalogue(Ok(Outcome::ServiceProperties(properties.cloned())))
     }
 
-    /// Refuses another queue to an account that has all it may have.
+    /// Refuses another queue if the account has as many as it may.
     pub(super) fn check_queues(&self, account: &Arc<str>) -> Result<(), Refusal> {
         let record = self.state().accounts.get(account);
         let queues = self.state().usage_of(account).queues + 1;
@@ -86,9 +86,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Refuses a body that would take an account above its bytes. `replaced` is the length of the
-    /// body that it takes the place of; without one, a whole message is added. Nobody is refused
-    /// who takes up no more than before.
+    /// Refuses a body that would take an account above its bytes. `replaced` is the length of the body that
+    /// it replaces. Without it, a whole message is added. A body that takes no more room than before is
+    /// always accepted.
     pub(super) fn check_size_quota(
         &self,
         account: &Arc<str>,

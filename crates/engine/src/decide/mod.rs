@@ -1,6 +1,6 @@
 //! Decisions: a table of contents. Each family of commands has a file.
 //!
-//! All refusals come before the first event, so that a refused command changed nothing.
+//! All refusals come before the first event, so that a refused command has changed nothing.
 
 mod account;
 mod list;
@@ -22,19 +22,21 @@ use crate::{
     Refusal, SequenceNumber, State, Timestamp, Token,
 };
 
-/// Whether a planted bug keeps this out of the log.
+/// Whether a planted bug keeps this fact out of the log.
 fn is_lost(fact: &Fact) -> bool {
-    match fact {
-        Fact::MessageDeleted { .. } => is_planted(Bug::DeleteNotLogged),
-        Fact::QueueCleared { .. } => is_planted(Bug::ClearNotLogged),
-        Fact::Bus(BusFact::Removed { .. }) => is_planted(Bug::BusRemovalNotLogged),
-        Fact::Bus(BusFact::Moved { cause: None, .. }) => is_planted(Bug::BusForwardNotLogged),
-        Fact::Bus(BusFact::Resubmitted { .. }) => is_planted(Bug::BusResubmittedLost),
-        _ => false,
-    }
+    let is_removed = matches!(fact, Fact::Bus(BusFact::Removed { .. }));
+    let is_forwarded = matches!(fact, Fact::Bus(BusFact::Moved { cause: None, .. }));
+    let is_resubmitted = matches!(fact, Fact::Bus(BusFact::Resubmitted { .. }));
+    let is_deleted = matches!(fact, Fact::MessageDeleted { .. });
+    let is_cleared = matches!(fact, Fact::QueueCleared { .. });
+    (is_removed && is_planted(Bug::BusRemovalNotLogged))
+        || (is_forwarded && is_planted(Bug::BusForwardNotLogged))
+        || (is_resubmitted && is_planted(Bug::BusResubmittedLost))
+        || (is_deleted && is_planted(Bug::DeleteNotLogged))
+        || (is_cleared && is_planted(Bug::ClearNotLogged))
 }
 
-/// A journal that forgets events, for bugs that are planted.
+/// A journal that forgets events, for planted bugs.
 struct BodiesAlone<'a>(&'a mut dyn Journal);
 
 impl Journal for BodiesAlone<'_> {
@@ -45,35 +47,55 @@ impl Journal for BodiesAlone<'_> {
     fn record(&mut self, _event: &Event) {}
 }
 
-/// The answer to a command, and what it rests on.
+/// The answer to a command, and its scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The answer. Until the log is durable up to the last event within the scope, nobody may see
-    /// it: a crash could take back what it shows.
+    /// The answer. It may be shown only once the log is durable up to the last event within the scope: a
+    /// crash could take back what it shows.
     pub result: Result<Outcome, Refusal>,
-    /// What the command read or changed.
+    /// The part of the state that the command read or changed.
     pub scope: Scope,
 }
 
-/// What an answer rests on.
+/// The part of the state that an answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One entity, and nothing else.
     Entity(Incarnation),
     /// A bus queue and its sub-queues.
     BusQueue(Incarnation),
-    /// Which entities there are, and their metadata; accounts, and the properties of services.
+    /// The list of entities, and their metadata; accounts, and the properties of services.
     Catalogue,
-    /// All of the partition: what an account uses is the sum of its queues.
+    /// All of the partition. An account's usage is the sum over its queues.
     Everything,
 }
 
-/// How much of what is due in a bus queue a command on it does first, if nothing else is said.
+impl Refusal {
+    /// The scope of refusing a command about this entity.
+    fn scope(&self, entity: Incarnation) -> Scope {
+        match self {
+            Self::AccountQuotaExceeded { .. } => Scope::Everything,
+            Self::AlreadyInitialized
+            | Self::QueueNotFound { .. }
+            | Self::QueueAlreadyExists { .. }
+            | Self::MessageNotFound
+            | Self::PopReceiptMismatch
+            | Self::HiddenBeyondExpiry { .. }
+            | Self::AccountAlreadyExists { .. }
+            | Self::AccountNotFound { .. }
+            | Self::AccountNotEmpty { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::Bus(_) => Scope::Entity(entity),
+        }
+    }
+}
+
+/// How many due things of a bus queue a command on it carries out first, by default.
 pub const DUE_BUDGET: u32 = 64;
 
-/// One go at the state: everything that is decided at one moment, against one journal.
+/// One turn: all decisions of one moment, with one journal.
 ///
-/// To emit an event applies it at once, so that what follows in the same turn sees it.
+/// An event is applied as soon as it is emitted, so that the rest of the turn sees it.
 pub struct Turn<'a> {
     state: &'a mut State,
     now: Timestamp,
@@ -97,8 +119,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The same turn, with another limit to how much of what is due in a bus queue each command on it
-    /// does first. What is left over is judged by its time, but takes its effect later.
+    /// The same turn with another budget for the due things that each command on a bus queue carries out
+    /// first. Decisions treat the remaining due things as past; their effects come later.
     #[must_use]
     pub fn with_due_budget(self, due_budget: u32) -> Self {
         Self { due_budget, ..self }
@@ -207,7 +229,7 @@ impl<'a> Turn<'a> {
         self.state.apply(event);
     }
 
-    /// Does some work of which the log hears nothing but the bodies: only for bugs that are planted.
+    /// Does some work that is not logged, except for the bodies. Only for planted bugs.
     pub(crate) fn unlogged(&mut self, work: impl FnOnce(&mut Turn<'_>)) {
         work(&mut Turn {
             state: self.state,
@@ -221,7 +243,7 @@ impl<'a> Turn<'a> {
         self.journal.store_body(body)
     }
 
-    /// Whether all these bodies are in memory, and stay there until the answer.
+    /// Whether all these bodies are in memory and stay there until the answer.
     pub(crate) fn pin(&mut self, bodies: &[BodyLocation]) -> bool {
         bodies.iter().all(|body| self.journal.pin(*body))
     }
@@ -234,7 +256,7 @@ impl<'a> Turn<'a> {
         self.now
     }
 
-    /// Runs a decision about the entity of that name, or refuses for want of it.
+    /// Runs a decision about the entity of that name, or refuses if there is none.
     fn with_entity(
         &mut self,
         name: &EntityName,
@@ -243,9 +265,9 @@ impl<'a> Turn<'a> {
         match self.state.catalogue.get(name) {
             Some(&incarnation) => {
                 let result = decide(self, incarnation);
-                let scope = match result {
-                    Err(Refusal::AccountQuotaExceeded { .. }) => Scope::Everything,
-                    _ => Scope::Entity(incarnation),
+                let scope = match &result {
+                    Err(refusal) => refusal.scope(incarnation),
+                    Ok(_) => Scope::Entity(incarnation),
                 };
                 Decision { result, scope }
             }

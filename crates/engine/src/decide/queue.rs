@@ -1,10 +1,10 @@
-//! Queues themselves: create, delete, read, set metadata.
+//! Queues: create, delete, read, set metadata.
 
 use super::{Decision, Scope, Turn};
 use crate::{AccessPolicies, EntityName, Fact, Metadata, Outcome, QueueView, Refusal};
 
 impl Turn<'_> {
-    /// Creating what exists already with the same metadata changes nothing and is no error.
+    /// Creating a queue that exists with the same metadata changes nothing and is no error.
     ///
     /// Source: Queue Storage REST, *Create Queue*.
     pub(super) fn create_queue(&mut self, name: EntityName, metadata: Metadata) -> Decision {

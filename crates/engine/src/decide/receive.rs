@@ -1,4 +1,4 @@
-//! Taking messages from the head of a queue, and looking at it.
+//! Receiving messages from the head of a queue, and peeking at them.
 
 use super::{Decision, Turn};
 use crate::message::Message;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Turn<'_> {
-    /// The answer's receipt is good at once, without a receive.
+    /// The receipt in the answer is valid at once, without a receive.
     ///
     /// Source: Queue Storage REST, *Put Message*.
     pub(super) fn send(
@@ -56,7 +56,7 @@ impl Turn<'_> {
     }
 }
 
-/// Refuses a body that no message may have.
+/// Refuses a body that is too large for any message.
 pub(super) fn check_size(body: &[u8]) -> Result<(), Refusal> {
     let limit_bytes = storage_queue::BODY_SIZE_BYTES_MAX;
     if body.len() > limit_bytes {

@@ -1,4 +1,4 @@
-//! What the holder of a receipt may do: update and delete. And clearing a whole queue.
+//! Commands of a receipt's holder: update and delete. And clearing a whole queue.
 
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Turn<'_> {
-    /// A receipt stays good after its visibility timeout, until the message is received again.
+    /// A receipt stays valid after its visibility timeout, until the message is received again.
     ///
     /// Source: Queue Storage REST, *Update Message*.
     pub(super) fn update(

@@ -1,3 +1,3 @@
-//! Where the services differ. One message and one lease serve them all.
+//! Differences between the services. One message and one lease serve both.
 
 pub(crate) mod storage_queue;

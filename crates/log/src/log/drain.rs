@@ -1,26 +1,28 @@
-//! Draining a full disk: what is kept for it, when it begins, and when it is over.
+//! Draining a full disk: the space kept for it, its start, and its end.
 //!
-//! A disk must be drained to the last message, however many there are, without a restart. What that takes is
-//! put aside in the ballast, which grows with the state: new messages have room only while it is
-//! whole ([`Log::reserve`]). When there is no space for more of it, for a segment or for a snapshot, the log
-//! *drains*: new messages have no room; settlements go on in small segments, and snapshots are written every
-//! few of them, both in the ballast's space. So the space that settlements took comes back, and consumers may
-//! take as many as they need. The log goes back to taking messages when the ballast is whole again and
-//! a segment more was made.
+//! A disk must be drained to the last message, however many there are, without a restart. The space for that
+//! is reserved in the ballast, which grows with the state. New messages have room only while the ballast is
+//! whole ([`Log::reserve`]). When there is no space for more ballast, for a segment or for a snapshot, the
+//! log *drains*: new messages have no room. Settlements go on in small segments, and a snapshot is written
+//! every few of them, both in the ballast's space. So the space of settlements comes back, and consumers may
+//! settle as many messages as they need. The log accepts messages again when the ballast is whole and one
+//! more segment was made.
 //!
-//! What the ballast must hold, where U is the size of a first segment, s the most that a snapshot takes, and
-//! s1, s2 what the two that are kept take of that:
+//! The size of the ballast, where U is the size of a first segment, s the largest size of a snapshot, and
+//! s1, s2 the sizes of the two kept snapshots:
 //!
 //! - 3 s − s1 − s2 for snapshots: two are kept while a third is written;
-//! - 3 max(U/2, s/8) for what is settled between three snapshots;
-//! - 7 U: a segment that is used in part at either end, one that is prepared, one for what is lost where segments
-//!   end, two that are kept by the changes to messages that they hold, and one for each of two recoveries.
+//! - 3 max(U/2, s/8) for settlements between three snapshots;
+//! - 7 U: a partly used segment at either end, a prepared one, one for the loss at the ends of segments, two
+//!   that are kept by the changes to messages in them, and one for each of two recoveries.
 //!
-//! While draining, jobs that take the ballast's space and the one that makes it are never out together.
+//! While draining, jobs that use the ballast's space never run beside the job that makes it.
 
 use std::collections::BTreeSet;
 
-use super::{Log, Successor};
+use super::Log;
+use super::prepare::Successor;
+use super::room::SPARE_MARKS_BYTES;
 use crate::ballast::{Ballast, MadeBallast};
 use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::job::MakeBallast;
@@ -29,20 +31,21 @@ use crate::segment::MakeError;
 use crate::storage::IoFailure;
 use crate::{LogOptions, LogPosition};
 
-/// The ballast grows by so much at a time: a segment that somebody waits for is prepared in between.
+/// The ballast grows in steps of this size, so that a segment that answers wait for can be prepared in
+/// between.
 const BALLAST_STEP_BYTES: u64 = 8 << 20;
 
-/// In so many segments settlements may bring bodies while the log drains.
+/// The number of segments in which settlements may bring bodies while the log drains.
 const SEGMENTS_WITH_BODIES_MAX: usize = 2;
 
-/// What is kept to drain a full disk, and whether it is being drained.
+/// The state of draining a full disk, and of the space kept for it.
 pub(super) struct Drain {
     pub(super) ballast: Ballast,
     ballast_bytes: u64,
-    /// The most that a snapshot takes, as the owner of the state said last; `None` before that.
+    /// The largest size of a snapshot, as last reported by the owner of the state. `None` before that.
     state_size_bytes: Option<u64>,
     is_draining: bool,
-    /// While draining: something was freed, or time has passed, and it is to be seen if it can end.
+    /// While draining: space was freed or time has passed, so check whether draining can end.
     is_end_tried: bool,
     /// While draining: settlements wait for a segment.
     is_segment_wanted: bool,
@@ -67,26 +70,26 @@ impl Drain {
     }
 }
 
-/// What the owner of the state asks and says.
+/// Calls of the state's owner.
 impl Log {
-    /// Says how much a snapshot takes at most. From then on new messages have room only while what it takes to
-    /// drain so much is put aside.
+    /// Sets the largest size of a snapshot. From then on new messages have room only while the space to
+    /// drain that much is reserved.
     pub fn keep_for_draining(&mut self, state_size_bytes: u64) {
         self.drain.state_size_bytes = Some(state_size_bytes);
     }
 
-    /// Whether the disk was found full, and is being drained.
+    /// Whether the disk was found full and is being drained.
     pub fn is_draining(&self) -> bool {
         self.drain.is_draining
     }
 
-    /// While draining, a snapshot is due after so many bytes.
+    /// While draining, a snapshot is due after this many bytes.
     pub fn drain_interval_bytes(&self) -> u64 {
         let state_size_bytes = self.drain.state_size_bytes.unwrap_or(0);
         (self.options.segment_size_first_bytes / 2).max(state_size_bytes / 8)
     }
 
-    /// Whether a settlement may bring a body now. What it brings keeps its segment, so that on a full disk only
+    /// Whether a settlement may bring a body now. The body keeps its segment in use, so on a full disk only
     /// few segments may have any.
     pub fn takes_bodies(&self) -> bool {
         let with_bodies = &self.drain.with_bodies;
@@ -95,18 +98,18 @@ impl Log {
             || with_bodies.contains(&self.active.base())
     }
 
-    /// The largest batch of settlements that is let through while draining.
+    /// The largest batch of settlements that is accepted while draining.
     pub fn settlement_size_bytes_max(&self) -> u64 {
         let capacity_bytes = self.options.segment_size_first_bytes - SEGMENT_HEADER_BLOCK_SIZE;
-        room_bytes(capacity_bytes).saturating_sub(super::SPARE_MARKS_BYTES)
+        room_bytes(capacity_bytes).saturating_sub(SPARE_MARKS_BYTES)
     }
 
-    /// Size of the file that keeps space for draining.
+    /// Size of the file that reserves space for draining.
     pub(super) fn ballast_bytes(&self) -> u64 {
         self.drain.ballast_bytes
     }
 
-    /// What the ballast must hold for new messages to have room.
+    /// The ballast size that is required for new messages to have room.
     pub(super) fn ballast_least_bytes(&self) -> u64 {
         if self.drain.ballast == Ballast::Off {
             return 0;
@@ -124,26 +127,26 @@ impl Log {
         (snapshots_bytes + settled_bytes + segments_bytes).max(self.options.ballast_size_bytes)
     }
 
-    /// Whether all is put aside that draining takes.
+    /// Whether all space for draining is reserved.
     pub(super) fn is_ballast_whole(&self) -> bool {
         self.drain.ballast_bytes >= self.ballast_least_bytes()
     }
 }
 
-/// When it begins, and when it is over.
+/// Start and end of draining.
 impl Log {
-    /// The disk is full.
+    /// Starts draining: the disk is full.
     pub(super) fn begin_draining(&mut self) {
         if !self.drain.is_draining {
             self.drain.is_draining = true;
             self.drain.is_end_tried = false;
             self.drain.is_segment_wanted = false;
-            // What is kept for use is worth more as space.
+            // Files kept for reuse are worth more as space.
             self.reclaim.retire_surplus(&mut self.recycled);
         }
     }
 
-    /// Something was freed, or time has passed.
+    /// Checks whether draining can end: space was freed, or time has passed.
     pub(super) fn try_to_end_draining(&mut self) {
         self.drain.is_end_tried = true;
         self.reclaim.retry_retire();
@@ -153,16 +156,16 @@ impl Log {
         if matches!(self.successor, Successor::NoSpace) {
             self.successor = Successor::Wanted;
         }
-        // All may be there: a snapshot alone had no space.
+        // Everything may be there: perhaps only a snapshot had no space.
         self.end_draining();
     }
 
-    /// Takes messages again if there is what that needs.
+    /// Accepts messages again if the conditions for it hold.
     fn end_draining(&mut self) {
         let has_segment = matches!(self.successor, Successor::Ready(_));
         if self.drain.is_draining
             && self.drain.is_end_tried
-            // The next snapshot may have what is put aside.
+            // The next snapshot may need the reserved space.
             && self.snapshot_error().is_none()
             && has_segment
             && self.is_ballast_whole()
@@ -173,12 +176,12 @@ impl Log {
         }
     }
 
-    /// Settlements found no room in the active segment.
+    /// Notes that settlements found no room in the active segment.
     pub(super) fn want_segment_for_settlements(&mut self) {
         self.drain.is_segment_wanted = true;
     }
 
-    /// The log went on in the next segment.
+    /// Notes that the log has continued in the next segment.
     pub(super) fn rolled_while_draining(&mut self) {
         self.drain.is_segment_wanted = false;
     }
@@ -196,9 +199,9 @@ impl Log {
     }
 }
 
-/// Jobs, and what becomes of them.
+/// Jobs and their outcomes.
 impl Log {
-    /// Whether the next segment is to be prepared, and if so whether it may have the ballast's space.
+    /// Whether to prepare the next segment now, and if so whether it may use the ballast's space.
     pub(super) fn is_prepare_due(&self) -> Option<bool> {
         if !matches!(self.successor, Successor::Wanted) {
             return None;
@@ -239,13 +242,13 @@ impl Log {
             if !self.drain.is_end_tried || !is_quiet {
                 return None;
             }
-            // More than is needed now is space for messages.
+            // Ballast beyond the need is space for messages.
             let is_large = from_bytes > least_bytes + 2 * ahead_bytes;
             if from_bytes >= least_bytes && !is_large {
                 return None;
             }
-            // With more than the ballast takes ahead and the next segments do, so that the disk is not full again
-            // at once.
+            // Require more space than the ballast takes in advance and the next segments need, so that the
+            // disk is not full again at once.
             let spare_bytes = 2 * (ahead_bytes + self.options.segment_size_first_bytes);
             (least_bytes, spare_bytes)
         } else if self.drain.state_size_bytes.is_none() {
@@ -261,7 +264,7 @@ impl Log {
             (least_bytes + ahead_bytes, 0)
         };
         self.drain.ballast = Ballast::Making;
-        // One that is to be smaller begins anew.
+        // A smaller ballast is made from scratch.
         let kept_bytes = match from_bytes > size_bytes {
             true => 0,
             false => from_bytes,
@@ -270,7 +273,7 @@ impl Log {
         Some(MakeBallast {
             from_bytes,
             size_bytes: step_bytes,
-            // There must be space for all of it before the first step.
+            // All of it must have space before the first step.
             spare_bytes: spare_bytes + size_bytes - step_bytes,
         })
     }
@@ -292,7 +295,7 @@ impl Log {
         None
     }
 
-    /// A snapshot or a segment has its space now.
+    /// Notes that a snapshot or a segment has used the ballast's space.
     pub(super) fn ballast_taken(&mut self) {
         self.drain.ballast_bytes = 0;
         if self.drain.ballast == Ballast::NoSpace {
@@ -301,7 +304,7 @@ impl Log {
         self.drain.is_end_tried = false;
     }
 
-    /// A segment was prepared, or there was no space for it.
+    /// Notes that a segment was prepared, or that it had no space.
     pub(super) fn prepared_while_draining(&mut self, is_there: bool) {
         if is_there {
             self.end_draining();

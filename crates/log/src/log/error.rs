@@ -1,4 +1,4 @@
-//! Why the log does not do what it is asked.
+//! Errors of the log.
 
 use thiserror::Error;
 
@@ -27,10 +27,10 @@ pub enum AppendError {
     StaleEpoch {
         /// The epoch of the append.
         given: Epoch,
-        /// The log's.
+        /// The current epoch.
         current: Epoch,
     },
-    /// Something else was appended since the reservation.
+    /// Another record was appended since the reservation.
     #[error("position {given} is not the end of the log, {end}")]
     StalePosition {
         /// The position of the append or of its batch.
@@ -43,7 +43,7 @@ pub enum AppendError {
     TooLarge {
         /// Size of the batch's payload.
         size_bytes: u64,
-        /// What there is room for.
+        /// The room in the segment.
         room_bytes: u64,
     },
     /// The log has stopped.
@@ -51,8 +51,8 @@ pub enum AppendError {
     Failed(#[from] LogFailed),
 }
 
-/// The log has stopped for good because the storage failed. Only a new open can tell what is
-/// durable beyond the last position that was reported.
+/// The log has stopped for good because the storage failed. Only a new open can find out what is durable
+/// beyond the last reported position.
 #[derive(Clone, Debug, Error)]
 #[error("the log has stopped: {0}")]
 pub struct LogFailed(#[source] pub IoFailure);
@@ -60,7 +60,7 @@ pub struct LogFailed(#[source] pub IoFailure);
 /// Why no snapshot was begun.
 #[derive(Clone, Debug, Error)]
 pub enum BeginSnapshotError {
-    /// The state to be copied could be taken back by a crash.
+    /// A crash could take back the state to be copied.
     #[error("the log is durable up to {durable} only, and ends at {end}")]
     NotDurable {
         /// Durable up to here.
@@ -68,7 +68,7 @@ pub enum BeginSnapshotError {
         /// The log's end.
         end: LogPosition,
     },
-    /// One is being written.
+    /// Another snapshot is being written.
     #[error("another snapshot is being written")]
     Busy,
     /// The log has stopped.

@@ -1,4 +1,4 @@
-//! Snapshots, and what they allow to retire.
+//! Snapshots, and the files they make unnecessary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::segment::{Recycled, Segment};
 use crate::snapshot::SnapshotError;
 use crate::storage::IoFailure;
 
-/// Two snapshots are kept, so that a damaged one does not cost the log.
+/// Two snapshots are kept, so that damage to one does not lose the log.
 const SNAPSHOTS_KEPT: usize = 2;
 
-/// What is known of snapshots, and what waits for its name to be taken away.
+/// Known snapshots, and the files to be removed.
 pub(super) struct Reclaim {
     /// Valid snapshots, oldest first.
     snapshots: Vec<LogPosition>,
-    /// The sizes of those that are known.
+    /// The sizes of snapshots, as far as they are known.
     snapshot_sizes: BTreeMap<LogPosition, u64>,
-    /// Snapshot files that are damaged; they go when two newer ones are there.
+    /// Damaged snapshot files. They are removed once there are two newer snapshots.
     snapshots_damaged: Vec<LogPosition>,
     pending: Option<PendingSnapshot>,
     /// Why the last one was given up.
@@ -30,7 +30,7 @@ pub(super) struct Reclaim {
     pub(super) bytes_since_snapshot: u64,
     unneeded: Unneeded,
     is_retiring: bool,
-    /// The disk had no space even for that. It is tried again when something else had some, or after a while.
+    /// The disk had no space even to remove files. Tried again when something was freed, or after a while.
     is_retire_put_off: bool,
 }
 
@@ -38,9 +38,9 @@ struct PendingSnapshot {
     position: LogPosition,
     /// Bases of segments that are needed for their bodies.
     live: BTreeSet<LogPosition>,
-    /// What was counted when it was begun; counted again if it cannot be written.
+    /// The bytes counted when the snapshot was begun. Counted again if it cannot be written.
     bytes_before: u64,
-    /// `None` when the job is on its way.
+    /// `None` while the job is under way.
     job: Option<WriteSnapshot>,
 }
 
@@ -68,7 +68,7 @@ impl Reclaim {
         }
     }
 
-    /// What the snapshots that are kept take, each of them at most `size_bytes_max`.
+    /// The size of the kept snapshots, each at most `size_bytes_max`.
     pub(super) fn kept_size_bytes(&self, size_bytes_max: u64) -> u64 {
         let kept = self.snapshots.iter().rev().take(SNAPSHOTS_KEPT);
         let sizes = kept.filter_map(|position| self.snapshot_sizes.get(position));
@@ -77,7 +77,7 @@ impl Reclaim {
             .sum()
     }
 
-    /// Whether something is being written, or its space given back.
+    /// Whether a snapshot is being written, or files are being removed.
     pub(super) fn is_busy(&self) -> bool {
         self.pending.is_some() || self.is_retiring || self.has_retired()
     }
@@ -95,7 +95,7 @@ impl Reclaim {
         self.unneeded.surplus.append(recycled);
     }
 
-    /// What was not removed goes before what was retired since.
+    /// Puts back files that were not removed, before the files retired since.
     fn put_back(&mut self, left: Unneeded) {
         let since = std::mem::replace(&mut self.unneeded, left);
         self.unneeded.snapshots.extend(since.snapshots);
@@ -103,18 +103,18 @@ impl Reclaim {
         self.unneeded.surplus.extend(since.surplus);
     }
 
-    /// Tries again to remove what the disk had no space to remove.
+    /// Tries again to remove files after the disk had no space for that.
     pub(super) fn retry_retire(&mut self) {
         self.is_retire_put_off = false;
     }
 }
 
 impl Log {
-    /// Begins a snapshot of the state as it is at the log's end, and says whether there is
-    /// anything to write: not if nothing was appended since the last one.
+    /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last
+    /// one.
     ///
-    /// `live` are the bases of those segments that hold bodies still needed; a segment that is
-    /// not among them goes once two snapshots lie behind it. The parts are written by a job.
+    /// `live` are the bases of the segments with bodies that are still needed. Every other segment is
+    /// removed once two snapshots lie behind it. A job writes the parts.
     pub fn snapshot(
         &mut self,
         parts: Vec<Bytes>,
@@ -154,8 +154,8 @@ impl Log {
         self.reclaim.bytes_since_snapshot
     }
 
-    /// Whether two more snapshots would free segments, if `live` are the bases of those that hold
-    /// bodies still needed.
+    /// Whether two more snapshots would free segments. `live` are the bases of the segments with bodies that
+    /// are still needed.
     pub fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
         !self.unneeded(self.end, live).is_empty()
     }
@@ -165,7 +165,7 @@ impl Log {
         self.reclaim.snapshots.last().copied()
     }
 
-    /// Whether a snapshot was begun and is not durable yet.
+    /// Whether a snapshot is begun and not durable yet.
     pub fn is_snapshotting(&self) -> bool {
         self.reclaim.pending.is_some()
     }
@@ -176,7 +176,7 @@ impl Log {
     }
 }
 
-/// What becomes of jobs, and the choice of what to retire.
+/// Outcomes of jobs, and the choice of files to retire.
 impl Log {
     pub(super) fn next_snapshot(&mut self) -> Option<WriteSnapshot> {
         if !self.is_snapshot_let_through() {
@@ -202,7 +202,7 @@ impl Log {
         self.reclaim
             .snapshot_sizes
             .insert(pending.position, size_bytes);
-        // A damaged file at the same position has just been replaced.
+        // The snapshot has replaced a damaged file at the same position.
         self.reclaim
             .snapshots_damaged
             .retain(|damaged| *damaged != pending.position);
@@ -230,8 +230,8 @@ impl Log {
         }
     }
 
-    /// Not even the ballast had the space for a third snapshot: somebody else has taken it. Without the older one
-    /// there may be.
+    /// Even the ballast had no space for a third snapshot, because something else has taken it. Removing the
+    /// older one may make space.
     fn retire_older_snapshot(&mut self) {
         let reclaim = &mut self.reclaim;
         if reclaim.snapshots.len() >= SNAPSHOTS_KEPT {
@@ -241,11 +241,11 @@ impl Log {
         }
     }
 
-    /// Retires what neither of the two newest snapshots needs.
+    /// Retires the files that neither of the two newest snapshots needs.
     fn retire_before_snapshots(&mut self, live: &BTreeSet<LogPosition>) {
         let reclaim = &mut self.reclaim;
         let Some(surplus) = reclaim.snapshots.len().checked_sub(SNAPSHOTS_KEPT) else {
-            // A single snapshot has nothing to fall back on but the log from its beginning.
+            // With a single snapshot, the only fallback is the log from its beginning.
             return;
         };
         let retired = &mut reclaim.unneeded.snapshots;
@@ -263,15 +263,15 @@ impl Log {
         self.forget_retired_bodies();
     }
 
-    /// Bases of the segments that lie before a position and hold nothing live.
+    /// Bases of the segments before a position without live bodies.
     fn unneeded(&self, before: LogPosition, live: &BTreeSet<LogPosition>) -> Vec<LogPosition> {
         let mut unneeded = Vec::new();
         let mut kept_before: Option<&Segment> = None;
         let mut segments = self.segments.values().peekable();
         while let Some(segment) = segments.next() {
             let next = segments.peek().map(|next| &***next);
-            // A segment that took over within another stays as long as that one, which would
-            // otherwise seem to answer for what lies behind the takeover.
+            // A segment that took over within another one stays as long as that one does. Otherwise the
+            // older one would seem to cover the positions after the takeover.
             let limits_kept = kept_before.is_some_and(|kept| segment.first() < kept.header.limit());
             if next.is_some()
                 && segment.end_before(next) <= before
@@ -300,7 +300,7 @@ impl Log {
         })
     }
 
-    /// How many segments are worth keeping: on a full disk the space is.
+    /// How many segments to keep for reuse. On a full disk their space is worth more.
     fn recycled_max(&self) -> usize {
         if self.is_draining() {
             0
@@ -324,7 +324,7 @@ impl Log {
                 self.retry_prepare();
                 None
             }
-            // Where a file system copies what it writes, even to remove a name takes space.
+            // On copy-on-write file systems, even removing a name needs space.
             Err(failure) if failure.is_no_space() => {
                 self.reclaim.is_retire_put_off = true;
                 None

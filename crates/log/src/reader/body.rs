@@ -1,4 +1,4 @@
-//! Reading a body, from memory if it was written just now and from its segment if not.
+//! Reads a body, from memory if it was written recently and from its segment otherwise.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::{BodyLocation, LogPosition};
 
 const CRC_SIZE: u64 = 4;
 
-/// A body that can be read from any thread. It keeps the file it lies in from being used again.
+/// A body that can be read from any thread. It keeps its file from being reused.
 #[derive(Clone)]
 pub struct Body(Place);
 
@@ -34,7 +34,7 @@ impl Body {
         (end <= segment.header.capacity_bytes).then_some(Self(Place::File { segment, location }))
     }
 
-    /// The bytes, if they are in memory: no copy, no I/O.
+    /// The bytes, if they are in memory: without a copy and without I/O.
     pub fn in_memory(&self) -> Option<Bytes> {
         match &self.0 {
             Place::Memory(bytes) => Some(bytes.clone()),
@@ -50,7 +50,7 @@ impl Body {
         }
     }
 
-    /// The bytes; blocks if they must be read from a file, and then checks them.
+    /// The bytes. Blocks if they must be read from a file, and then checks them.
     pub fn read(&self) -> Result<Bytes, BodyError> {
         match &self.0 {
             Place::Memory(bytes) => Ok(bytes.clone()),
@@ -76,7 +76,7 @@ fn body_offset(segment: &Segment, location: BodyLocation) -> u64 {
 
 fn read(segment: &Segment, location: BodyLocation) -> Result<Bytes, BodyError> {
     let offset = body_offset(segment, location);
-    // The checksum lies just before the body: one read takes both.
+    // The checksum lies right before the body: one read gets both.
     let mut buffer = vec![0; memory_size(CRC_SIZE + u64::from(location.length))];
     let from = offset - CRC_SIZE;
     let count = storage::read_at(&*segment.file, &segment.name, &mut buffer, from)?;
@@ -96,7 +96,7 @@ pub enum BodyError {
     /// The storage failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
-    /// The bytes there are not those that were written.
+    /// The bytes in the file are not the bytes that were written.
     #[error("the body in {file} at byte {offset} does not match its checksum")]
     Damaged {
         /// The segment's file.
@@ -106,7 +106,7 @@ pub enum BodyError {
     },
 }
 
-/// The batches written last, in the buffers that they were written from.
+/// The most recent batches, in the buffers they were written from.
 #[derive(Debug)]
 pub(crate) struct RecentBatches {
     batches: VecDeque<(LogPosition, Bytes, usize)>,
@@ -123,13 +123,13 @@ impl RecentBatches {
         }
     }
 
-    /// Keeps a batch; `held_bytes` is what its buffer takes, which may be more than it holds.
+    /// Keeps a batch. `held_bytes` is the size of its buffer, which may be more than its contents.
     pub(crate) fn push(&mut self, position: LogPosition, record: Bytes, held_bytes: usize) {
         self.held_bytes += held_bytes;
         self.batches.push_back((position, record, held_bytes));
     }
 
-    /// Drops what exceeds the bound, oldest first, except what no file holds for certain yet.
+    /// Drops the oldest batches above the bound. Batches that may not be in a file yet stay.
     pub(crate) fn trim(&mut self, durable: LogPosition) {
         while self.held_bytes > self.held_bytes_max {
             match self.batches.front() {

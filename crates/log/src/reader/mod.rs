@@ -1,4 +1,4 @@
-//! Reading what was written: records in order, and bodies at any place.
+//! Reads written data: records in order, and bodies at any place.
 
 pub(crate) mod body;
 pub(crate) mod records;

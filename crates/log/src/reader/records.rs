@@ -1,4 +1,4 @@
-//! Reading a segment's records one after the other, and looking for records in damaged space.
+//! Reads a segment's records one after the other, and searches damaged space for records.
 
 use crate::LogPosition;
 use crate::format::{
@@ -11,7 +11,7 @@ use crate::storage::{self, IoFailure};
 /// How much is read ahead at once.
 const WINDOW_SIZE: usize = 256 * 1024;
 
-/// A record that is whole: its checksum holds.
+/// A valid record: its checksum holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) position: LogPosition,
@@ -25,7 +25,7 @@ impl Record<'_> {
     }
 }
 
-/// Reads records of one segment. Takes memory for one record and no more than the file holds.
+/// Reads records of one segment. Takes memory for one record, and never more than the file's size.
 pub(crate) struct RecordReader<'a> {
     segment: &'a Segment,
     window: Vec<u8>,
@@ -81,7 +81,7 @@ impl<'a> RecordReader<'a> {
         }))
     }
 
-    /// Where a record that was begun at a position would end, if its header is whole.
+    /// The end of a record that was begun at a position, if its header is valid.
     pub(crate) fn begun_until(
         &mut self,
         position: LogPosition,
@@ -94,9 +94,9 @@ impl<'a> RecordReader<'a> {
         Ok(header.map(|header| position.plus(header.record_size_bytes()).min(limit)))
     }
 
-    /// The first record at or after a position that validates, wherever it begins.
+    /// The first valid record at or after a position, wherever it begins.
     ///
-    /// A record inside a message body does not validate: its author does not know the salt.
+    /// A record inside a message body is never valid: its author does not know the salt.
     pub(crate) fn find_from(
         &mut self,
         position: LogPosition,
@@ -107,7 +107,7 @@ impl<'a> RecordReader<'a> {
             .max(SEGMENT_HEADER_BLOCK_SIZE)
             .next_multiple_of(RECORD_ALIGNMENT);
         let base = self.segment.header.base;
-        // Candidates are read through their own window, so that this one can go on.
+        // Candidates are read through a window of their own, so that this one can continue.
         let mut candidates = Self::new(self.segment);
         while offset < self.segment.header.capacity_bytes {
             let window = self.bytes(offset, WINDOW_SIZE)?;
@@ -143,7 +143,7 @@ impl<'a> RecordReader<'a> {
         self.window.resize(count.max(WINDOW_SIZE.min(rest)), 0);
         let segment = self.segment;
         let read = storage::read_at(&*segment.file, &segment.name, &mut self.window, offset);
-        // What a failed read left in the window belongs to nowhere.
+        // After a failed read, the contents of the window are unknown.
         self.window.truncate(*read.as_ref().unwrap_or(&0));
         self.window_offset = offset;
         let read = read?;

@@ -1,7 +1,7 @@
-//! Following the records of a damaged log to its end.
+//! Follows the records of a damaged log to its end.
 //!
-//! As in an ordinary recovery, the end is where nothing more is proven to have been durable. Before
-//! that, what does not validate is a gap, and the reading goes on at the next record that does.
+//! As in an ordinary recovery, the end is where nothing more is proven to have been durable. Before that,
+//! bytes that are not valid are a gap, and reading continues at the next valid record.
 
 use super::{Base, Gap, Rescue, Salvage, Source};
 use crate::LogPosition;
@@ -46,7 +46,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// What the names of snapshots and the headers of segments prove to have been durable.
+/// The positions that the names of snapshots and the headers of segments prove to have been durable.
 fn proven(salvage: &Salvage<'_>) -> LogPosition {
     let segments = salvage.chain.iter().chain(&salvage.superseded);
     segments
@@ -69,14 +69,14 @@ struct Reading<'r, 's> {
     /// Checksum of the record before; unknown behind a gap.
     crc: Option<u32>,
     durable: LogPosition,
-    /// The last record says that the log goes on in another segment.
+    /// The last record was a roll: the log continues in another segment.
     rolled: bool,
     gaps: &'r mut Vec<Gap>,
     rescue: &'r mut dyn Rescue,
 }
 
 impl Reading<'_, '_> {
-    /// Goes to the first record of a segment, unless the reading is in it already.
+    /// Goes to the first record of a segment, unless reading is already in it.
     fn enter(&mut self, segment: &Segment) {
         if self.at < segment.first() {
             let unreadable = self.salvage.unreadable.iter();
@@ -121,13 +121,13 @@ impl Reading<'_, '_> {
                 Err(error) => error,
             };
             let durable = self.proven_from(index)?;
-            // Of a file that ends too early nobody knows what was in the rest.
+            // If a file ends too early, the contents of the rest are unknown.
             let is_short = self.salvage.short.contains(&segment.name);
             if self.at >= durable && !is_short {
                 return Ok(Way::End);
             }
             let offset = segment.offset_of(self.at);
-            // A record that is whole and has no place here is passed over too.
+            // A valid record that has no place here is skipped too.
             let found = reader
                 .find_from(self.at.plus(8))?
                 .filter(|found| *found < limit);
@@ -161,7 +161,7 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
-    /// What is proven to have been durable, also by what lies behind damage in this segment.
+    /// The positions proven to have been durable, including proofs after damage in this segment.
     fn proven_from(&mut self, index: usize) -> Result<LogPosition, OpenError> {
         let chain = &self.salvage.chain;
         let next = chain.get(index + 1).map(|next| &**next);

@@ -1,10 +1,10 @@
-//! Restoring the header of a segment from what else is known, and from its records.
+//! Restores the header of a segment from other knowledge, and from its records.
 //!
-//! All that a reader needs of a header is the position of the file's first byte and the seal. For any
-//! position, the seal follows from the first record: a checksum is an affine function of what it
-//! begins with, so that it can be solved for the seal. Whether it was the right position the records
-//! cannot tell, because the seal makes up for it. But the checksums of bodies cover their position
-//! and no seal; and what a record says of durable positions lies just before its own.
+//! A reader needs only two fields of a header: the position of the file's first byte, and the seal. For any
+//! position, the seal follows from the first record: a checksum is an affine function of its start value, so
+//! it can be solved for the seal. The records cannot show whether the position was right, because the seal
+//! compensates for it. But the checksums of bodies cover their position and no seal, and the durable
+//! position in a record lies just before its own.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::segment::{Segment, memory_size};
 use crate::storage::{self, Storage, StorageFile};
 use crate::{Epoch, LogPosition};
 
-/// A segment with a header under which its records validate, if there is one.
+/// A segment with a header under which its records are valid, if there is one.
 pub(super) fn restore(
     storage: &dyn Storage,
     name: &str,
@@ -41,7 +41,7 @@ pub(super) fn restore(
         base: LogPosition::new(read_u64(&bytes, 32)),
         capacity_bytes: read_u64(&bytes, 40),
         salt: read_u64(&bytes, 48),
-        // Nothing is believed that no record confirms.
+        // Nothing is accepted that no record confirms.
         durable: LogPosition::default(),
     };
     let candidate = |header| Segment {
@@ -49,7 +49,7 @@ pub(super) fn restore(
         name: name.to_owned(),
         file: Arc::clone(&file),
     };
-    // Damage may have left alone all that matters.
+    // The damage may not affect any field that matters.
     for capacity_bytes in [written.capacity_bytes, size_bytes] {
         let header = SegmentHeader {
             capacity_bytes,
@@ -81,7 +81,7 @@ pub(super) fn restore(
     Ok(None)
 }
 
-/// How many records are looked at for a body.
+/// How many records are searched for a body.
 const RECORDS_TRIED: usize = 1000;
 
 fn holds_records(segment: &Segment) -> Result<bool, OpenError> {
@@ -89,7 +89,7 @@ fn holds_records(segment: &Segment) -> Result<bool, OpenError> {
     Ok(found.is_some())
 }
 
-/// Whether the records say that they are where this header puts them.
+/// Whether the records confirm the positions of this header.
 fn records_agree(segment: &Segment) -> Result<bool, OpenError> {
     let mut reader = RecordReader::new(segment);
     let mut at = segment.first();
@@ -115,11 +115,11 @@ fn records_agree(segment: &Segment) -> Result<bool, OpenError> {
         }
         at = record.end();
     }
-    // Without any body: a commit after the first knows that the first is durable.
+    // Without any body: every commit after the first knows that the first is durable.
     Ok(durable > segment.first())
 }
 
-/// The epoch only orders segments; any that does is good.
+/// The epoch only orders segments: any fitting value is enough.
 fn likely_epoch(written: Epoch, number: u64, others: &[Arc<Segment>]) -> Epoch {
     let before = others.iter().filter(|other| other.header.number < number);
     let after = others.iter().filter(|other| other.header.number > number);
@@ -181,7 +181,7 @@ fn first_record(
 }
 
 impl FirstRecord {
-    /// The salt under which the record is whole.
+    /// The salt under which the record is valid.
     fn solve(&self, header: SegmentHeader) -> Option<u64> {
         let seal_of = |salt: u32| {
             let salt = u64::from(salt);
@@ -197,7 +197,7 @@ impl FirstRecord {
 /// The argument for which an affine function over single bits has a value.
 fn solve_affine(function: impl Fn(u32) -> u32, value: u32) -> Option<u32> {
     let constant = function(0);
-    // For each highest bit, a reachable difference that has it, and the argument that makes it.
+    // For each highest bit, a reachable difference with that bit, and the argument that produces it.
     let mut basis = [(0u32, 0u32); 32];
     let reduce = |basis: &[(u32, u32); 32], mut difference: u32, mut argument: u32| {
         for (reachable, by) in basis.iter().rev() {

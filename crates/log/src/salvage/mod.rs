@@ -1,14 +1,13 @@
-//! Reading a damaged log as far as it can be read, and building a new one of what was saved.
+//! Reads a damaged log as far as possible, and builds a new one from the rest.
 //!
-//! A [`Salvage`] modifies nothing. It restores segment headers that are damaged, reads the parts of a
-//! snapshot that are whole although others are not, and goes on behind records that do not validate:
-//! each record carries its own seal, so that one behind damage is as certain as one before it. What
-//! lies between is a [`Gap`]. A record that does not validate is never used, and neither is a body
-//! that does not match its checksum.
+//! A [`Salvage`] modifies nothing. It restores damaged segment headers, reads the whole parts of a damaged
+//! snapshot, and continues after records that are not valid. Each record carries its own seal, so a record
+//! after damage is as certain as one before it. The bytes in between are a [`Gap`]. A record that is not
+//! valid is never used, and neither is a body that does not match its checksum.
 //!
-//! [`Salvage::rebuild`] then makes a log that begins anew at a position that was never used, with a
-//! snapshot of the state that its owner has made of all this. Bodies stay where they are. A crash at
-//! any point leaves the damaged log or the new one.
+//! [`Salvage::rebuild`] then makes a log that begins at a position that was never used, with a snapshot of
+//! the state that its owner has built from all this. Bodies stay where they are. A crash at any point leaves
+//! either the damaged log or the new one.
 
 mod chain;
 mod header;
@@ -33,29 +32,29 @@ use crate::{BodyLocation, LogPosition};
 
 pub use rebuild::Rebuilt;
 
-/// Something between two things that can be read.
+/// A stretch between two readable places that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The file's name.
     pub file: String,
-    /// Where in the file it begins.
+    /// The offset in the file where it begins.
     pub offset: u64,
-    /// The log positions that cannot be read; `None` if it is a part of a snapshot.
+    /// The log positions that cannot be read. `None` for a part of a snapshot.
     pub span: Option<(LogPosition, LogPosition)>,
-    /// What is wrong there.
+    /// The damage.
     pub what: String,
 }
 
 /// Rebuilds a state from a history with gaps.
 pub trait Rescue: Replay {
-    /// What is handed on next comes after something that cannot be read.
+    /// The next input comes after a gap.
     fn gap(&mut self, gap: &Gap);
 }
 
-/// Where a reading can begin.
+/// A place where a reading can begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// All before it is in the snapshot.
+    /// Everything before it is in the snapshot.
     pub position: LogPosition,
     /// Whether nothing before it is missing.
     pub is_whole: bool,
@@ -70,17 +69,17 @@ enum Source {
     Beginning,
 }
 
-/// What is in a log's directory, damaged or not.
+/// The contents of a log's directory, damaged or not.
 pub struct Salvage<'a> {
     storage: &'a dyn Storage,
     /// All segments whose place in the log is known, in order of position.
     chain: Vec<Arc<Segment>>,
     superseded: Vec<Arc<Segment>>,
-    /// Segments whose headers are not what is in their files.
+    /// Segments whose restored headers differ from their files.
     restored: Vec<String>,
-    /// Those of them whose files end too early.
+    /// The damaged segments whose files end too early.
     short: Vec<String>,
-    /// Names of segments of which nothing can be read.
+    /// Names of segments that cannot be read at all.
     unreadable: Vec<String>,
     snapshots: Vec<LogPosition>,
     set_aside: Vec<String>,
@@ -90,9 +89,9 @@ pub struct Salvage<'a> {
 }
 
 impl<'a> Salvage<'a> {
-    /// Looks at everything.
+    /// Inspects everything.
     ///
-    /// Fails if the storage does, and if a newer Kew has written here: what this one cannot read is
+    /// Fails if the storage does, and if a newer Kew has written here: data that this version cannot read is
     /// not damage.
     pub fn look(storage: &'a dyn Storage) -> Result<Self, OpenError> {
         let refusal = refusal(storage)?;
@@ -119,17 +118,18 @@ impl<'a> Salvage<'a> {
         self.refusal.as_ref()
     }
 
-    /// Damage to headers and snapshots. What is wrong with records shows as gaps of a reading.
+    /// Damage to headers and snapshots. Damage to records shows as gaps of a reading.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
 
-    /// Where readings can begin, the most complete one first. Others may know what it has lost.
+    /// The places where readings can begin, the most complete one first. Other readings may have data that
+    /// it has lost.
     pub fn bases(&self) -> &[Base] {
         &self.bases
     }
 
-    /// Hands on everything from a base to the log's end, and says where gaps are.
+    /// Passes on everything from a base to the log's end, with the gaps.
     pub fn read(&self, base: &Base, rescue: &mut dyn Rescue) -> Result<Vec<Gap>, OpenError> {
         rescue.begin();
         let mut gaps = Vec::new();
@@ -237,7 +237,7 @@ impl<'a> Salvage<'a> {
         }
         let first = self.chain.first();
         let is_whole = first.is_some_and(|segment| segment.base() == LogPosition::default());
-        // With nothing else, from nothing.
+        // Without any other base, the beginning of the log.
         if is_whole || self.bases.is_empty() {
             let base = Base {
                 position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),

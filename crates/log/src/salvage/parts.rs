@@ -1,7 +1,7 @@
-//! Reading the parts of a damaged snapshot that are whole.
+//! Reads the whole parts of a damaged snapshot.
 //!
-//! The checksum of a part continues the one stored before it. So each part can be checked by itself,
-//! with the stored checksum of its predecessor, whether or not that one is whole.
+//! The checksum of a part continues the one stored before it. So each part can be checked by itself with the
+//! stored checksum of its predecessor, even if the predecessor is damaged.
 
 use super::{Gap, Rescue};
 use crate::LogPosition;

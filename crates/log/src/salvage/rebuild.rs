@@ -1,16 +1,17 @@
-//! Making a log anew of what was saved.
+//! Builds a new log from the rest of a damaged one.
 //!
 //! In this order, each step durable before the next:
 //!
-//! 1. A segment that holds live bodies and is damaged is copied, to stay under another name, and
-//!    written anew under a temporary name: a new header, the records that are whole sealed anew,
-//!    everything else as it was. Live bodies keep their positions.
-//! 2. The segment that the log goes on in, of a new epoch, under a temporary name.
-//! 3. The snapshot gets its name. It says that the log begins anew, at a position that was never
-//!    used. From now on a start that is not refused uses it; one was refused before, unless only
-//!    bodies were damaged. What follows takes no space.
-//! 4. The new segment gets its name, the segments written anew take the names of those that they replace, and all other files get
-//!    names under which nobody reads them. A damaged header refuses the start until it is replaced.
+//! 1. A damaged segment that holds live bodies is copied, to be kept under another name, and rewritten
+//!    under a temporary name: with a new header, valid records sealed again, and everything else unchanged.
+//!    Live bodies keep their positions.
+//! 2. The segment in which the log continues is made under a temporary name, with a new epoch.
+//! 3. The snapshot gets its name. It states that the log begins anew at a position that was never used.
+//!    From now on any start that is not refused uses it. Starts were refused before, unless only bodies were
+//!    damaged. The remaining steps need no space.
+//! 4. The new segment gets its name, the rewritten segments take the names of the segments they replace,
+//!    and all other files get names under which they are never read. A damaged header refuses the start until
+//!    it is replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,28 +29,27 @@ use crate::snapshot::{self, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
 use crate::{BodyLocation, LogOptions, LogPosition, ballast};
 
-/// Beyond the highest position that is known: as much as any lost segment may have reached.
+/// Above the highest known position, by as much as any lost segment may have reached.
 const POSITIONS_SKIPPED: u64 = 1 << 30;
 const COPY_SIZE: usize = 256 * 1024;
 
-/// What a repair did to the files.
+/// The changes of a repair to the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
     /// Where the log begins anew.
     pub position: LogPosition,
-    /// Segments that were written anew because they hold live bodies.
+    /// Segments that were rewritten because they hold live bodies.
     pub rewritten: Vec<String>,
-    /// The names that damaged and replaced files have now.
+    /// The new names of damaged and replaced files.
     pub set_aside: Vec<String>,
 }
 
 impl Salvage<'_> {
     /// Makes a log that begins with this state.
     ///
-    /// `live` says where all its bodies lie; each must have been readable. `entropy` is random.
-    /// No file is removed but temporary ones, and the ballast if there is no space without. A crash
-    /// at any point leaves the log as it was found, or the new one, perhaps with a few files that
-    /// are not needed.
+    /// `live` are the locations of all its bodies; each must have been readable. `entropy` is random. Only
+    /// temporary files are removed, and the ballast if there is no space otherwise. A crash at any point
+    /// leaves the old log or the new one, perhaps with a few files that are not needed.
     pub fn rebuild(
         self,
         options: &LogOptions,
@@ -110,7 +110,7 @@ impl Salvage<'_> {
         LogPosition::new(past.next_multiple_of(1 << 20))
     }
 
-    /// Above the number of every segment, those that cannot be read included.
+    /// Above the number of every segment, including unreadable ones.
     fn next_number(&self) -> u64 {
         let unreadable = self.unreadable.iter().map(|name| match names::parse(name) {
             Name::Segment(number) => number,
@@ -125,7 +125,7 @@ struct Work<'a> {
     salvage: &'a Salvage<'a>,
     repair: u64,
     position: LogPosition,
-    /// Of the segment that the log goes on in.
+    /// The number of the segment in which the log continues.
     number: u64,
     capacity_bytes: u64,
     salts: Salts,
@@ -133,15 +133,15 @@ struct Work<'a> {
     needed: BTreeMap<String, Arc<Segment>>,
 }
 
-/// What is ready to take its place.
+/// The files that are ready to be renamed.
 struct Prepared {
-    /// Segments written anew, by the name that they are to have.
+    /// Rewritten segments, by their final names.
     rewritten: Vec<String>,
     set_aside: Vec<String>,
 }
 
 impl Work<'_> {
-    /// All that needs space, up to the snapshot's name.
+    /// Every step that needs space, up to the snapshot's name.
     fn prepare(&self, parts: &[Bytes]) -> Result<Prepared, IoFailure> {
         let storage = self.salvage.storage;
         let mut prepared = Prepared {
@@ -173,7 +173,7 @@ impl Work<'_> {
         }
     }
 
-    /// Removes what was prepared. Best effort: the failure before says more.
+    /// Removes prepared files. Best effort: the first failure matters more.
     fn take_back(&self) {
         let storage = self.salvage.storage;
         let _ = storage::remove(storage, &names::segment_in_preparation(self.number));
@@ -192,7 +192,7 @@ impl Work<'_> {
     fn rewrite(&self, segment: &Segment) -> Result<(), IoFailure> {
         let header = SegmentHeader {
             salt: self.salts.of(segment.header.epoch, segment.header.number),
-            // Its records prove nothing any more: the snapshot stands for them.
+            // Its records prove nothing any more: the snapshot replaces them.
             durable: LogPosition::default(),
             ..segment.header
         };
@@ -207,7 +207,7 @@ impl Work<'_> {
         storage::sync_data(&*file, &name)
     }
 
-    /// Keeps the file as it was found, and says under which name.
+    /// Keeps a copy of the file as it was found. Returns the copy's name.
     fn keep_copy(&self, segment: &Segment) -> Result<String, IoFailure> {
         let storage = self.salvage.storage;
         let temporary = copy_in_preparation(&segment.name);
@@ -220,7 +220,7 @@ impl Work<'_> {
         Ok(name)
     }
 
-    /// The new log is there; the old one is put away.
+    /// The new log is complete: puts the old one away.
     fn switch(&self, prepared: Prepared) -> Result<Rebuilt, OpenError> {
         let storage = self.salvage.storage;
         let new = names::segment_in_preparation(self.number);
@@ -232,7 +232,7 @@ impl Work<'_> {
             };
             storage::rename(storage, &names::segment_in_preparation(number), name)?;
         }
-        // Before a file that may be missed gets another name, those that hold bodies are in place.
+        // The rewritten segments with bodies get their names first, and then other files are renamed.
         storage::sync_dir(storage)?;
         let mut set_aside = prepared.set_aside;
         let salvage = self.salvage;
@@ -256,7 +256,7 @@ impl Work<'_> {
         })
     }
 
-    /// Writes the segment that the log goes on in, under its temporary name.
+    /// Writes the segment in which the log continues, under its temporary name.
     fn prepare_segment(&self) -> Result<(), IoFailure> {
         let epochs = self.salvage.all_segments().map(|s| s.header.epoch);
         let epoch = epochs.max().unwrap_or_default().next();
@@ -288,7 +288,7 @@ fn copy(
     while at < size_bytes {
         let count = COPY_SIZE.min(memory_size(size_bytes - at));
         let piece = &mut buffer[..count];
-        // A file that was cut is filled up.
+        // A truncated file is filled up.
         let read = storage::read_at(&*from.file, &from.name, piece, at)?;
         piece[read..].fill(0);
         storage::write_all_at(to, name, piece, at)?;
@@ -297,7 +297,7 @@ fn copy(
     Ok(())
 }
 
-/// Seals every record that is whole for the new header, one after the other.
+/// Seals every valid record for the new header, one after the other.
 fn reseal(
     segment: &Segment,
     header: &SegmentHeader,

@@ -155,7 +155,7 @@ impl FaultyStorage {
         Some(bytes)
     }
 
-    /// Puts a file there, durably, in place of one that has its name.
+    /// Creates a file, durably, or replaces the one of that name.
     pub fn put(&self, name: &str, content: &[u8]) {
         let mut disk = self.disk();
         let number = disk.new_inode();

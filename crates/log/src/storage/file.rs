@@ -37,7 +37,7 @@ impl FileStorage {
         })
     }
 
-    /// Opens a directory to look at it: what would change it fails.
+    /// Opens a directory to inspect it: every change fails.
     pub fn read_only(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         fs::read_dir(&directory)?;
@@ -60,8 +60,8 @@ impl FileStorage {
     }
 }
 
-/// Creates a directory if it is missing, and those that it lies in, for their owner alone, and makes their
-/// names durable. A user who is new has no `~/.local/share`.
+/// Creates a missing directory and its missing parents, for their owner only, and makes their names durable.
+/// A new user has no `~/.local/share`.
 pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
     match create_one(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -144,7 +144,7 @@ fn pieces(offset: u64, count: usize) -> impl Iterator<Item = (u64, usize, std::o
     })
 }
 
-/// A panic elsewhere leaves bytes that are as good as those of a failed write.
+/// A panic elsewhere leaves the bytes in a state as after a failed write.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! What the log asks of a disk: a directory of files, and the power to make both durable.
+//! The storage that a log needs: a directory of files, and ways to make both durable.
 //!
-//! The trait is small so that a faulty disk can stand in for a real one. What is written is
-//! durable only after [`StorageFile::sync_data`]; what is created, renamed or removed only after
-//! [`Storage::sync_dir`]. The helpers below retry what was interrupted, and never a sync.
+//! The trait is small so that a faulty disk can replace a real one. Written data is durable only after
+//! [`StorageFile::sync_data`]. Created, renamed and removed names are durable only after
+//! [`Storage::sync_dir`]. The helpers below retry interrupted calls, but never a sync.
 
 mod faulty;
 mod file;
@@ -28,10 +28,10 @@ pub trait Storage: Send + Sync {
     /// Opens a file that exists.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file another name, and replaces the file that had it.
+    /// Renames a file, and replaces the file that had the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file's name away. Who has it open can still use it.
+    /// Removes a file's name. Open handles can still use the file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// The names of all files, in no particular order.
@@ -40,22 +40,24 @@ pub trait Storage: Send + Sync {
     /// Makes every create, rename and remove so far durable.
     fn sync_dir(&self) -> io::Result<()>;
 
-    /// How much can still be written, if that is known. Others may take it, and quotas may not show in it.
+    /// How much can still be written, if that is known. Other programs may use the space, and quotas may not
+    /// show in it.
     fn free_bytes(&self) -> Option<u64>;
 }
 
 /// A file, open for reading and writing at any offset and from any thread.
 pub trait StorageFile: Send + Sync {
-    /// Reads from `offset` on and says how much; less than asked for only at the end of the file
-    /// or when interrupted half way, 0 only at the end.
+    /// Reads from `offset` on and returns how much was read. It is less than asked for only at the end of
+    /// the file or after an interruption, and 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes at `offset`, past the end too, and says how much; it may be less than asked for.
+    /// Writes at `offset`, also past the end. Returns how much was written, which may be less than given.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Makes all that was written to this file so far durable, with the size that it needs.
+    /// Makes everything written to this file so far durable, with the size that it needs.
     ///
-    /// When it fails nothing is known about what was written, and a second call that succeeds
+    /// After a failure the state of the written data is unknown, and a second call that succeeds does not
+    /// change that.
     /// does not change that.
     fn sync_data(&self) -> io::Result<()>;
 
@@ -68,7 +70,7 @@ pub trait StorageFile: Send + Sync {
     }
 }
 
-/// What was done to a file when it failed.
+/// The operation on a file that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Creating it.
@@ -107,17 +109,17 @@ impl fmt::Display for Action {
     }
 }
 
-/// An operation on the storage that failed: what, on which file, and where in it.
+/// A failed operation on the storage: the operation, its file, and the offset.
 #[derive(Clone, Debug, Error)]
 #[error("cannot {action} {file}{}: {source}", display_offset(.offset))]
 pub struct IoFailure {
-    /// What was tried.
+    /// The operation.
     pub action: Action,
     /// The file's name in its directory.
     pub file: String,
-    /// Where in the file, for reads and writes.
+    /// The offset in the file, for reads and writes.
     pub offset: Option<u64>,
-    /// What the storage said.
+    /// The storage's error.
     pub source: Arc<io::Error>,
 }
 
@@ -142,7 +144,7 @@ impl IoFailure {
         }
     }
 
-    /// Whether the reason was a full disk or an exhausted quota.
+    /// Whether the cause was a full disk or an exhausted quota.
     pub fn is_no_space(&self) -> bool {
         matches!(
             self.source.kind(),
@@ -165,12 +167,12 @@ pub(crate) fn rename(storage: &dyn Storage, from: &str, to: &str) -> Result<(), 
         .map_err(|error| IoFailure::new(Action::Rename, from, error))
 }
 
-/// Removes a file; that it is gone already is fine.
+/// Removes a file. A missing file is no error.
 pub(crate) fn remove(storage: &dyn Storage, name: &str) -> Result<(), IoFailure> {
     remove_if_there(storage, name).map(|_| ())
 }
 
-/// Removes a file, and says whether there was one.
+/// Removes a file. Returns whether there was one.
 pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> Result<bool, IoFailure> {
     match uninterrupted(|| storage.remove(name)) {
         Ok(()) => Ok(true),
@@ -200,7 +202,7 @@ pub(crate) fn len(file: &dyn StorageFile, name: &str) -> Result<u64, IoFailure> 
     uninterrupted(|| file.len()).map_err(|error| IoFailure::new(Action::Read, name, error))
 }
 
-/// Reads until `buffer` is full or the file ends, and says how much.
+/// Reads until `buffer` is full or the file ends. Returns how much was read.
 pub(crate) fn read_at(
     file: &dyn StorageFile,
     name: &str,

@@ -3,6 +3,8 @@
 //! Sources: *Create an account SAS*, *Create a service SAS*, *Permissions for calling data
 //! operations*, *Set Queue ACL*.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use kew_issuer::Role;
 
 use crate::route::Operation;

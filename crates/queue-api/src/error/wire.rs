@@ -1,5 +1,7 @@
 //! What every error is on the wire: its status, its code, its text and the elements that explain it.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use std::borrow::Cow;
 use std::fmt::Display;
 

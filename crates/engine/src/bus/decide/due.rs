@@ -1,4 +1,5 @@
-//! What happens by itself: locks and schedules end, messages expire or go on, idle queues go.
+//! Due things of a bus queue: locks and schedules end, messages expire or are forwarded, idle queues are
+//! deleted.
 
 use super::super::message::Message;
 use super::super::queue::Role;
@@ -6,13 +7,13 @@ use super::super::{BusFact, BusMessageState, DeadLetterCause, Release};
 use crate::decide::Turn;
 use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
 
-/// How often a message is forwarded; the next time it becomes a dead letter.
+/// How often a message is forwarded. The next time it becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
 
 impl Turn<'_> {
-    /// Turns at most `budget` of what is due in an entity into facts; whether more is due.
+    /// Turns at most `budget` due things of an entity into facts. Returns whether more may be due.
     pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) -> bool {
         for _ in 0..budget {
             if !self.do_next_due(queue) {
@@ -22,7 +23,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Does one thing that is due, if anything is.
+    /// Carries out one due thing. Returns whether there was one.
     fn do_next_due(&mut self, queue: Incarnation) -> bool {
         let now = self.now();
         let Some(entity) = self.state().bus.get(&queue) else {
@@ -36,7 +37,10 @@ impl Turn<'_> {
         if let Some((number, message)) = backlog.due(now) {
             match message.state {
                 BusMessageState::Scheduled => self.activate(queue, number),
-                _ => self.fail_delivery(queue, number, None),
+                // Only locked and scheduled messages can be due.
+                BusMessageState::Locked { .. }
+                | BusMessageState::Ready
+                | BusMessageState::Deferred => self.fail_delivery(queue, number, None),
             }
             return true;
         }
@@ -57,8 +61,8 @@ impl Turn<'_> {
         false
     }
 
-    /// One step to a session whose lock has ended: one of its deliveries has failed or, after the last,
-    /// the session is free.
+    /// Takes one step towards freeing a session whose lock has ended. Each step fails one of its deliveries;
+    /// the last one frees the session.
     fn free_one(&mut self, queue: Incarnation, session: u32) {
         let sessions = &self.bus_backlog(queue).sessions;
         let locked = sessions
@@ -73,7 +77,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A delivery that came to nothing: the message is back, or was delivered too often.
+    /// Fails a delivery: the message is ready again, or a dead letter if it failed too often.
     pub(super) fn fail_delivery(
         &mut self,
         queue: Incarnation,
@@ -98,8 +102,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Makes a message a dead letter, and a dead letter that cannot be forwarded a failed transfer: in
-    /// both cases it goes to the next incarnation.
+    /// Makes a message a dead letter, or makes a dead letter that cannot be forwarded a failed transfer. In
+    /// both cases it moves to the next incarnation.
     pub(super) fn bury(
         &mut self,
         queue: Incarnation,
@@ -119,7 +123,7 @@ impl Turn<'_> {
         });
     }
 
-    /// The end of a message's time to live.
+    /// Ends a message's time to live.
     pub(super) fn expire(&mut self, queue: Incarnation, sequence_number: SequenceNumber) {
         let entity = self.bus(queue);
         if entity.options.dead_letters_expired && entity.role == Role::Queue {
@@ -171,8 +175,12 @@ impl Turn<'_> {
         let Some(message) = entity.backlog.get(sequence_number) else {
             return false;
         };
-        let cause = match self.room_at(&destination, queue, message) {
-            _ if message.hops >= HOPS_MAX => DeadLetterCause::MaxTransferHopCountExceeded,
+        let destination = if message.hops < HOPS_MAX {
+            self.room_at(&destination, queue, message)
+        } else {
+            Err(DeadLetterCause::MaxTransferHopCountExceeded)
+        };
+        let cause = match destination {
             Ok(to) => {
                 let to_sequence_number = self.bus_backlog(to).next();
                 self.emit_bus(BusFact::Moved {
@@ -191,7 +199,7 @@ impl Turn<'_> {
         true
     }
 
-    /// The destination, or why it does not take the message of an entity.
+    /// The destination, or the reason why it does not accept the message.
     fn room_at(
         &self,
         destination: &EntityName,
@@ -203,7 +211,7 @@ impl Turn<'_> {
         let (Some(to), Some(entity)) = (to, entity) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
-        // What goes on to its own queue takes the room that it has.
+        // A message that is forwarded to its own queue frees the room it takes.
         let fits = self.first_of(from) == to
             || self.size_bytes(to).saturating_add(message.size_bytes())
                 <= entity.options.size_bytes_max;

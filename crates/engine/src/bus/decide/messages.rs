@@ -1,4 +1,4 @@
-//! Sending, looking, taking back, deleting.
+//! Sending, peeking, cancelling and deleting messages.
 
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
@@ -12,7 +12,7 @@ use crate::decide::Turn;
 use crate::{Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
-    /// All messages or none. A duplicate is accepted and dropped.
+    /// Sends all messages or none. A duplicate is accepted and dropped.
     ///
     /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
@@ -21,7 +21,7 @@ impl Turn<'_> {
         Ok(BusOutcome::Sent(self.send_checked(queue, messages)))
     }
 
-    /// Sends what [`Turn::check_sendable`] has let through.
+    /// Sends messages that [`Turn::check_sendable`] has accepted.
     pub(super) fn send_checked(
         &mut self,
         queue: Incarnation,
@@ -64,8 +64,8 @@ impl Turn<'_> {
         numbers
     }
 
-    /// Says how much a queue holds with the messages that holds so much without them, or why it does not
-    /// take them.
+    /// Returns the size of the queue with these messages, given its size without them, or why the queue does
+    /// not accept them.
     pub(super) fn check_sendable(
         &self,
         queue: Incarnation,
@@ -150,8 +150,8 @@ impl Turn<'_> {
         Ok(BusOutcome::Cancelled)
     }
 
-    /// Locked messages stay, and so do those that came later. It looks at a bounded number of messages,
-    /// and says where to go on if it has not come to the end.
+    /// Deletes ready messages. Locked messages and later messages stay. Looks at a bounded number of
+    /// messages, and returns where to continue if it has not reached the end.
     ///
     /// Source: Service Bus, AMQP request/response, *Batch delete messages*.
     pub(super) fn delete_batch(
@@ -176,7 +176,7 @@ impl Turn<'_> {
         let count = ITEMS_MAX.min(count as usize);
         let mut gone: Vec<SequenceNumber> = Vec::new();
         for (looked_at, (number, message)) in backlog.walk(session, from).enumerate() {
-            // Which come later have higher numbers.
+            // Later messages have higher numbers.
             if message.enqueued_at >= before {
                 break;
             }

@@ -1,7 +1,7 @@
 //! Decisions about bus queues: a table of contents. Each family of commands has a file.
 //!
-//! Whatever is due in a queue is turned into facts before anything else is decided about it, within
-//! a budget; what is left over is still judged by its time.
+//! Due things of a queue become facts before a command on it is decided, within a budget. Decisions treat
+//! the remaining due things as past.
 
 mod due;
 mod messages;
@@ -26,7 +26,7 @@ use crate::{
 
 type Answer = Result<BusOutcome, BusRefusal>;
 
-/// How many messages or sessions one command looks at, whatever it finds: about half a millisecond.
+/// How many messages or sessions one command looks at, at most: about half a millisecond.
 const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 
 impl Turn<'_> {
@@ -98,12 +98,6 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.delete_batch(queue, from, before, count, session.as_deref())
             }),
-            command => self.decide_operation(command),
-        }
-    }
-
-    fn decide_operation(&mut self, command: BusCommand) -> Decision {
-        match command {
             BusCommand::Purge { queue, purge } => {
                 self.with_bus(&queue, |turn, queue| turn.purge(queue, &purge))
             }
@@ -132,19 +126,13 @@ impl Turn<'_> {
             }
             BusCommand::Resubmit { queue, resubmit } => {
                 let decision = self.with_bus(&queue, |turn, queue| turn.resubmit(queue, resubmit));
-                // What became of each message rests on the destination, too.
+                // The result of each message depends on the destination too.
                 Decision {
                     scope: Scope::Everything,
                     ..decision
                 }
             }
             BusCommand::Transact { parts } => self.transact(parts),
-            command => self.decide_session(command),
-        }
-    }
-
-    fn decide_session(&mut self, command: BusCommand) -> Decision {
-        match command {
             BusCommand::AcceptSession { queue, session } => {
                 self.with_bus(&queue, |turn, queue| turn.accept_session(queue, session))
             }
@@ -174,11 +162,10 @@ impl Turn<'_> {
             } => self.with_bus(&queue, |turn, queue| {
                 turn.list_sessions(queue, &from, state_set_after, skip, limit)
             }),
-            _ => unreachable!("every other command was matched before"),
         }
     }
 
-    /// Runs a decision about the bus entity of that name, or refuses for want of it.
+    /// Runs a decision about the bus entity of that name, or refuses if there is none.
     fn with_bus(
         &mut self,
         name: &EntityName,
@@ -188,7 +175,7 @@ impl Turn<'_> {
         if let Some(queue) = found {
             self.do_due(queue, self.due_budget());
         }
-        // What was due may have been the queue's own end.
+        // A due thing may have been the end of the queue itself.
         match found.filter(|queue| self.state().bus.contains_key(queue)) {
             Some(queue) => Decision {
                 result: wrap(self.decide_used(queue, decide)),
@@ -210,19 +197,19 @@ impl Turn<'_> {
     ) -> Answer {
         let answer = decide(self, queue)?;
         if matches!(answer, BusOutcome::Queue(_)) {
-            // To look at a queue's settings is no use of it.
+            // Reading a queue's settings is no use of the queue.
             return Ok(answer);
         }
         let first = self.first_of(queue);
         let entity = self.state().bus.get(&first);
-        // Without room for what is due there is none for this.
+        // If there is no room for due things, there is none for this.
         if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
             self.emit_bus(BusFact::Used { queue: first });
         }
         Ok(answer)
     }
 
-    /// The queue that an entity is or belongs to, while it is there.
+    /// The queue that an entity is or belongs to, while the queue exists.
     fn first_of(&self, entity: Incarnation) -> Incarnation {
         match self.state().bus.get(&entity).map(|entity| entity.role) {
             Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,

@@ -1,8 +1,7 @@
-//! What an operator may do that no client of the service can: purge, take and delete by number, break
-//! locks, send dead letters again.
+//! Commands for operators, beyond what the service offers its clients: purge, take and delete by number,
+//! break locks, resubmit dead letters.
 //!
-//! None of it asks whether the queue is disabled or forwards: these are means to put such a queue in
-//! order.
+//! They work on disabled and forwarding queues too, because they are the means to repair such a queue.
 
 use kew_planted::{Bug, is_planted};
 
@@ -18,7 +17,7 @@ use crate::decide::Turn;
 use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
-    /// A part of a purge: the messages from a number on, as many as one command takes.
+    /// Carries out a part of a purge: the messages from a number on, as many as one command may.
     pub(super) fn purge(&mut self, queue: Incarnation, purge: &Purge) -> Answer {
         let backlog = self.bus_backlog(queue);
         let until = purge.until.unwrap_or(backlog.next());
@@ -62,8 +61,7 @@ impl Turn<'_> {
         Ok(BusOutcome::Purged(purged))
     }
 
-    /// Clears the states of sessions that have one and no message, from an id on, as many as one command
-    /// takes.
+    /// Clears the states of sessions without messages, from an id on, as many as one command may.
     pub(super) fn clear_session_states(
         &mut self,
         queue: Incarnation,
@@ -98,9 +96,9 @@ impl Turn<'_> {
         Ok(BusOutcome::SessionStatesCleared(cleared))
     }
 
-    /// One message by its number, in whichever state it is unless somebody has locked it. A scheduled one
-    /// cannot be locked, because it would not be scheduled any more when the lock ends, nor can one of a
-    /// session, whose lock is the session's: both can be taken for good.
+    /// Takes one message by its number, in any state but locked. A scheduled message cannot be locked,
+    /// because it would not be scheduled any more when the lock ends. A message of a session cannot be
+    /// locked, because its lock is the session's. Both can be taken for good.
     pub(super) fn take_message(
         &mut self,
         queue: Incarnation,
@@ -159,8 +157,8 @@ impl Turn<'_> {
         Ok(BusOutcome::MessageDeleted)
     }
 
-    /// Ends a lock for its holder: what was locked is there for others at once, and no delivery counts
-    /// as failed.
+    /// Ends a lock against its holder's will. Its messages are ready at once, and no delivery counts as
+    /// failed.
     pub(super) fn break_lock(&mut self, queue: Incarnation, target: BreakTarget) -> Answer {
         match target {
             BreakTarget::Message(number) => {
@@ -189,8 +187,8 @@ impl Turn<'_> {
         Ok(BusOutcome::LockBroken)
     }
 
-    /// Sends messages again, each in one step that takes it out here and puts it there as a new one. What
-    /// one verdict says changes nothing for the others.
+    /// Resubmits messages. Each is removed here and sent there as a new one, in one step. Each succeeds or
+    /// fails by itself.
     pub(super) fn resubmit(&mut self, queue: Incarnation, resubmit: Resubmit) -> Answer {
         let to = self.check_destination(queue, resubmit.to.as_deref())?;
         let verdicts = resubmit
@@ -201,7 +199,7 @@ impl Turn<'_> {
         Ok(BusOutcome::Resubmitted(verdicts))
     }
 
-    /// The queue that messages are to be sent to: that to which the entity belongs, if none is named.
+    /// The destination of resubmitted messages. Without a name, the queue that the entity belongs to.
     fn check_destination(
         &self,
         queue: Incarnation,
@@ -302,7 +300,7 @@ impl Turn<'_> {
         if destination.requires_session() && message.session.is_none() {
             return Some(ResubmitVerdict::SessionRequired);
         }
-        // What goes from a queue's own dead letters makes room for itself.
+        // A message from the queue's own dead letters frees the room it takes.
         let freed_bytes = match self.first_of(queue) == to {
             true => known.size_bytes(),
             false => 0,

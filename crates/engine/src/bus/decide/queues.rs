@@ -1,4 +1,4 @@
-//! Queues themselves: create, change, delete, read, list.
+//! Queues: create, update, delete, read, list.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Turn<'_> {
             let found = self.state().catalogue.get(&target);
             let entity = found.and_then(|found| self.state().bus.get(found));
             let is_queue = entity.is_some_and(|entity| entity.role == Role::Queue);
-            // One that is only being created may name itself, too.
+            // A queue that is being created may name itself as its destination.
             if !is_queue && target != *name {
                 return Err(BusRefusal::DestinationNotFound {
                     queue: destination.clone(),
@@ -90,7 +90,7 @@ impl Turn<'_> {
         Ok(BusOutcome::QueueDeleted)
     }
 
-    /// A sub-queue is not managed by itself: as a queue it does not exist.
+    /// Sub-queues cannot be managed: as queues they do not exist.
     fn check_is_queue(&self, queue: Incarnation) -> Result<(), BusRefusal> {
         let entity = self.bus(queue);
         if entity.role == Role::Queue {
@@ -129,7 +129,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What a queue and its sub-queues take.
+    /// The size of a queue with its sub-queues.
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
         queue
             .with_sub_queues()

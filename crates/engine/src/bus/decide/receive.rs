@@ -1,4 +1,4 @@
-//! Taking messages: from the head, or by number if they are deferred.
+//! Receiving messages: from the head, or deferred ones by number.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl Turn<'_> {
     pub(super) fn receive_deferred(&mut self, queue: Incarnation, read: &DeferredRead) -> Answer {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, read.session)?;
-        // Each once, however often it was named.
+        // Each message once, even if it was named several times.
         let mut named = BTreeSet::new();
         let mut numbers = read.numbers.clone();
         numbers.retain(|number| named.insert(*number));
@@ -86,7 +86,7 @@ impl Turn<'_> {
         Ok(BusOutcome::Received(delivered))
     }
 
-    /// How messages are delivered that are to be gone all or none.
+    /// The mode for messages that are received all or none.
     fn mode_for_all(
         &mut self,
         queue: Incarnation,
@@ -107,7 +107,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Locks or removes a message that is there.
+    /// Locks or removes a message that exists.
     pub(super) fn deliver(
         &mut self,
         queue: Incarnation,
@@ -148,7 +148,7 @@ impl Turn<'_> {
             });
             return delivered;
         }
-        // The session's lock is the message's.
+        // The message's lock ends with the session's.
         let session_end = self.session_end(queue, sequence_number);
         let until = match session_end {
             Some(_) => Timestamp::NEVER,
@@ -164,7 +164,7 @@ impl Turn<'_> {
         delivered
     }
 
-    /// The number of the session that a receiver has locked; 0 where there are none.
+    /// The number of the session that a receiver has locked. 0 if the queue has no sessions.
     fn session_of_receiver(
         &self,
         queue: Incarnation,

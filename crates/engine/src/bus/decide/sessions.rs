@@ -1,4 +1,4 @@
-//! Sessions: lock, renew, free, their state, and which there are.
+//! Sessions: lock, renew, release, list, and their states.
 
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
@@ -21,8 +21,8 @@ impl Turn<'_> {
         let sessions = &self.bus_backlog(queue).sessions;
         let session: Box<str> = match choice {
             SessionChoice::Named(id) => {
-                // A lock that has ended and was not cleared yet holds messages that another receiver
-                // must not be given: whoever asks again finds it cleared.
+                // A lock that has ended but was not cleared yet holds messages that another receiver must
+                // not get. The receiver can ask again after it is cleared.
                 let found = sessions.find(&id);
                 let is_locked =
                     found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO);
@@ -67,7 +67,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The number of the session whose lock this is, while it holds.
+    /// The number of the session with this lock, if the lock is valid.
     pub(super) fn held_session(&self, queue: Incarnation, lock: Token) -> Result<u32, BusRefusal> {
         let place = self
             .cipher()
@@ -84,7 +84,7 @@ impl Turn<'_> {
             .ok_or(BusRefusal::SessionLockLost)
     }
 
-    /// The id of a session that is there.
+    /// The id of a session that exists.
     pub(super) fn session_id(&self, queue: Incarnation, session: u32) -> Box<str> {
         let session = self.bus_backlog(queue).sessions.get(session);
         session.map_or_else(Box::default, |session| session.id.clone())
@@ -103,7 +103,7 @@ impl Turn<'_> {
         Ok(BusOutcome::SessionRenewed(until))
     }
 
-    /// A receiver that leaves in order: its deliveries do not count as failed.
+    /// Releases a session in order: its deliveries do not count as failed.
     pub(super) fn release_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
         let session = self.held_session(queue, lock)?;
         let session = self.session_id(queue, session);
@@ -145,7 +145,7 @@ impl Turn<'_> {
         Ok(BusOutcome::SessionStateSet)
     }
 
-    /// A state that takes no more than the one before can be set however full the queue is.
+    /// A state that is no larger than the one before is accepted even if the queue is full.
     fn check_room_for_state(
         &self,
         queue: Incarnation,
@@ -169,7 +169,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Looks at a bounded number of sessions, and says where to go on if it has not come to the end.
+    /// Looks at a bounded number of sessions, and returns where to continue if it has not reached the end.
     ///
     /// Source: Service Bus, AMQP request/response, *Enumerate sessions*.
     pub(super) fn list_sessions(

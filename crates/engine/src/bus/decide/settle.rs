@@ -1,4 +1,4 @@
-//! What the holder of a lock may do.
+//! Commands of a lock's holder.
 
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
@@ -44,7 +44,7 @@ impl Turn<'_> {
         Verdict::Settled
     }
 
-    /// Settles what [`Turn::refuse_settlement`] has let through.
+    /// Settles a message that [`Turn::refuse_settlement`] has accepted.
     pub(super) fn settle_checked(
         &mut self,
         queue: Incarnation,
@@ -82,9 +82,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Why a message cannot be settled in this way, if it cannot. Without a change to its properties it
-    /// can, however full its queue is. `held_bytes` is what the queue will hold by then, if that is not
-    /// what it holds now.
+    /// Returns why a message cannot be settled in this way, if it cannot. A settlement that does not change
+    /// properties is accepted even if the queue is full. `held_bytes` is the size of the queue at that time,
+    /// if it differs from the present one.
     pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
@@ -127,7 +127,7 @@ impl Turn<'_> {
         let mut renewed = Vec::with_capacity(numbers.len());
         for sequence_number in numbers {
             if let Some(end) = self.session_end(queue, sequence_number) {
-                // It holds as long as the session's, which is renewed by itself.
+                // The lock lasts as long as the session's, which is renewed by itself.
                 renewed.push(end);
                 continue;
             }
@@ -156,11 +156,15 @@ impl Turn<'_> {
         self.held_message(queue, lock)
             .map_err(|verdict| match verdict {
                 Verdict::SessionLockLost => BusRefusal::SessionLockLost,
-                _ => BusRefusal::LockLost,
+                Verdict::Settled
+                | Verdict::LockLost
+                | Verdict::NotAllowed
+                | Verdict::TooManyChanges
+                | Verdict::QuotaExceeded => BusRefusal::LockLost,
             })
     }
 
-    /// When the lock of a message's session ends, if that is the message's lock.
+    /// When the lock of the message's session ends, if the message is locked through its session.
     pub(super) fn session_end(
         &self,
         queue: Incarnation,
@@ -172,7 +176,7 @@ impl Turn<'_> {
         Some(session.map_or(Timestamp::ZERO, |session| session.locked_until))
     }
 
-    /// The message of a lock that still holds.
+    /// The message of a valid lock.
     pub(super) fn held_message(
         &self,
         queue: Incarnation,

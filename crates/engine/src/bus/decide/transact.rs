@@ -1,8 +1,8 @@
-//! Transactions: work in several queues that is done as a whole, or not at all.
+//! Transactions: work in several queues that is carried out as a whole or not at all.
 //!
-//! Every part is checked before the first one is done, with what those before it will have changed. The
-//! events are those that the parts have by themselves: all that one command emits is in one batch of the
-//! log, which is there whole or not at all.
+//! Every part is checked before the first one is carried out, with the effects of the parts before it. The
+//! events are the same as without a transaction: all events of one command are in one batch of the log,
+//! which is durable as a whole or not at all.
 //!
 //! Source: AMQP 1.0, part 4; Service Bus, *Overview of transaction processing*.
 
@@ -20,12 +20,12 @@ use super::wrap;
 use crate::decide::{Decision, Scope, Turn};
 use crate::{EntityName, Incarnation, SequenceNumber};
 
-/// What the parts that were checked will have changed, as far as it matters to those that follow.
+/// The effects of the checked parts, as far as they matter to the parts that follow.
 #[derive(Default)]
 struct Plan {
     /// Messages whose lock or schedule ends.
     ended: BTreeSet<(Incarnation, SequenceNumber)>,
-    /// What each queue will hold, with its sub-queues.
+    /// The size of each queue after these parts, with its sub-queues.
     size_bytes: BTreeMap<Incarnation, u64>,
 }
 
@@ -49,7 +49,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What is due in each queue, before any of it is looked at: it may be the end of another one.
+    /// Carries out due things in each queue first: they may end a queue.
     fn do_due_for(&mut self, parts: &[TransactionPart]) {
         let queues: BTreeSet<&EntityName> = parts.iter().map(|part| &part.queue).collect();
         let count = u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
@@ -64,7 +64,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The queue of each part, or which of them cannot be done, and why.
+    /// The queue of each part, or the part that cannot be carried out and why.
     fn check_parts(
         &self,
         parts: &[TransactionPart],
@@ -157,7 +157,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Does a part that was checked.
+    /// Carries out a part that was checked.
     fn do_part(&mut self, queue: Incarnation, work: TransactionWork) {
         match work {
             TransactionWork::Send(mut messages) => {
@@ -175,7 +175,7 @@ impl Turn<'_> {
                     "the lock held when it was checked, and no part of the transaction before has ended it"
                 );
                 if let Ok(number) = number {
-                    // What it changes was checked with what the parts before it have changed.
+                    // Its overlay was checked with the effects of the parts before it.
                     self.settle_checked(queue, number, disposition);
                 }
             }
@@ -190,7 +190,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What two planted bugs do with the parts before the one that was refused; the product does nothing.
+    /// Plants two bugs in the parts before the refused one. The product does nothing here.
     fn plant_after_refusal(&mut self, parts: Vec<TransactionPart>, refused: usize) {
         let is_done = is_planted(Bug::BusTransactionHalfDone);
         let is_counted = is_planted(Bug::BusTransactionRefusalCounts);
@@ -201,19 +201,17 @@ impl Turn<'_> {
             let Some(queue) = self.state().catalogue.get(&part.queue).copied() else {
                 continue;
             };
-            match part.work {
-                TransactionWork::Settle(lock, _) if is_counted => {
-                    if let Ok(number) = self.held_message(queue, lock) {
-                        self.fail_delivery(queue, number, None);
-                    }
+            if is_counted && let TransactionWork::Settle(lock, _) = part.work {
+                if let Ok(number) = self.held_message(queue, lock) {
+                    self.fail_delivery(queue, number, None);
                 }
-                work if is_done => self.do_part(queue, work),
-                _ => {}
+            } else if is_done {
+                self.do_part(queue, part.work);
             }
         }
     }
 
-    /// Settlements of a sub-queue do not tell that its queue was used.
+    /// The settlements of a sub-queue do not show that its queue was used.
     fn note_use(&mut self, queues: &[Incarnation]) {
         let firsts: BTreeSet<Incarnation> = queues.iter().map(|it| self.first_of(*it)).collect();
         for queue in firsts {

@@ -1,4 +1,4 @@
-//! The bytes of what happened to bus queues, and of what their snapshots have in common with it.
+//! The bytes of facts about bus queues, and the parts that snapshots share with them.
 
 use super::{BusFact, Release};
 use crate::BodyLocation;
@@ -6,7 +6,7 @@ use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 use crate::event::{incarnation, name, put_name, put_time, sequence_number, time};
 
-/// The kinds of facts about bus queues begin here.
+/// The first kind of a fact about bus queues.
 const FIRST_KIND: u8 = 64;
 
 mod kind {
@@ -50,7 +50,7 @@ impl BusFact {
         }
     }
 
-    /// Appends what follows kind, version and time.
+    /// Appends the bytes after kind, version and time.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.entity().as_u64());
         match self {
@@ -161,7 +161,7 @@ impl BusFact {
         }
     }
 
-    /// Reads what follows kind, version and time; nothing if the kind is none of a bus queue's.
+    /// Reads the bytes after kind, version and time. Returns `None` if the kind is not a bus queue's.
     pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         if !matches!(kind, FIRST_KIND..=kind::USED | kind::RESUBMITTED) {
             return Ok(None);
@@ -251,11 +251,12 @@ impl BusFact {
                 id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
                 body: location(r)?,
             },
-            _ => Self::SessionStateSet {
+            kind::SESSION_STATE_SET => Self::SessionStateSet {
                 queue,
                 session: r.str()?.into(),
                 state: optional(r, location)?,
             },
+            _ => return Ok(None),
         };
         Ok(Some(fact))
     }

@@ -151,11 +151,11 @@ fn a_queue_with_sessions_forwards_what_nobody_has_locked_in_its_order() {
     };
     settle_down(&mut p, 10);
     assert_eq!(received(&mut p), ["a1", "a2", "c1"]);
-    // The session that somebody has goes on when its lock ends.
+    // The messages of a locked session are forwarded when the lock ends.
     assert_eq!(p.counts().active, 1);
     p.now = lock.locked_until;
     settle_down(&mut p, 10);
-    // The locks of those that came first have ended, too.
+    // The locks of the first messages have ended, too.
     assert_eq!(received(&mut p), ["a1", "a2", "c1", "b1"]);
     assert_eq!(p.counts().active, 0);
 }

@@ -28,7 +28,7 @@ fn again(sequence_number: u64) -> Resubmission {
     }
 }
 
-/// One act of an operator, whatever it does.
+/// One command of an operator.
 pub(super) fn random(p: &mut Partition, sequence_number: u64, how: u8) {
     let queue = if how.is_multiple_of(2) {
         jobs()

@@ -1,4 +1,4 @@
-//! What metrics are told is what a walk over all messages would find.
+//! Metrics show the counts that a walk over all messages would find.
 
 use super::*;
 use crate::BusQueueOverview;

@@ -32,7 +32,7 @@ impl Partition {
         self.ask(set).map(|_| ())
     }
 
-    /// Takes out whatever is there, and says what the queue shows then.
+    /// Purges all messages and session states, and returns the queue's size after that.
     pub(super) fn size_bytes_when_empty(&mut self) -> u64 {
         for queue in [jobs(), dead(), entity("jobs/$transfer/$deadletterqueue")] {
             let purge = Purge {

@@ -1,4 +1,4 @@
-//! A random client: after whatever it does, a replay and a snapshot give the same state.
+//! A random client: after any of its commands, a replay and a snapshot give the same state.
 
 use proptest::prelude::*;
 

@@ -106,7 +106,7 @@ fn a_queue_in_use_does_not_delete_itself() {
         ..BusQueueOptions::default()
     };
     let mut p = Partition::with(options.clone());
-    // Somebody asks for messages and there are none.
+    // A receiver asks for messages and there are none.
     for _ in 0..20 {
         p.pass_ms(100_000);
         p.tick();

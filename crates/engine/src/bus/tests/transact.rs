@@ -479,7 +479,7 @@ impl Work {
                 };
                 settles(&queue, lock, how)
             }
-            // Nobody knows the numbers of what the transaction itself will send.
+            // The numbers of messages that the transaction itself sends are not known yet.
             Self::Cancel(number) if *number >= p.next_number(&jobs()) => return None,
             Self::Cancel(number) => cancels(&jobs(), &[*number]),
         })

@@ -1,4 +1,4 @@
-//! What one command looks at is bounded, whatever the queue holds.
+//! One command looks at a bounded number of messages, however many the queue holds.
 
 use super::*;
 

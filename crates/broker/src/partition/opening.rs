@@ -1,0 +1,127 @@
+//! Opening a partition: its log is replayed, or a new partition is initialized.
+
+use std::collections::{BTreeSet, HashMap};
+
+use kew_engine::{Command, Event, State, Timestamp, Turn};
+use kew_log::{
+    AppendError, BoxError, Log, LogFailed, LogPosition, OpenError, Recovery, Replay, ReserveError,
+    Storage,
+};
+use thiserror::Error;
+
+use super::batch::{Batch, Writing};
+use super::{Partition, PartitionOptions};
+use crate::waiters::Waiters;
+
+/// Why a partition could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenPartitionError {
+    /// The storage holds no log that this version can continue.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    /// There was no room for a new partition's secret.
+    #[error("a new partition could not be initialized")]
+    Reserve(#[from] ReserveError),
+    /// The log refused a new partition's secret.
+    #[error("a new partition could not be initialized")]
+    Append(#[from] AppendError),
+    /// A new partition's secret could not be written.
+    #[error("a new partition could not be initialized")]
+    Commit(#[from] LogFailed),
+}
+
+impl<T> Partition<T> {
+    /// Opens the log and replays it. Initializes a new partition if the log is empty.
+    ///
+    /// `entropy` seeds the segment salts. `secret` becomes the secret of a new partition and is not used
+    /// otherwise. Everything that was replayed is durable when this returns.
+    pub fn open(
+        storage: &dyn Storage,
+        options: PartitionOptions,
+        entropy: u64,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(Self, Recovery), OpenPartitionError> {
+        let mut replayed = Replayed(State::new());
+        let (log, recovery) = Log::open(storage, options.log, entropy, &mut replayed)?;
+        let mut partition = Self {
+            state: replayed.0,
+            log,
+            waiters: Waiters::new(),
+            stirred: Vec::new(),
+            passed_over: BTreeSet::new(),
+            last_record_of: HashMap::new(),
+            catalogue_record: None,
+            last_record: None,
+            options,
+            last_snapshot_bytes: 0,
+            state_size_bytes: 0,
+            growth_bytes: u64::MAX,
+            now: Timestamp::ZERO,
+            active_at: Timestamp::ZERO,
+            is_marked: false,
+            space_retry_at: None,
+            make_space_at: Timestamp::ZERO,
+            is_space_made: false,
+            is_without_room: false,
+            snapshot_retry_at: Timestamp::ZERO,
+            stopped: false,
+        };
+        if !partition.state.is_initialized() {
+            partition.initialize(secret, wall)?;
+        }
+        Ok((partition, recovery))
+    }
+
+    /// Opens a partition whose log was repaired, and leaves it as an ordinary stop would: with a second
+    /// snapshot after the one that the repair wrote.
+    pub(crate) fn open_repaired(
+        storage: &dyn Storage,
+        options: PartitionOptions,
+        entropy: u64,
+        secret: [u8; 16],
+        wall: Timestamp,
+    ) -> Result<(), OpenPartitionError> {
+        let (mut partition, _) = Self::open(storage, options, entropy, secret, wall)?;
+        partition.log.force_mark();
+        partition.log.run_commit()?;
+        partition.snapshot();
+        while let Some(job) = partition.log.next_job() {
+            partition.log.complete(job.run(storage))?;
+        }
+        Ok(())
+    }
+
+    fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
+        let reservation = self.log.reserve()?;
+        let mut batch = Batch::at(reservation.position);
+        let mut journal = Writing {
+            batch: &mut batch,
+            log: &self.log,
+        };
+        let decision =
+            Turn::new(&mut self.state, wall, &mut journal).decide(Command::Initialize { secret });
+        assert!(decision.result.is_ok(), "the partition had no secret");
+        self.log
+            .append(reservation.epoch, reservation.position, batch.builder)?;
+        Ok(self.log.run_commit()?)
+    }
+}
+
+/// Rebuilds a state from the log.
+struct Replayed(State);
+
+impl Replay for Replayed {
+    fn begin(&mut self) {
+        self.0 = State::new();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.0.restore(part)?)
+    }
+
+    fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        self.0.apply(Event::decode(event)?);
+        Ok(())
+    }
+}

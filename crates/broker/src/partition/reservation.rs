@@ -1,0 +1,108 @@
+//! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
+
+use std::collections::VecDeque;
+
+use kew_engine::bus::DUE_SIZE_BYTES_MAX;
+use kew_engine::{Command, Timestamp};
+use kew_log::{Log, Reservation, ReserveError};
+
+use super::Partition;
+use super::space::{SETTLEMENT_TICK_BUDGET, Space};
+
+/// Nothing can be decided before a job is done.
+pub(super) struct WaitForJob;
+
+impl<T> Partition<T> {
+    /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
+    pub(super) fn keep_for_draining(&mut self) {
+        if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
+            self.state_size_bytes = self.state.snapshot_size_bytes_max();
+            self.growth_bytes = 0;
+        }
+        let batch_bytes = self.options.log.batch_size_max_bytes;
+        let state_bytes = self.state_size_bytes + self.growth_bytes + batch_bytes;
+        self.log.keep_for_draining(state_bytes);
+    }
+
+    /// Reserves room for due events and at least the first command.
+    pub(super) fn reserve(
+        &mut self,
+        now: Timestamp,
+        commands: &mut VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let first = commands.front().map_or(0, |(_, command)| {
+            Space::Plenty.needed_bytes(command, &self.options)
+        });
+        // Only bus commands can be larger than the room that every turn has.
+        let reserved = if first > self.options.command_size_bytes_max {
+            let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
+            self.log.reserve_room(first + due_bytes)
+        } else {
+            self.log.reserve()
+        };
+        match reserved {
+            Ok(reservation) => {
+                self.space_retry_at = None;
+                self.is_without_room = false;
+                return Ok((reservation, Space::Plenty));
+            }
+            Err(ReserveError::NotPrepared) => return Err(WaitForJob),
+            Err(ReserveError::NoSpace) => {}
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                return Err(WaitForJob);
+            }
+        }
+        // Retry at once the first time: there may be something to free.
+        self.space_retry_at.get_or_insert(now);
+        self.reserve_for_settlement(commands)
+    }
+
+    /// Reserves room on a full disk for due events, and for the first command if it frees messages.
+    fn reserve_for_settlement(
+        &mut self,
+        commands: &mut VecDeque<(T, Command)>,
+    ) -> Result<(Reservation, Space), WaitForJob> {
+        let interval_bytes = self.log.drain_interval_bytes();
+        if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
+            // Settlements that outpaced the snapshots that free their space would use up all of it.
+            return Err(WaitForJob);
+        }
+        let due_bytes = u64::from(SETTLEMENT_TICK_BUDGET) * DUE_SIZE_BYTES_MAX;
+        let size_bytes_max = self.log.settlement_size_bytes_max();
+        let settlement_only = |log: &Log| Space::SettlementOnly {
+            size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
+            takes_bodies: log.takes_bodies(),
+        };
+        let first = commands.front_mut().map_or(0, |(_, command)| {
+            let space = settlement_only(&self.log);
+            space.trim(command);
+            let needed = space.needed_bytes(command, &self.options);
+            if space.admits(command, needed) {
+                needed
+            } else {
+                0
+            }
+        });
+        let reserved = self.log.reserve_for_settlement(first + due_bytes);
+        self.is_without_room = matches!(reserved, Err(ReserveError::NoSpace));
+        match reserved {
+            Ok(reservation) => Ok((reservation, settlement_only(&self.log))),
+            Err(ReserveError::NotPrepared) => Err(WaitForJob),
+            Err(ReserveError::NoSpace) => Ok((self.nothing_reserved(), Space::None)),
+            Err(ReserveError::Failed(_)) => {
+                self.stopped = true;
+                Err(WaitForJob)
+            }
+        }
+    }
+
+    /// An empty reservation, for a turn that must not write anything.
+    fn nothing_reserved(&self) -> Reservation {
+        Reservation {
+            epoch: self.log.epoch(),
+            position: self.log.end(),
+            room_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Periodic work of a partition, which needs no command: marks, and making space on a full disk.
+
+use kew_engine::Timestamp;
+
+use super::Partition;
+
+/// After this long without a command, the log's end is marked as durable.
+const IDLE_BEFORE_MARK_MS: u64 = 100;
+
+/// How often the log tries again on a full disk.
+pub(super) const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
+
+/// The same interval while two snapshots would free something.
+const SPACE_FREED_INTERVAL_MS: u64 = 250;
+
+/// How fast the state is walked for segments to free and copied into a snapshot: about 4 ms per MB. Used to
+/// spend at most a tenth of the time on it.
+const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
+
+impl<T> Partition<T> {
+    /// Carries out what is due by now. `is_idle` says that the turn has no commands.
+    pub(super) fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
+        if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
+            self.log.retry_prepare();
+            let interval_ms = self.state_size_bytes / MAKE_SPACE_BYTES_PER_MS;
+            // Drained messages make the next walk shorter: do not wait for the interval that was computed
+            // before.
+            self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
+            // With no room at all, nothing else can go on.
+            if self.is_without_room || self.make_space_at.has_passed(now) {
+                self.is_space_made = self.make_space();
+                self.make_space_at = now.plus_ms(interval_ms);
+            }
+            let retry_ms = match self.is_space_made {
+                true => SPACE_FREED_INTERVAL_MS,
+                false => SPACE_RETRY_INTERVAL_MS,
+            };
+            self.space_retry_at = Some(now.plus_ms(retry_ms));
+        }
+        if !is_idle {
+            self.active_at = now;
+            self.is_marked = false;
+        } else if !self.is_marked && self.mark_at().has_passed(now) {
+            self.log.mark();
+            self.is_marked = true;
+        }
+    }
+
+    /// Frees the space of drained messages, which takes two snapshots behind them. The mark makes the second
+    /// snapshot differ from the first. Returns whether there is something to free.
+    fn make_space(&mut self) -> bool {
+        let live = self.live_segments();
+        let can_free = self.log.can_free_segments(&live);
+        if (can_free || self.log.snapshot_error().is_some()) && self.is_snapshot_possible() {
+            self.snapshot_with(live);
+        }
+        if can_free {
+            self.log.force_mark();
+        }
+        can_free
+    }
+
+    fn mark_at(&self) -> Timestamp {
+        self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
+    }
+
+    /// When the next turn is due if no command comes.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let mark = (!self.is_marked).then(|| self.mark_at());
+        // With no room at all, due events wait until there is space.
+        let due = self.state.next_deadline();
+        let due = due.filter(|_| !self.is_without_room);
+        [mark, due, self.space_retry_at].into_iter().flatten().min()
+    }
+}

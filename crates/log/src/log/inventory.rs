@@ -1,0 +1,118 @@
+//! The contents of the log: segments, the bodies in them, and counts of both.
+
+use std::sync::Arc;
+
+use crate::reader::body::Body;
+use crate::segment::Segment;
+use crate::{BodyLocation, LogPosition};
+
+use super::Log;
+use super::prepare::Successor;
+
+/// A segment and the positions it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSpan {
+    /// Identifies the segment among the segments in use.
+    pub base: LogPosition,
+    /// Its number, which is part of its file's name.
+    pub number: u64,
+    /// Position of its first record.
+    pub first: LogPosition,
+    /// The next position belongs to another segment, or to no record yet.
+    pub end: LogPosition,
+    /// Size of its file.
+    pub size_bytes: u64,
+}
+
+/// Counts for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpace {
+    /// Segments in use, including the active one.
+    pub segments: usize,
+    /// Whether the next segment is ready.
+    pub is_prepared: bool,
+    /// Whether the next segment could not be made because the disk is full.
+    pub is_full: bool,
+    /// Retired segments that are kept to be reused.
+    pub recycled: usize,
+    /// Whether space is reserved for a full disk.
+    pub has_ballast: bool,
+    /// Size of all these files.
+    pub size_bytes: u64,
+    /// Size of the last snapshot that was written since the open.
+    pub snapshot_size_bytes: Option<u64>,
+    /// The room in the active segment.
+    pub active_room_bytes: u64,
+    /// Memory held for readers of recent bodies.
+    pub recent_bytes: usize,
+}
+
+impl Log {
+    /// A body, from memory or a segment. `None` if no segment covers its position any more. Does no I/O.
+    ///
+    /// It can be read as soon as it is appended. Do not show it to a client before it is durable.
+    pub fn body(&self, location: BodyLocation) -> Option<Body> {
+        self.recent.body(location).or_else(|| {
+            let segment = self.segment_at(location.record)?;
+            Body::in_segment(Arc::clone(segment), location)
+        })
+    }
+
+    /// The segments in use, in order of position.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSpan> + '_ {
+        self.segments.values().map(|segment| self.span(segment))
+    }
+
+    /// The segment that holds the record at a position.
+    pub fn segment_of(&self, record: LogPosition) -> Option<SegmentSpan> {
+        self.segment_at(record).map(|segment| self.span(segment))
+    }
+
+    /// Counts of the log, for metrics.
+    pub fn space(&self) -> LogSpace {
+        let successor = match &self.successor {
+            Successor::Ready(segment) => segment.header.capacity_bytes,
+            _ => 0,
+        };
+        let segments = self.segments.values();
+        let recycled = self.recycled.iter();
+        let size_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>()
+            + recycled.map(|r| r.capacity_bytes).sum::<u64>()
+            + successor;
+        LogSpace {
+            segments: self.segments.len(),
+            is_prepared: successor > 0,
+            is_full: self.is_draining(),
+            recycled: self.recycled.len(),
+            has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
+            size_bytes,
+            snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
+            active_room_bytes: self.active_room_bytes(),
+            recent_bytes: self.recent.held_bytes(),
+        }
+    }
+
+    fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
+        let address = record.as_u64();
+        let base = address.checked_sub(crate::format::SEGMENT_HEADER_BLOCK_SIZE)?;
+        let mut older = self.segments.range(..=LogPosition::new(base));
+        let (_, segment) = older.next_back()?;
+        (record < segment.header.limit()).then_some(segment)
+    }
+
+    fn span(&self, segment: &Arc<Segment>) -> SegmentSpan {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let mut newer = self.segments.range((Excluded(segment.base()), Unbounded));
+        let end = match newer.next() {
+            Some((_, next)) => segment.end_before(Some(next)),
+            None => self.end,
+        };
+        SegmentSpan {
+            base: segment.base(),
+            number: segment.header.number,
+            first: segment.first(),
+            end,
+            size_bytes: segment.header.capacity_bytes,
+        }
+    }
+}

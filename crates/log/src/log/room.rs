@@ -1,0 +1,119 @@
+//! Room for a batch: in the active segment, or in the next one once it is prepared.
+
+use crate::ballast::Ballast;
+use crate::format::MARK_RECORD_SIZE;
+use crate::options::room_bytes;
+use crate::{Epoch, LogPosition};
+
+use super::prepare::Successor;
+use super::{Log, ReserveError};
+
+/// Permission to append one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The epoch to append in.
+    pub epoch: Epoch,
+    /// The position to build the batch for.
+    pub position: LogPosition,
+    /// Bounds the batch's [`len_bytes`](crate::BatchBuilder::len_bytes).
+    pub room_bytes: u64,
+}
+
+/// The room that settlements leave in a full segment, for some [forced marks](Log::force_mark).
+pub(super) const SPARE_MARKS_BYTES: u64 = 4 * MARK_RECORD_SIZE;
+
+impl Log {
+    /// Reserves room for one batch. Continues in the next segment if this one is nearly full.
+    ///
+    /// There is no room while the space for draining is not reserved. The reservation holds until the next
+    /// call that appends, marks or reserves.
+    pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
+        self.check_reserve()?;
+        let kept = self.options.settlement_reserve_bytes;
+        self.reserve_with(self.options.turn_space_min_bytes, kept)
+    }
+
+    /// Like [`reserve`](Self::reserve), for a batch of `least` bytes, which may exceed the usual bound of a
+    /// batch. If it needs a larger segment, one is made for it.
+    pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        self.check_reserve()?;
+        let least = least.max(self.options.turn_space_min_bytes);
+        let kept = self.options.settlement_reserve_bytes;
+        let reserved = self.reserve_with(least, kept);
+        self.wanted_room_bytes = match reserved {
+            Err(ReserveError::NotPrepared) => least,
+            Ok(_) | Err(ReserveError::NoSpace | ReserveError::Failed(_)) => 0,
+        };
+        reserved
+    }
+
+    /// Reserves room of `least` bytes, and a minimum, for a batch that frees space or keeps promises. On a
+    /// full disk it may use the remaining and the reserved space.
+    pub fn reserve_for_settlement(&mut self, least: u64) -> Result<Reservation, ReserveError> {
+        let least = least.max(self.options.settlement_turn_bytes());
+        let least = least.min(self.settlement_size_bytes_max());
+        let reserved = self.reserve_with(least, SPARE_MARKS_BYTES);
+        if let Err(ReserveError::NotPrepared) = reserved {
+            self.want_segment_for_settlements();
+        }
+        reserved
+    }
+
+    /// Whether there may be room for new messages at all.
+    fn check_reserve(&mut self) -> Result<(), ReserveError> {
+        self.check_failed()?;
+        if self.is_draining() {
+            return Err(ReserveError::NoSpace);
+        }
+        if self.is_ballast_whole() {
+            return Ok(());
+        }
+        if self.drain.ballast == Ballast::NoSpace {
+            self.begin_draining();
+            return Err(ReserveError::NoSpace);
+        }
+        Err(ReserveError::NotPrepared)
+    }
+
+    fn reserve_with(&mut self, least: u64, kept: u64) -> Result<Reservation, ReserveError> {
+        self.check_failed()?;
+        if self.free_room(kept) < least {
+            match &self.successor {
+                Successor::Ready(_) => {
+                    self.roll();
+                    // Even an empty segment may have too little room for a large batch.
+                    if self.free_room(kept) < least {
+                        return Err(ReserveError::NotPrepared);
+                    }
+                }
+                Successor::NoSpace => return Err(ReserveError::NoSpace),
+                Successor::Wanted | Successor::Preparing { .. } => {
+                    return Err(ReserveError::NotPrepared);
+                }
+            }
+        }
+        Ok(Reservation {
+            epoch: self.epoch,
+            position: self.end,
+            room_bytes: self
+                .free_room(kept)
+                .min(self.options.batch_size_max_bytes.max(least)),
+        })
+    }
+
+    /// The room in the active segment. While no next segment is ready, `kept` bytes are held back.
+    pub(super) fn free_room(&self, kept: u64) -> u64 {
+        let room = self.active_room_bytes();
+        match self.successor {
+            Successor::Ready(_) => room,
+            Successor::Wanted | Successor::Preparing { .. } | Successor::NoSpace => {
+                room.saturating_sub(kept)
+            }
+        }
+    }
+
+    pub(super) fn active_room_bytes(&self) -> u64 {
+        let limit = self.active.header.limit().as_u64();
+        room_bytes(limit.saturating_sub(self.end.as_u64()))
+    }
+}
