@@ -5,9 +5,11 @@
 //! work: one prepares segments, which every request may come to wait for, and one writes snapshots. The
 //! partition decides what to do and when.
 
+mod mailbox;
+
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,127 +17,15 @@ use kew_engine::{Command, Timestamp};
 use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::watch;
 
-use crate::answers::{Asker, HandOut};
+pub(crate) use self::mailbox::Shared;
+use self::mailbox::{Mailbox, Ticket};
+use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::metrics::Instruments;
-use crate::overview::{SliceRequest, slice_of};
-use crate::watch::Watchers;
+use crate::overview::slice_of;
 use crate::{
-    Admission, Admitted, BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply,
-    StartError, TurnEnd,
+    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, StartError, TurnEnd,
 };
-
-/// The recipient of a command's answer, and what the command counts for until then.
-type Ticket = (Asker, Admitted);
-
-/// State that the front ends and the runner share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    mailbox: Mutex<Mailbox>,
-    mail: Condvar,
-    out_of_space: AtomicBool,
-    pub(crate) instruments: Instruments,
-    pub(crate) watchers: Arc<Watchers>,
-}
-
-#[derive(Debug)]
-struct Mailbox {
-    admission: Admission,
-    commands: VecDeque<(Ticket, Command)>,
-    outcomes: Vec<JobOutcome>,
-    /// A request for metrics. There is one reader at a time.
-    slice: Option<SliceRequest>,
-    /// A thread that had jobs is gone. Their outcomes will never come.
-    worker_is_gone: bool,
-    /// The runner waits for mail: wake it after adding some.
-    runner_waits: bool,
-    stop: bool,
-    stopped: bool,
-}
-
-impl Shared {
-    /// Submits a command, or gives the asker back with a rejection.
-    pub(crate) fn submit(&self, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
-        let mut mailbox = lock(&self.mailbox);
-        self.take(&mut mailbox, asker, command)?;
-        self.wake(mailbox);
-        Ok(())
-    }
-
-    /// Submits many commands at once and wakes the runner when all are there.
-    pub(crate) fn submit_all(
-        &self,
-        commands: impl Iterator<Item = (Asker, Command)>,
-        mut on_refusal: impl FnMut(Asker, Rejection),
-    ) {
-        let mut mailbox = lock(&self.mailbox);
-        for (asker, command) in commands {
-            if let Err((asker, rejection)) = self.take(&mut mailbox, asker, command) {
-                on_refusal(asker, rejection);
-            }
-        }
-        self.wake(mailbox);
-    }
-
-    fn take(
-        &self,
-        mailbox: &mut Mailbox,
-        asker: Asker,
-        command: Command,
-    ) -> Result<(), (Asker, Rejection)> {
-        if mailbox.stop || mailbox.stopped {
-            self.instruments.refused_stopped.increment();
-            return Err((asker, Rejection::Stopped));
-        }
-        let Ok(admitted) = mailbox.admission.admit(&command) else {
-            self.instruments.refused_busy.increment();
-            return Err((asker, Rejection::Busy));
-        };
-        mailbox.commands.push_back(((asker, admitted), command));
-        Ok(())
-    }
-
-    fn wake(&self, mut mailbox: MutexGuard<'_, Mailbox>) {
-        let runner_waits = std::mem::take(&mut mailbox.runner_waits);
-        drop(mailbox);
-        if runner_waits {
-            self.mail.notify_one();
-        }
-    }
-
-    /// Makes the runner read a slice for metrics. An earlier request is not answered any more.
-    pub(crate) fn request_slice(&self, request: SliceRequest) {
-        let mut mailbox = lock(&self.mailbox);
-        if !mailbox.stop && !mailbox.stopped {
-            mailbox.slice = Some(request);
-            self.wake(mailbox);
-        }
-    }
-
-    /// How many commands are under way, and the state of the partition.
-    pub(crate) fn standing(&self) -> (usize, &'static str) {
-        let mailbox = lock(&self.mailbox);
-        let state = if mailbox.stop || mailbox.stopped {
-            "stopped"
-        } else if self.out_of_space.load(Ordering::Relaxed) {
-            "full"
-        } else {
-            "ready"
-        };
-        (mailbox.admission.commands(), state)
-    }
-
-    pub(crate) fn stop(&self) {
-        let mut mailbox = lock(&self.mailbox);
-        mailbox.stop = true;
-        self.wake(mailbox);
-    }
-
-    pub(crate) fn is_ready(&self) -> bool {
-        let mailbox = lock(&self.mailbox);
-        !mailbox.stop && !mailbox.stopped && !self.out_of_space.load(Ordering::Relaxed)
-    }
-}
 
 /// A partition that runs.
 pub(crate) struct Started {
@@ -163,22 +53,8 @@ pub(crate) fn start(
     let began = Instant::now();
     let (partition, recovery) = Partition::open(&*storage, options.partition, salt, secret, wall)?;
     let clock = Clock::start(reading, partition.state().last_event_at());
-    let shared = Arc::new(Shared {
-        mailbox: Mutex::new(Mailbox {
-            admission: Admission::new(options.admission),
-            commands: VecDeque::new(),
-            outcomes: Vec::new(),
-            slice: None,
-            worker_is_gone: false,
-            runner_waits: false,
-            stop: false,
-            stopped: false,
-        }),
-        mail: Condvar::new(),
-        out_of_space: AtomicBool::new(false),
-        instruments: Instruments::new(began.elapsed(), &recovery, partition.state()),
-        watchers: Arc::default(),
-    });
+    let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());
+    let shared = Arc::new(Shared::new(options.admission, instruments));
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
     let runner = Runner {

@@ -9,7 +9,7 @@ use kew_planted::{Bug, is_planted};
 use crate::account::{account, put_account};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
 use crate::entity::Entity;
-use crate::event::{
+use crate::event::codec::{
     body, incarnation, metadata, name, put_body, put_metadata, put_name, put_service, put_time,
     sequence_number, service, time,
 };

@@ -7,7 +7,7 @@ use super::event::codec::{cause, location, options, put_cause, put_location, put
 use super::message::Message;
 use super::queue::{BusQueue, Role};
 use crate::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
-use crate::event::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::event::codec::{incarnation, name, put_name, put_time, sequence_number, time};
 use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
 
 pub(crate) mod kind {

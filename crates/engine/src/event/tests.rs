@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::codec::VERSION;
 use super::*;
 use crate::bus::{BusFact, BusQueueOptions, DeadLetterCause, EntityStatus, Release};
 use crate::{AccessPolicy, AccountQuota, AccountSecret, PolicyTime};

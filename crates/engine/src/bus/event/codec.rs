@@ -4,7 +4,7 @@ use super::{BusFact, Release};
 use crate::BodyLocation;
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
-use crate::event::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::event::codec::{incarnation, name, put_name, put_time, sequence_number, time};
 
 /// The first kind of a fact about bus queues.
 const FIRST_KIND: u8 = 64;

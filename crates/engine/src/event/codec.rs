@@ -1,0 +1,317 @@
+//! The bytes of events, and the elements that snapshots share with them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Event, Fact};
+use crate::account::{account, put_account};
+use crate::bus::BusFact;
+use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
+use crate::policy::{policies, put_policies};
+use crate::{
+    BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata, SequenceNumber, Service,
+    Timestamp,
+};
+
+/// The version of every event that this build writes.
+pub(super) const VERSION: u8 = 1;
+
+mod kind {
+    pub(super) const PARTITION_INITIALIZED: u8 = 1;
+    pub(super) const QUEUE_CREATED: u8 = 2;
+    pub(super) const QUEUE_DELETED: u8 = 3;
+    pub(super) const QUEUE_METADATA_SET: u8 = 4;
+    pub(super) const MESSAGE_SENT: u8 = 5;
+    pub(super) const MESSAGE_RECEIVED: u8 = 6;
+    pub(super) const MESSAGE_UPDATED: u8 = 7;
+    pub(super) const MESSAGE_DELETED: u8 = 8;
+    pub(super) const QUEUE_CLEARED: u8 = 9;
+    pub(super) const RUN_EXPIRED: u8 = 10;
+    pub(super) const QUEUE_POLICIES_SET: u8 = 11;
+    pub(super) const SERVICE_PROPERTIES_SET: u8 = 12;
+    pub(super) const ACCOUNT_PUT: u8 = 13;
+    pub(super) const ACCOUNT_REMOVED: u8 = 14;
+}
+
+impl Event {
+    /// Appends the event's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match &self.fact {
+            Fact::PartitionInitialized { secret } => {
+                self.start(out, kind::PARTITION_INITIALIZED);
+                out.extend_from_slice(secret);
+            }
+            Fact::QueueCreated {
+                queue,
+                name,
+                metadata,
+            } => {
+                self.start_for(out, kind::QUEUE_CREATED, *queue);
+                put_name(out, name);
+                put_metadata(out, metadata);
+            }
+            Fact::QueueDeleted { queue } => self.start_for(out, kind::QUEUE_DELETED, *queue),
+            Fact::QueueMetadataSet { queue, metadata } => {
+                self.start_for(out, kind::QUEUE_METADATA_SET, *queue);
+                put_metadata(out, metadata);
+            }
+            Fact::MessageSent {
+                queue,
+                sequence_number,
+                expires_at,
+                visible_at,
+                encoding,
+                body,
+            } => {
+                self.start_for(out, kind::MESSAGE_SENT, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *expires_at);
+                put_time(out, *visible_at);
+                put_body(out, *encoding, *body);
+            }
+            Fact::MessageReceived {
+                queue,
+                sequence_number,
+                visible_at,
+            } => {
+                self.start_for(out, kind::MESSAGE_RECEIVED, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *visible_at);
+            }
+            Fact::MessageUpdated {
+                queue,
+                sequence_number,
+                visible_at,
+                body,
+            } => {
+                self.start_for(out, kind::MESSAGE_UPDATED, *queue);
+                put_varint(out, sequence_number.as_u64());
+                put_time(out, *visible_at);
+                put_optional(out, *body, |out, (encoding, location)| {
+                    put_body(out, encoding, location);
+                });
+            }
+            Fact::MessageDeleted {
+                queue,
+                sequence_number,
+            } => {
+                self.start_for(out, kind::MESSAGE_DELETED, *queue);
+                put_varint(out, sequence_number.as_u64());
+            }
+            Fact::QueueCleared { queue, before } => {
+                self.start_for(out, kind::QUEUE_CLEARED, *queue);
+                put_varint(out, before.as_u64());
+            }
+            Fact::RunExpired { queue, run } => {
+                self.start_for(out, kind::RUN_EXPIRED, *queue);
+                put_varint(out, *run);
+            }
+            Fact::QueuePoliciesSet { queue, policies } => {
+                self.start_for(out, kind::QUEUE_POLICIES_SET, *queue);
+                put_policies(out, policies);
+            }
+            Fact::ServicePropertiesSet {
+                service,
+                account,
+                properties,
+            } => {
+                self.start(out, kind::SERVICE_PROPERTIES_SET);
+                put_service(out, *service);
+                put_str(out, account);
+                put_bytes(out, properties);
+            }
+            Fact::AccountPut { account } => {
+                self.start(out, kind::ACCOUNT_PUT);
+                put_account(out, account);
+            }
+            Fact::AccountRemoved { account } => {
+                self.start(out, kind::ACCOUNT_REMOVED);
+                put_str(out, account);
+            }
+            Fact::Bus(fact) => {
+                self.start(out, fact.kind());
+                fact.encode(out);
+            }
+        }
+    }
+
+    fn start(&self, out: &mut Vec<u8>, kind: u8) {
+        out.extend_from_slice(&[kind, VERSION]);
+        put_time(out, self.at);
+    }
+
+    fn start_for(&self, out: &mut Vec<u8>, kind: u8, queue: Incarnation) {
+        self.start(out, kind);
+        put_varint(out, queue.as_u64());
+    }
+
+    /// Reads an event that any version up to this one wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let kind = r.u8()?;
+        if r.u8()? != VERSION {
+            return Err(r.error("event version that is not known"));
+        }
+        let at = time(&mut r)?;
+        let fact = match kind {
+            kind::PARTITION_INITIALIZED => Fact::PartitionInitialized { secret: r.array()? },
+            kind::QUEUE_CREATED => Fact::QueueCreated {
+                queue: incarnation(&mut r)?,
+                name: name(&mut r)?,
+                metadata: metadata(&mut r)?,
+            },
+            kind::QUEUE_DELETED => Fact::QueueDeleted {
+                queue: incarnation(&mut r)?,
+            },
+            kind::QUEUE_METADATA_SET => Fact::QueueMetadataSet {
+                queue: incarnation(&mut r)?,
+                metadata: metadata(&mut r)?,
+            },
+            kind::MESSAGE_SENT => {
+                let (queue, sequence_number) = (incarnation(&mut r)?, sequence_number(&mut r)?);
+                let (expires_at, visible_at) = (time(&mut r)?, time(&mut r)?);
+                let (encoding, body) = body(&mut r)?;
+                Fact::MessageSent {
+                    queue,
+                    sequence_number,
+                    expires_at,
+                    visible_at,
+                    encoding,
+                    body,
+                }
+            }
+            kind::MESSAGE_RECEIVED => Fact::MessageReceived {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+                visible_at: time(&mut r)?,
+            },
+            kind::MESSAGE_UPDATED => Fact::MessageUpdated {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+                visible_at: time(&mut r)?,
+                body: optional(&mut r, body)?,
+            },
+            kind::MESSAGE_DELETED => Fact::MessageDeleted {
+                queue: incarnation(&mut r)?,
+                sequence_number: sequence_number(&mut r)?,
+            },
+            kind::QUEUE_CLEARED => Fact::QueueCleared {
+                queue: incarnation(&mut r)?,
+                before: sequence_number(&mut r)?,
+            },
+            kind::RUN_EXPIRED => Fact::RunExpired {
+                queue: incarnation(&mut r)?,
+                run: r.varint()?,
+            },
+            kind::QUEUE_POLICIES_SET => Fact::QueuePoliciesSet {
+                queue: incarnation(&mut r)?,
+                policies: policies(&mut r)?,
+            },
+            kind::SERVICE_PROPERTIES_SET => Fact::ServicePropertiesSet {
+                service: service(&mut r)?,
+                account: r.str()?.into(),
+                properties: Bytes::copy_from_slice(r.bytes()?),
+            },
+            kind::ACCOUNT_PUT => Fact::AccountPut {
+                account: account(&mut r)?,
+            },
+            kind::ACCOUNT_REMOVED => Fact::AccountRemoved {
+                account: r.str()?.into(),
+            },
+            kind => match BusFact::decode(kind, &mut r)? {
+                Some(fact) => Fact::Bus(fact),
+                None => return Err(r.error("event kind that is not known")),
+            },
+        };
+        r.finish()?;
+        Ok(Self { at, fact })
+    }
+}
+
+/// A time, with [`Timestamp::NEVER`] as 0, because it is the most frequent of the large ones.
+pub(crate) fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    put_varint(out, time.as_ms().wrapping_add(1));
+}
+
+pub(crate) fn time(r: &mut Reader<'_>) -> Result<Timestamp, DecodeError> {
+    Ok(Timestamp::from_ms(r.varint()?.wrapping_sub(1)))
+}
+
+pub(crate) fn incarnation(r: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
+    r.varint_bits(Incarnation::BITS).map(Incarnation::new)
+}
+
+pub(crate) fn sequence_number(r: &mut Reader<'_>) -> Result<SequenceNumber, DecodeError> {
+    r.varint_bits(SequenceNumber::BITS).map(SequenceNumber::new)
+}
+
+pub(crate) fn put_name(out: &mut Vec<u8>, name: &EntityName) {
+    put_service(out, name.service);
+    put_str(out, &name.account);
+    put_str(out, &name.name);
+}
+
+pub(crate) fn put_service(out: &mut Vec<u8>, service: Service) {
+    out.push(match service {
+        Service::QueueStorage => 1,
+        Service::ServiceBus => 2,
+    });
+}
+
+pub(crate) fn service(r: &mut Reader<'_>) -> Result<Service, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Service::QueueStorage),
+        2 => Ok(Service::ServiceBus),
+        _ => Err(r.error("service that is not known")),
+    }
+}
+
+pub(crate) fn name(r: &mut Reader<'_>) -> Result<EntityName, DecodeError> {
+    let service = service(r)?;
+    let account: Arc<str> = r.str()?.into();
+    let name: Box<str> = r.str()?.into();
+    Ok(EntityName {
+        service,
+        account,
+        name,
+    })
+}
+
+pub(crate) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    put_varint(out, metadata.len() as u64);
+    for (name, value) in metadata.iter() {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+pub(crate) fn metadata(r: &mut Reader<'_>) -> Result<Metadata, DecodeError> {
+    let count = r.varint()?;
+    // Collecting through a `Result` takes no capacity from `count`, which is not checked yet.
+    (0..count).map(|_| Ok((r.str()?, r.str()?))).collect()
+}
+
+pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLocation) {
+    out.push(match encoding {
+        BodyEncoding::Text => 1,
+        BodyEncoding::Raw => 2,
+    });
+    put_varint(out, body.record);
+    put_varint(out, u64::from(body.offset));
+    put_varint(out, u64::from(body.length));
+}
+
+pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
+    let encoding = match r.u8()? {
+        1 => BodyEncoding::Text,
+        2 => BodyEncoding::Raw,
+        _ => return Err(r.error("body encoding that is not known")),
+    };
+    let location = BodyLocation {
+        record: r.varint()?,
+        offset: r.varint_u32()?,
+        length: r.varint_u32()?,
+    };
+    Ok((encoding, location))
+}
