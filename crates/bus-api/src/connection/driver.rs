@@ -93,7 +93,7 @@ impl Driver {
         let mut is_stopping = false;
         let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         loop {
-            let is_more_due = self.client.turn();
+            let is_more_due = self.client.take_turn();
             let output = self.client.connection.take_output(self.now());
             self.client.tell(output.len());
             if !output.is_empty() {
@@ -130,7 +130,7 @@ impl Driver {
                     }
                     self.is_lean = false;
                 }
-                () = self.client.answers.ready(), if is_done => self.client.on_answers(),
+                () = self.client.orders.answers.ready(), if is_done => self.client.on_answers(),
                 Some(done) = self.client.tasks.join_next(), if is_done && !self.client.tasks.is_empty() => {
                     self.client.on_done(done);
                     while self.client.has_steps()
@@ -139,8 +139,8 @@ impl Driver {
                         self.client.on_done(done);
                     }
                 }
-                Ok(()) = self.client.rule_changes.changed() => self.client.judge_again(),
-                () = self.client.changes.notified() => self.client.on_changes(),
+                Ok(()) = self.client.credentials.rule_changes.changed() => self.client.judge_again(),
+                () = self.client.stirred.changes.notified() => self.client.on_changes(),
                 () = &mut shutdown, if !is_stopping => {
                     is_stopping = true;
                     self.client.stop();

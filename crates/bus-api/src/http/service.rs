@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::audit::RefusedActs;
-use super::operator::Jobs;
+use super::operator::jobs::Jobs;
 use super::room::Room;
 use crate::memory::answers::RoomForAnswers;
 use crate::shared::Shared;

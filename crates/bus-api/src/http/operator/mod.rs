@@ -5,7 +5,7 @@
 //! audit log.
 
 mod filter;
-mod jobs;
+pub(super) mod jobs;
 mod messages;
 mod pages;
 mod parameters;
@@ -32,7 +32,6 @@ use crate::ground::submit::Submitted;
 use crate::shared::Shared;
 
 use jobs::Job;
-pub(crate) use jobs::Jobs;
 use parameters::{body_of, flag, json, optional_number};
 use view::QueueView;
 
@@ -292,6 +291,7 @@ mod tests {
     use kew_broker::Broker;
     use kew_engine::bus::{BusMessage, BusQueueOptions};
 
+    use super::jobs::Jobs;
     use super::*;
 
     #[test]

@@ -1,129 +1,47 @@
 //! Nodes that answer requests: `$cbs` and `$management`.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{Attach, DeliveryState, Outcome, SenderSettleMode, Tag, Target};
+use kew_amqp::performative::{DeliveryState, Outcome, Tag};
 use kew_amqp::{Delivery, LinkId, Outgoing, SendRefusal};
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusQueueView, TransactionPart, TransactionWork};
-use kew_engine::{EntityName, SequenceNumber, Timestamp, Token};
-use tokio::sync::OwnedSemaphorePermit;
+use kew_engine::{EntityName, SequenceNumber};
 use tokio::time::Instant;
 
-use super::changes::view_of;
-use super::transaction::{Failure, Noted, state_in};
-use super::turn::{REQUEST_STEPS, steps_to_look_at};
-use super::{Client, Done, Link};
+use crate::connection::client::Client;
+use crate::connection::client::links::attached::view_of;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::links::requests::{Asker, Reply, Requests};
+use crate::connection::client::parts::asked::{Asked, Cancelling};
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::parts::transactions::{Failure, Noted, state_in};
+use crate::connection::client::parts::turn::{REQUEST_STEPS, steps_to_look_at};
 use crate::ground::address::Node;
 use crate::ground::refusal::{bus_condition, error_of, not_found, too_large_for_link};
 use crate::ground::submit::Submitted;
 use crate::management::{self, InTransaction};
-use crate::memory::account::{Part, Sum};
-use crate::messages::request::{Request, text_of};
+use crate::memory::account::Sum;
+use crate::messages::request::Request;
 use crate::metrics::{Answered, Offered};
-
-/// A link over which a client sends requests.
-pub(super) struct Requests {
-    pub(super) node: Node,
-}
-
-impl Requests {
-    /// How many requests may come before more are granted.
-    pub(super) const CREDIT: u32 = 100;
-}
-
-/// A link over which a client receives answers.
-pub(super) struct Replies {
-    node: Node,
-    /// What a request can call it: its name, or where its messages go to.
-    names: [Option<Text>; 2],
-    is_settled: bool,
-    waiting: VecDeque<(Bytes, Part)>,
-    next_tag: u64,
-    /// How many such links the client had attached before.
-    before: u64,
-}
-
-impl Replies {
-    pub(super) fn new(node: Node, attach: &Attach, before: u64) -> Self {
-        let target = attach.target.as_ref().and_then(Target::address);
-        Self {
-            node,
-            names: [Some(attach.name.unshared()), target.map(Text::unshared)],
-            is_settled: attach.snd_settle_mode != SenderSettleMode::Unsettled,
-            waiting: VecDeque::new(),
-            next_tag: 0,
-            before,
-        }
-    }
-}
-
-impl Replies {
-    /// Bytes of its texts.
-    pub(super) fn size_bytes(&self) -> usize {
-        let names = self.names.iter().flatten();
-        let names: usize = names.map(|name| name.as_str().len()).sum();
-        self.node.size_bytes() + names
-    }
-}
-
-/// Who asks something of a node.
-pub(crate) struct Asker {
-    link: LinkId,
-    node: Node,
-    /// How many links for answers the client had attached by then.
-    reply_links: u64,
-}
-
-/// An answer to a request.
-pub(crate) struct Reply {
-    pub(super) reply_to: Option<Text>,
-    pub(super) answer: Bytes,
-    /// The session lock that the request has renewed, and until when.
-    pub(super) renewed: Option<(Token, Timestamp)>,
-    /// What it took until now.
-    pub(super) room: Option<OwnedSemaphorePermit>,
-}
-
-/// A request that is to be part of a transaction.
-struct Asked {
-    asker: Asker,
-    transaction: Bytes,
-    context: management::Context,
-    request: Request,
-    began: Instant,
-}
-
-/// A request to take scheduled messages back, whose queue is looked for.
-pub(crate) struct Cancelling {
-    asked: Asked,
-    numbers: Vec<SequenceNumber>,
-    /// What it takes until it is part of its transaction.
-    _size: Part,
-}
 
 impl Client {
     pub(super) fn on_request(&mut self, delivery: &Delivery) {
         let Some(Link::Requests(requests)) = self.links.get(&delivery.link) else {
             return;
         };
-        let asker = Asker {
-            link: delivery.link,
-            node: requests.node.clone(),
-            reply_links: self.reply_links,
-        };
+        let asker = self.links.asker(delivery.link, requests.node.clone());
         self.renew_credit(delivery.link, Requests::CREDIT);
-        self.steps.charge(REQUEST_STEPS);
+        self.turn.steps.charge(REQUEST_STEPS);
         let request = match Request::read(&delivery.payload) {
             Ok(request) => request,
             Err(error) => {
                 let error = Error::from(error);
-                self.fail_if_transactional(delivery.state.as_ref(), || error.clone());
+                self.transactions
+                    .fail_if_meant(delivery.state.as_ref(), || error.clone());
                 let state = DeliveryState::rejected(error);
                 self.connection.settle(delivery.delivery, Some(state));
                 return;
@@ -159,12 +77,12 @@ impl Client {
         };
         self.shared
             .observer
-            .note_request(&self.origin, "$cbs", &answered);
+            .note_request(&self.peer.origin, "$cbs", &answered);
         if status == 401 {
             let error = Error::new(condition::UNAUTHORIZED_ACCESS, "the token was refused");
             self.shared
                 .observer
-                .note_denied(&self.origin, Offered::Token, &error);
+                .note_denied(&self.peer.origin, Offered::Token, &error);
         }
     }
 
@@ -180,7 +98,7 @@ impl Client {
         let Node::Management(entity) = &asker.node else {
             let text = "A token is put in no transaction.";
             let error = Error::new(condition::NOT_ALLOWED, text);
-            self.fail_transaction(transaction, error.clone());
+            self.transactions.fail(transaction, error.clone());
             let state = DeliveryState::rejected(error);
             self.connection.settle(delivery.delivery, Some(state));
             return;
@@ -189,7 +107,8 @@ impl Client {
         self.connection.settle(delivery.delivery, Some(state));
         let began = Instant::now();
         let context = self.context_of(entity.clone(), &request);
-        let checked = self.check_transaction(transaction);
+        let timeout = self.shared.limits.transaction_timeout;
+        let checked = self.transactions.check(transaction, timeout);
         let checked = checked.map_err(Failure::of_operation);
         let asked = Asked {
             asker,
@@ -212,7 +131,7 @@ impl Client {
             }
             Ok(InTransaction::Settle(settlements)) => {
                 let queue = &asked.context.entity;
-                self.steps.charge(settlements.len());
+                self.turn.steps.charge(settlements.len());
                 let result = settlements.into_iter().try_for_each(|(lock, disposition)| {
                     let noted = Noted::Settled(management::settled(&disposition));
                     let part = TransactionPart {
@@ -239,7 +158,7 @@ impl Client {
             began,
         } = asked;
         if let Err(why) = &result {
-            self.fail_transaction(&transaction, why.clone());
+            self.transactions.fail(&transaction, why.clone());
         }
         let reply = Reply {
             answer: management::answer_in_transaction(&context, &request, result, began),
@@ -253,7 +172,7 @@ impl Client {
     /// Takes scheduled messages back in a transaction: those of the queue that has this name now. Another
     /// one that has it at the commit has other messages under their numbers.
     fn cancel(&mut self, asked: Asked, numbers: Vec<SequenceNumber>, size_bytes: usize) {
-        self.requests += 1;
+        self.load.begin_request();
         // They may have been sent before.
         self.hand_over();
         self.transactions.look_for(&asked.transaction);
@@ -262,7 +181,7 @@ impl Client {
         let cancelling = Box::new(Cancelling {
             asked,
             numbers,
-            _size: self.account.fixed(Sum::RequestBytes, size_bytes),
+            _size: self.load.account.fixed(Sum::RequestBytes, size_bytes),
         });
         self.tasks.spawn(async move {
             let view = read.answer().await.map(view_of);
@@ -275,7 +194,7 @@ impl Client {
         cancelling: Cancelling,
         view: Result<Option<Box<BusQueueView>>, Rejection>,
     ) {
-        self.requests = self.requests.saturating_sub(1);
+        self.load.end_request();
         let Cancelling { asked, numbers, .. } = cancelling;
         let transaction = asked.transaction.clone();
         let queue = asked.context.entity.clone();
@@ -302,13 +221,13 @@ impl Client {
 
     fn context_of(&mut self, entity: EntityName, request: &Request) -> management::Context {
         // The session may be that of any link.
-        self.steps.charge(steps_to_look_at(self.links.len()));
+        self.turn.steps.charge(steps_to_look_at(self.links.len()));
         management::Context {
             shared: Arc::clone(&self.shared),
-            origin: self.origin,
+            origin: self.peer.origin,
             is_busy: !self.has_room_beside_others(),
-            rights: self.grants.rights_of_requests(&entity),
-            session: self.session_named(&entity, request),
+            rights: self.credentials.grants.rights_of_requests(&entity),
+            session: self.links.session_named(&entity, request),
             entity,
             renewed_until: OnceLock::new(),
         }
@@ -321,8 +240,8 @@ impl Client {
         request: Request,
         size_bytes: usize,
     ) {
-        let request_part = self.account.fixed(Sum::RequestBytes, size_bytes);
-        self.requests += 1;
+        let request_part = self.load.account.fixed(Sum::RequestBytes, size_bytes);
+        self.load.begin_request();
         // The request may be about what was sent before it.
         self.hand_over();
         self.tasks.spawn(async move {
@@ -340,56 +259,20 @@ impl Client {
         });
     }
 
-    /// The lock of the session that a request is about, if this client holds it: the session that it
-    /// names or, as the Go SDK asks, that of the link which it names.
-    fn session_named(&self, entity: &EntityName, request: &Request) -> Option<Token> {
-        let kew_amqp::codec::Value::Map(body) = &request.body else {
-            return None;
-        };
-        let id = text_of(body, "session-id");
-        let link_name = text_of(&request.properties, "associated-link-name");
-        self.links.values().find_map(|link| match link {
-            Link::Receiver(receiver) if receiver.attached.entity == *entity => {
-                let session = receiver.session.as_ref()?;
-                let is_meant = match &id {
-                    Some(id) => *session.session == **id,
-                    None => link_name.as_deref() == Some(receiver.name.as_str()),
-                };
-                is_meant.then_some(session.lock)
-            }
-            _ => None,
-        })
-    }
-
-    /// Sends an answer to a request: over the link of the same node that it names, or one of the same session, or
-    /// any. SDKs name links, targets, or nothing. If the link that it came over is gone, a link of later is not
-    /// meant: its requests may have the same numbers.
+    /// Sends an answer to a request.
     pub(super) fn reply(&mut self, asker: &Asker, reply: Reply) {
-        let is_gone = !self.links.contains_key(&asker.link);
-        let is_named =
-            |replies: &Replies| reply.reply_to.is_some() && replies.names.contains(&reply.reply_to);
-        self.steps
-            .charge(steps_to_look_at(self.links.replies().len()));
-        let best = self
-            .links
-            .replies()
-            .filter_map(|(id, link)| match link {
-                Link::Replies(replies) if replies.node == asker.node => Some((id, replies)),
-                _ => None,
-            })
-            .filter(|(_, replies)| !is_gone || replies.before < asker.reply_links)
-            .max_by_key(|(id, replies)| (id.session() == asker.link.session(), is_named(replies)))
-            .map(|(id, _)| *id);
-        let Some(id) = best else {
+        let steps = steps_to_look_at(self.links.replies().len());
+        self.turn.steps.charge(steps);
+        let Some(id) = self.links.for_answer(asker, &reply.reply_to) else {
             tracing::debug!("an answer has no link to go over");
             return;
         };
         // Those of this turn that have credit wait no longer than this.
         self.pump_replies(id);
         let limits = &self.shared.limits;
-        let size_bytes = self.account.value(Sum::ReplyBytes) + reply.answer.len();
+        let size_bytes = self.load.account.value(Sum::ReplyBytes) + reply.answer.len();
         let is_over = size_bytes > limits.replies_size_bytes_max;
-        let part = self.account.fixed(Sum::ReplyBytes, reply.answer.len());
+        let part = self.load.account.fixed(Sum::ReplyBytes, reply.answer.len());
         drop(reply.room);
         if let Some(Link::Replies(replies)) = self.links.get_mut(id) {
             let count = replies.waiting.len();
@@ -399,7 +282,7 @@ impl Client {
                 return self.detach(id, error);
             }
             replies.waiting.push_back((reply.answer, part));
-            self.stirred.insert(id);
+            self.stirred.links.insert(id);
         }
     }
 
@@ -419,7 +302,7 @@ impl Client {
                 state: None,
             };
             let parts = [answer.clone(), Bytes::new()];
-            self.steps.charge(1);
+            self.turn.steps.charge(1);
             match self.connection.send(link, outgoing, parts) {
                 Ok(_) => {}
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {

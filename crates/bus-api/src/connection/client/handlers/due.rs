@@ -1,74 +1,70 @@
-//! Sessions whose lock runs out: the link that held one is detached, so that its client learns of it
-//! also while it has nothing to ask.
+//! What is due: first tokens, tokens that expire, transactions, and sessions whose lock runs out.
+//!
+//! The link that held the lock of a session is detached, so that its client learns of it also while it has nothing
+//! to ask.
 
 use std::time::Duration;
 
+use kew_amqp::error::{Error, condition};
 use kew_amqp::{LinkId, Millis};
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusRefusal};
 use kew_engine::{Refusal, Timestamp, Token};
 
-use super::turn::{REQUEST_STEPS, steps_to_look_at};
-use super::{Client, Done, Link};
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::parts::turn::{REQUEST_STEPS, steps_to_look_at};
 use crate::ground::refusal::error_of;
 use crate::ground::submit::Submitted;
+use crate::metrics::Overdue;
 
 /// How long after a look another one is due, if the lock held all the same: the broker's clock is not
 /// the system's.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Notes when a link's session lock runs out, unless it is renewed.
-    pub(super) fn note_session_end(&mut self, link: LinkId, at: Timestamp) {
-        self.forget_session_end(link);
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link) {
-            receiver.session_ends_at = Some(at);
-            self.session_ends.insert((at, link));
+    pub(crate) fn on_time(&mut self, now: Millis) {
+        let was_open = self.connection.is_open();
+        let was_closed = self.connection.is_closed();
+        self.connection.on_time(now);
+        if was_open && !self.connection.is_open() {
+            self.note_overdue(Overdue::Idle);
+        } else if !was_closed && self.connection.is_closed() && self.peer.ended.is_none() {
+            self.note_overdue(Overdue::Handshake);
         }
-    }
-
-    /// The link holds it no more, or until another time.
-    pub(super) fn forget_session_end(&mut self, link: LinkId) {
-        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link)
-            && let Some(at) = receiver.session_ends_at.take()
-        {
-            self.session_ends.remove(&(at, link));
+        if self.peer.is_overdue(now) {
+            self.note_overdue(Overdue::Token);
+            let seconds = self.shared.limits.token_timeout.as_secs();
+            let text = format!("The connection was closed: no token was put within {seconds} s.");
+            let error = Error::new(condition::UNAUTHORIZED_ACCESS, text);
+            self.connection.close(Some(error));
         }
+        if self.credentials.grants.expire(self.shared.clock.now_s()) {
+            self.turn.backlog.check_all();
+        }
+        self.look_at_session_ends();
+        let timeout = self.shared.limits.transaction_timeout;
+        self.transactions.fail_those_due(timeout);
     }
 
     /// A request has renewed this lock.
     pub(super) fn on_session_renewed(&mut self, lock: Token, until: Timestamp) {
-        self.steps.charge(steps_to_look_at(self.links.len()));
-        let link = self.links.iter().find_map(|(id, link)| match link {
-            Link::Receiver(receiver) => {
-                let session = receiver.session.as_ref()?;
-                (session.lock == lock).then_some(*id)
-            }
-            _ => None,
-        });
-        if let Some(link) = link {
-            self.note_session_end(link, until);
+        self.turn.steps.charge(steps_to_look_at(self.links.len()));
+        if let Some(link) = self.links.holder_of(lock) {
+            self.stirred.note_session_end(link, until, &mut self.links);
         }
     }
 
-    /// When the first session lock runs out.
-    pub(super) fn next_session_end(&self, now: Millis) -> Option<Millis> {
-        let (at, _) = self.session_ends.first()?;
-        let left_ms = at.as_ms().saturating_sub(self.shared.clock.now_ms());
-        // The system's clock may jump: it is looked at once an hour.
-        Some(Millis(now.0.saturating_add(left_ms.min(3_600_000))))
-    }
-
     /// Asks the broker about the session locks that should have run out.
-    pub(super) fn look_at_session_ends(&mut self) {
+    fn look_at_session_ends(&mut self) {
         let now_ms = self.shared.clock.now_ms();
         // What is due and not looked at now is due again at once.
-        while self.steps.are_left()
-            && let Some(&(at, link)) = self.session_ends.first()
-            && at.as_ms() <= now_ms
+        while self.turn.steps.are_left()
+            && let Some(link) = self.stirred.session_that_ended(now_ms)
         {
-            self.steps.charge(REQUEST_STEPS);
-            self.forget_session_end(link);
+            self.turn.steps.charge(REQUEST_STEPS);
+            self.stirred.forget_session_end(link, &mut self.links);
             let Some(Link::Receiver(receiver)) = self.links.get(&link) else {
                 continue;
             };
@@ -112,7 +108,8 @@ impl Client {
         if receiver.session_ends_at.is_none() {
             let pause_ms = u64::try_from(LOOK_AGAIN.as_millis()).unwrap_or(u64::MAX);
             let at = self.shared.clock.now_ms().saturating_add(pause_ms);
-            self.note_session_end(link, Timestamp::from_ms(at));
+            let at = Timestamp::from_ms(at);
+            self.stirred.note_session_end(link, at, &mut self.links);
         }
     }
 }

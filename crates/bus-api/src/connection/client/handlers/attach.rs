@@ -7,23 +7,22 @@ use kew_amqp::LinkId;
 use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
-use kew_broker::{Broker, Rejection};
-use kew_engine::bus::{
-    Awaited, BusCommand, BusOutcome, BusQueueView, BusRefusal, ReceiveMode, SessionChoice,
-    SessionLock,
-};
-use kew_engine::{EntityName, Outcome, Refusal};
+use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
+use kew_engine::{EntityName, Incarnation};
 
-use super::changes::check_usable;
-use super::node::{Replies, Requests};
-use super::receiver::{Cancel, Receiver};
-use super::sender::Sender;
-use super::{Client, Done, Link};
 use crate::authorization::rights::Right;
-use crate::ground::address::{Node, node_at};
-use crate::ground::refusal::{bus_condition, error_of, not_found, unauthorized};
-use crate::ground::submit::Submitted;
-use crate::memory::account::{Part, Sum};
+use crate::connection::client::Client;
+use crate::connection::client::links::attached::{Attached, check_usable};
+use crate::connection::client::links::cancel::Cancel;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::links::opening::{Opened, Opening, find};
+use crate::connection::client::links::receiver::Receiver;
+use crate::connection::client::links::requests::Requests;
+use crate::connection::client::links::sender::Sender;
+use crate::connection::client::parts::done::Done;
+use crate::ground::address::{Node, entity_named, node_at};
+use crate::ground::refusal::{bus_condition, not_found, unauthorized};
+use crate::memory::account::Sum;
 use crate::metrics::{Offered, Scope};
 
 /// The filter that asks for a session.
@@ -35,28 +34,6 @@ const TIMEOUT: &str = "com.microsoft:timeout";
 /// How long it waits if it does not say.
 const SESSION_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// A link that waits for its entity.
-pub(super) struct Opening {
-    attach: Box<Attach>,
-    entity: EntityName,
-    cancel: Arc<Cancel>,
-    /// What it holds meanwhile.
-    _size: Part,
-}
-
-impl Opening {
-    /// The client wants it no more.
-    pub(super) fn give_up(self) {
-        self.cancel.give_up();
-    }
-}
-
-/// The entity of a link, and its session.
-pub(crate) struct Opened {
-    view: BusQueueView,
-    session: Option<SessionLock>,
-}
-
 impl Client {
     pub(super) fn on_attach(&mut self, link: LinkId, attach: Box<Attach>) {
         if let (Role::Sender, Some(Target::Coordinator(asked))) = (attach.role, &attach.target) {
@@ -66,7 +43,12 @@ impl Client {
             Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
             Ok(Node::Management(entity)) => {
                 let node = Node::Management(entity.clone());
-                if !self.grants.rights_of_requests(&entity).is_empty() {
+                if !self
+                    .credentials
+                    .grants
+                    .rights_of_requests(&entity)
+                    .is_empty()
+                {
                     // The entity is looked for when a request comes.
                     self.accept_node(link, &attach, node);
                 } else {
@@ -80,17 +62,17 @@ impl Client {
 
     fn refuse(&mut self, link: LinkId, attach: &Attach, error: Error) {
         if error.condition == condition::UNAUTHORIZED_ACCESS {
-            let offered = match self.grants.is_empty() {
+            let offered = match self.credentials.grants.is_empty() {
                 true => Offered::None,
                 false => Offered::Token,
             };
             self.shared
                 .observer
-                .note_denied(&self.origin, offered, &error);
+                .note_denied(&self.peer.origin, offered, &error);
         }
         self.shared
             .observer
-            .note_refusal(&self.origin, Scope::Attach, &error);
+            .note_refusal(&self.peer.origin, Scope::Attach, &error);
         self.connection.refuse(link, attach, error);
     }
 
@@ -115,24 +97,19 @@ impl Client {
         if !self.connection.accept(link, attach.answer()) {
             return;
         }
-        let own = match attach.role {
-            Role::Sender => Link::Requests(Requests { node }),
-            Role::Receiver => {
-                let before = self.reply_links;
-                self.reply_links += 1;
-                Link::Replies(Replies::new(node, attach, before))
+        match attach.role {
+            Role::Sender => {
+                self.links.insert(link, Link::Requests(Requests { node }));
+                self.connection.grant(link, Requests::CREDIT);
             }
-        };
-        self.links.insert(link, own);
-        if attach.role == Role::Sender {
-            self.connection.grant(link, Requests::CREDIT);
+            Role::Receiver => self.links.insert_replies(link, node, attach),
         }
     }
 
     /// Looks for the entity, and for the session if one is asked for.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
         let right = right_of(&attach);
-        if !self.grants.allow(&entity, right) {
+        if !self.credentials.grants.allow(&entity, right) {
             return self.refuse(link, &attach, unauthorized(&entity, right));
         }
         if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
@@ -163,13 +140,15 @@ impl Client {
             attach: attach.into(),
             entity: entity.clone(),
             cancel: Arc::clone(&cancel),
-            _size: self.account.fixed(Sum::OpeningBytes, size_bytes),
+            _size: self.load.account.fixed(Sum::OpeningBytes, size_bytes),
         };
         self.links.insert(link, Link::Opening(opening));
         let broker = self.shared.broker.clone();
         // One for a session may wait long.
         let is_look = choice.is_none();
-        self.looks += usize::from(is_look);
+        if is_look {
+            self.load.begin_look();
+        }
         self.tasks.spawn(async move {
             let opened = find(broker, entity, choice, wait, cancel).await;
             Done::Opened(link, opened, is_look)
@@ -178,7 +157,7 @@ impl Client {
 
     pub(super) fn on_opened(&mut self, link: LinkId, opened: Result<Opened, Error>) {
         let Some(Link::Opening(_)) = self.links.get(&link) else {
-            self.forgotten = self.forgotten.saturating_sub(1);
+            self.load.end_forgotten();
             return self.give_session_back(opened);
         };
         let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(link) else {
@@ -189,7 +168,7 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // It may have expired while the entity was looked for.
-        if !self.grants.allow(&entity, right_of(&attach)) {
+        if !self.credentials.grants.allow(&entity, right_of(&attach)) {
             let error = unauthorized(&entity, right_of(&attach));
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
@@ -218,13 +197,19 @@ impl Client {
             view,
             session: Some(session),
         }) = opened
-            && let Some(queue) = crate::ground::address::entity_named(&view.name)
+            && let Some(queue) = entity_named(&view.name)
         {
             self.submit_and_forget(BusCommand::ReleaseSession {
                 queue,
                 session: session.lock,
             });
         }
+    }
+
+    /// The entity of a link that is about to be attached.
+    fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {
+        let changes = &self.stirred.changes;
+        Attached::new(&self.shared.broker, entity, incarnation, changes)
     }
 
     fn accept_sender(
@@ -283,11 +268,11 @@ impl Client {
         let name = attach.name.unshared();
         let session_end = opened.session.as_ref().map(|session| session.locked_until);
         let attached = self.attached(entity, opened.view.incarnation);
-        let account = &self.account;
+        let account = &self.load.account;
         let receiver = Receiver::new(name, attached, mode, opened.session, account);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));
         if let Some(at) = session_end {
-            self.note_session_end(link, at);
+            self.stirred.note_session_end(link, at, &mut self.links);
         }
         if self.connection.accept(link, answer) {
             // It may have changed since it was read.
@@ -381,75 +366,6 @@ fn dotnet_ticks(ms: u64) -> i64 {
     const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     ms.saturating_mul(10_000).saturating_add(TICKS_AT_1970)
-}
-
-/// Finds the entity, and waits for the session.
-async fn find(
-    broker: Broker,
-    entity: EntityName,
-    choice: Option<SessionChoice>,
-    wait: Duration,
-    cancel: Arc<Cancel>,
-) -> Result<Opened, Error> {
-    let read = BusCommand::ReadQueue {
-        queue: entity.clone(),
-    };
-    let view = match Submitted::new(&broker, read).answer().await {
-        Ok(answer) => match answer.outcome {
-            Outcome::Bus(BusOutcome::Queue(view)) => view,
-            _ => return Err(not_found(&entity.name)),
-        },
-        Err(rejection) => return Err(error_of(&rejection)),
-    };
-    let Some(session) = choice else {
-        return Ok(Opened {
-            view,
-            session: None,
-        });
-    };
-    // Whoever names a session is answered at once.
-    let mut watch = match session {
-        SessionChoice::Next => Some(broker.watch(view.incarnation, Awaited::Session)),
-        SessionChoice::Named(_) => None,
-    };
-    let deadline = tokio::time::Instant::now() + wait;
-    loop {
-        let accept = BusCommand::AcceptSession {
-            queue: entity.clone(),
-            session: session.clone(),
-        };
-        let accepted = Submitted::new(&broker, accept).answer().await;
-        if let Some(watch) = &mut watch
-            && !matches!(
-                accepted,
-                Err(Rejection::Busy | Rejection::Full | Rejection::Stopped)
-            )
-        {
-            watch.looked();
-        }
-        match accepted {
-            Ok(answer) => {
-                if let Outcome::Bus(BusOutcome::SessionAccepted(lock)) = answer.outcome {
-                    let session = Some(lock);
-                    return Ok(Opened { view, session });
-                }
-            }
-            Err(Rejection::Refused(Refusal::Bus(BusRefusal::NoSessionAvailable))) => {}
-            Err(rejection) => return Err(error_of(&rejection)),
-        }
-        let timeout = || {
-            let text = "No session was available within the time that was given.";
-            Error::new(bus_condition::TIMEOUT, text)
-        };
-        let Some(watch) = &mut watch else {
-            return Err(timeout());
-        };
-        tokio::select! {
-            () = watch.woken() => {}
-            () = cancel.cancelled() => return Err(timeout()),
-            () = tokio::time::sleep_until(deadline) => return Err(timeout()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,60 +1,36 @@
 //! Tokens that a client puts, and what becomes of them when rules are changed.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
-use super::node::{Asker, Reply};
-use super::turn::TOKEN_STEPS;
-use super::{BUSY_PAUSE, BUSY_TRIES, Client, Done};
 use crate::authorization::authority::is_public;
 use crate::authorization::bad_token::BadToken;
 use crate::authorization::credential::{Credential, Password, Refused, Shown};
-use crate::authorization::grant::Grant;
 use crate::authorization::put_token::{self, PutToken};
-use crate::ground::origin::Origin;
-use crate::memory::account::{Part, Sum};
-use crate::messages::request::{Asked, Request};
-use crate::shared::Shared;
-
-/// A request to take a token.
-pub(super) struct Put {
-    asker: Asker,
-    asked: Asked,
-    operation: String,
-    /// Nothing while it is judged.
-    token: Option<Result<PutToken, Refused>>,
-    began: Instant,
-    /// What it holds.
-    _part: Part,
-}
-
-/// A token that was put and judged.
-pub(crate) struct Judged {
-    put: PutToken,
-    result: Result<Grant, BadToken>,
-    /// How often rules had been changed before.
-    changes: u64,
-}
-
-type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
+use crate::connection::client::Client;
+use crate::connection::client::links::requests::{Asker, Reply};
+use crate::connection::client::parts::credentials::{Judged, JudgedAgain, Put, judged_patiently};
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::parts::turn::TOKEN_STEPS;
+use crate::memory::account::Sum;
+use crate::messages::request::Request;
 
 impl Client {
     /// Takes a token, once those that were put before it were judged, so that answers come in order.
     pub(super) fn put_token(&mut self, asker: Asker, request: &Request, size_bytes: usize) {
-        self.requests += 1;
-        self.steps.charge(TOKEN_STEPS);
-        self.putting.push_back(Put {
+        self.load.begin_request();
+        self.turn.steps.charge(TOKEN_STEPS);
+        let put = Put {
             asker,
             asked: request.asked.clone(),
             operation: request.operation.clone(),
             token: Some(PutToken::read(request)),
             began: Instant::now(),
-            _part: self.account.fixed(Sum::RequestBytes, size_bytes),
-        });
-        if self.putting.len() == 1 {
+            _part: self.load.account.fixed(Sum::RequestBytes, size_bytes),
+        };
+        if self.credentials.put(put) {
             self.judge_next();
         }
     }
@@ -66,9 +42,9 @@ impl Client {
 
     /// Judges what was put until the broker must be asked.
     fn judge_next(&mut self) {
-        while let Some(token) = self.putting.front_mut().and_then(|put| put.token.take()) {
+        while let Some(token) = self.credentials.next_put() {
             let mut judging = match token {
-                Ok(put) => self.judge(put),
+                Ok(put) => self.credentials.judge(&self.shared, self.peer.origin, put),
                 Err(refused) => {
                     self.answer_put(Err(refused));
                     continue;
@@ -86,26 +62,6 @@ impl Client {
         }
     }
 
-    fn judge(&self, put: PutToken) -> Judging {
-        let (shared, origin) = (Arc::clone(&self.shared), self.origin);
-        let changes = *self.rule_changes.borrow();
-        Box::pin(async move {
-            let judged = shared
-                .authority
-                .grant_for(&put.token, &put.audience, origin)
-                .await;
-            let result = match judged {
-                Ok(grant) => put.check_entity(&shared.broker).await.map(|()| grant),
-                refused => refused,
-            };
-            Judged {
-                put,
-                result,
-                changes,
-            }
-        })
-    }
-
     fn take_judged(&mut self, judged: Judged) {
         let Judged {
             put,
@@ -115,34 +71,34 @@ impl Client {
         if let Err(BadToken::PublicKey(barred)) = &result {
             self.shared
                 .observer
-                .note_barred(&self.origin, *barred, None);
+                .note_barred(&self.peer.origin, *barred, None);
         }
         let taken = put.shown(result).and_then(|shown| self.take(shown));
         self.answer_put(taken);
-        if changes != *self.rule_changes.borrow() {
+        if self.credentials.are_rules_changed_since(changes) {
             self.judge_again();
         }
     }
 
     fn take(&mut self, shown: Shown) -> Result<(), Refused> {
         let tokens_max = self.shared.limits.tokens_max;
-        if self.grants.add(shown, tokens_max)? {
+        if self.credentials.grants.add(shown, tokens_max)? {
             // It may be worth less than the one whose place it has taken.
-            self.detach_what_is_not_allowed();
+            self.turn.backlog.check_all();
         }
         self.trust();
         Ok(())
     }
 
     fn answer_put(&mut self, result: Result<(), Refused>) {
-        let Some(put) = self.putting.pop_front() else {
+        let Some(put) = self.credentials.take_put() else {
             return;
         };
         let status = result
             .as_ref()
             .map_or_else(|(status, _)| *status, |()| put_token::TAKEN);
         self.note_token(&put.operation, status, put.began.elapsed());
-        self.requests = self.requests.saturating_sub(1);
+        self.load.end_request();
         let reply = Reply {
             answer: put_token::answer(&put.asked, result),
             reply_to: put.asked.reply_to,
@@ -165,13 +121,15 @@ impl Client {
         let Some(grant) = self
             .shared
             .authority
-            .grant_of_password(name, key, self.origin)
+            .grant_of_password(name, key, self.peer.origin)
         else {
             // SASL has no words for why: the log has.
-            if let Err(barred) = self.origin.public_key
+            if let Err(barred) = self.peer.origin.public_key
                 && is_public(name, key)
             {
-                self.shared.observer.note_barred(&self.origin, barred, None);
+                self.shared
+                    .observer
+                    .note_barred(&self.peer.origin, barred, None);
             }
             return false;
         };
@@ -189,10 +147,9 @@ impl Client {
 
     /// A rule was changed: what was taken may no longer hold.
     pub(crate) fn judge_again(&mut self) {
-        let changes = *self.rule_changes.borrow_and_update();
-        self.judged_changes = changes;
-        self.steps.charge(self.grants.len());
-        let all: Vec<Shown> = self.grants.iter().cloned().collect();
+        let changes = self.credentials.begin_to_judge_again();
+        self.turn.steps.charge(self.credentials.grants.len());
+        let all: Vec<Shown> = self.credentials.grants.iter().cloned().collect();
         for shown in all {
             let Shown {
                 audience,
@@ -202,10 +159,10 @@ impl Client {
             let token = match &credential {
                 Credential::Password(password) => {
                     let Password { name, key } = &**password;
-                    let grant = self
-                        .shared
-                        .authority
-                        .grant_of_password(name, key, self.origin);
+                    let grant =
+                        self.shared
+                            .authority
+                            .grant_of_password(name, key, self.peer.origin);
                     self.on_judged_again(&JudgedAgain {
                         credential,
                         grant,
@@ -216,7 +173,7 @@ impl Client {
                 Credential::Signature(token) => Arc::clone(token),
                 Credential::Bearer => continue,
             };
-            let (shared, origin) = (Arc::clone(&self.shared), self.origin);
+            let (shared, origin) = (Arc::clone(&self.shared), self.peer.origin);
             self.tasks.spawn(async move {
                 let audience = audience.unwrap_or_default();
                 Done::JudgedAgain(JudgedAgain {
@@ -229,37 +186,8 @@ impl Client {
     }
 
     pub(super) fn on_judged_again(&mut self, judged: &JudgedAgain) {
-        // Rules were changed since: another judgement is under way.
-        if judged.changes == self.judged_changes {
-            let grant = judged.grant.clone();
-            if self.grants.judged_again(&judged.credential, grant) {
-                self.detach_what_is_not_allowed();
-            }
+        if self.credentials.take_judged_again(judged) {
+            self.turn.backlog.check_all();
         }
     }
-}
-
-/// A credential that was judged after rules were changed.
-pub(crate) struct JudgedAgain {
-    credential: Credential,
-    /// Nothing if it holds no more.
-    grant: Option<Grant>,
-    /// How often rules had been changed before.
-    changes: u64,
-}
-
-/// That the broker is busy says nothing about a token.
-async fn judged_patiently(
-    shared: &Shared,
-    token: &str,
-    audience: &str,
-    origin: Origin,
-) -> Option<Grant> {
-    for _ in 0..BUSY_TRIES {
-        match shared.authority.grant_for(token, audience, origin).await {
-            Err(BadToken::Unavailable) => tokio::time::sleep(BUSY_PAUSE).await,
-            judged => return judged.ok(),
-        }
-    }
-    None
 }

@@ -13,13 +13,17 @@ use kew_amqp::performative::{
 use kew_amqp::{Delivery, DeliveryId, LinkId};
 use kew_broker::{Answered, Rejection};
 use kew_engine::Refusal;
-use kew_engine::bus::{BusCommand, BusRefusal};
+use kew_engine::bus::{BusCommand, BusRefusal, TransactionPart};
 
-use super::transaction::{Failure, Noted, Transaction};
-use super::under_way::Purpose;
-use super::{Client, Link};
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::parts::orders::{Commit, Purpose};
+use crate::connection::client::parts::transactions::{
+    Bounds, Failure, Noted, Transaction, TransactionId,
+};
 use crate::ground::refusal::{error_of, rolled_back};
 use crate::management::status_of;
+use crate::memory::account::Sum;
 use crate::metrics;
 
 /// How many messages to the coordinator may come before more are granted.
@@ -38,12 +42,6 @@ const UNKNOWN: &str = "unknown";
 const DECLARE: &str = "declare";
 const COMMIT: &str = "commit";
 const ROLLBACK: &str = "rollback";
-
-/// A transaction whose commit is under way. Its locks stay claimed until it is answered.
-pub(super) struct Commit {
-    delivery: DeliveryId,
-    transaction: Transaction,
-}
 
 impl Client {
     /// Anybody may attach it: to do something in a transaction takes the rights that it takes without.
@@ -102,6 +100,35 @@ impl Client {
         }
     }
 
+    /// A new transaction.
+    fn declare(&mut self, coordinator: LinkId) -> Result<TransactionId, Error> {
+        let count_max = self.shared.limits.transactions_max;
+        let account = &self.load.account;
+        self.transactions.declare(coordinator, count_max, account)
+    }
+
+    /// Adds to a transaction what is to be done when it is committed. What is refused fails it.
+    pub(super) fn enlist(
+        &mut self,
+        id: &[u8],
+        part: TransactionPart,
+        noted: Noted,
+    ) -> Result<(), Error> {
+        let bounds = Bounds {
+            limits: &self.shared.limits,
+            all_size_bytes: self.load.account.value(Sum::TransactionBytes),
+            is_crowded: !self.has_room_beside_others(),
+            claims: &self.shared.claims,
+        };
+        self.transactions.enlist(id, part, noted, &bounds)
+    }
+
+    /// Takes a transaction out, which may then be committed; or says why it was not to be.
+    fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Failure> {
+        let timeout = self.shared.limits.transaction_timeout;
+        self.transactions.end(id, timeout)
+    }
+
     fn answer_control(
         &mut self,
         delivery: DeliveryId,
@@ -124,7 +151,7 @@ impl Client {
         };
         self.shared
             .observer
-            .note_request(&self.origin, NODE, &answered);
+            .note_request(&self.peer.origin, NODE, &answered);
     }
 
     fn tell_of_control(&mut self, delivery: DeliveryId, result: Result<Outcome, Error>) {
@@ -193,7 +220,7 @@ impl Client {
             delivery,
             transaction,
         } = commit;
-        self.steps.charge(transaction.noted.len());
+        self.turn.steps.charge(transaction.noted.len());
         for noted in transaction.noted {
             let instruments = &self.shared.observer.instruments;
             match noted {

@@ -9,25 +9,16 @@ use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusMessage, TransactionPart, TransactionWork};
 use kew_engine::{EntityName, Incarnation};
 
-use super::changes::Attached;
 use super::coordinator;
-use super::node::Requests;
-use super::transaction::{Noted, state_in};
-use super::under_way::Purpose;
-use super::{Client, Link};
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::links::requests::Requests;
+use crate::connection::client::links::sender::Sender;
+use crate::connection::client::parts::orders::Purpose;
+use crate::connection::client::parts::transactions::{Noted, state_in};
 use crate::ground::refusal::error_of;
 use crate::messages::inbound::messages_of;
 use crate::metrics::{Scope, Sent};
-
-/// A link over which a client sends.
-pub(super) struct Sender {
-    pub(super) attached: Attached,
-}
-
-impl Sender {
-    /// How many messages may come before more are granted. What bounds them is that no more is read.
-    pub(super) const CREDIT: u32 = 1_000;
-}
 
 impl Client {
     pub(super) fn on_message(&mut self, delivery: &Delivery) {
@@ -46,11 +37,11 @@ impl Client {
             Err(error) => return self.reject(delivery.delivery, error),
         };
         let sent = sent_of(&messages);
-        self.steps.charge(sent.messages);
+        self.turn.steps.charge(sent.messages);
         let send = BusCommand::Send { queue, messages };
         let delivery = delivery.delivery;
-        self.sending_size_bytes += sent.size_bytes;
-        self.sends += 1;
+        self.load.begin_sending(sent.size_bytes);
+        self.load.sends += 1;
         self.submit(send, Purpose::Send { delivery, sent });
     }
 
@@ -64,7 +55,7 @@ impl Client {
         let messages = messages_of(&delivery.payload, delivery.message_format);
         let enlisted = match messages {
             Ok(messages) => {
-                self.steps.charge(messages.len());
+                self.turn.steps.charge(messages.len());
                 let noted = Noted::Sent(sent_of(&messages));
                 let part = TransactionPart {
                     queue,
@@ -74,7 +65,7 @@ impl Client {
                 self.enlist(transaction, part, noted)
             }
             Err(error) => {
-                self.fail_transaction(transaction, error.clone());
+                self.transactions.fail(transaction, error.clone());
                 Err(error)
             }
         };
@@ -103,7 +94,8 @@ impl Client {
             state,
             error,
         } = oversized;
-        self.fail_if_transactional(state.as_ref(), || error.clone());
+        self.transactions
+            .fail_if_meant(state.as_ref(), || error.clone());
         match self.links.get(&link) {
             Some(Link::Sender(_)) => {
                 self.renew_credit(link, Sender::CREDIT);
@@ -126,7 +118,7 @@ impl Client {
     fn reject_oversized(&mut self, delivery: DeliveryId, error: Error) {
         self.shared
             .observer
-            .note_refusal(&self.origin, Scope::Link, &error);
+            .note_refusal(&self.peer.origin, Scope::Link, &error);
         self.reject_sent(delivery, error);
     }
 
@@ -157,8 +149,8 @@ impl Client {
         took: Duration,
         result: Result<(), Rejection>,
     ) {
-        self.sending_size_bytes = self.sending_size_bytes.saturating_sub(sent.size_bytes);
-        self.sends = self.sends.saturating_sub(1);
+        self.load.end_sending(sent.size_bytes);
+        self.load.sends = self.load.sends.saturating_sub(1);
         let error = result.err().map(|rejection| error_of(&rejection));
         let code = error.as_ref().map(|error| error.condition.as_str());
         self.shared.observer.instruments.note_send(sent, code, took);

@@ -7,58 +7,24 @@
 use std::time::Duration;
 
 use kew_amqp::error::{Error, condition};
-use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
+use kew_amqp::performative::DeliveryState;
 use kew_amqp::{DeliveryId, Direction, LinkId};
 use kew_broker::Rejection;
-use kew_engine::bus::{
-    BusCommand, BusOutcome, Disposition, ITEMS_MAX, TransactionPart, TransactionWork, Verdict,
-};
+use kew_engine::bus::{BusOutcome, TransactionPart, TransactionWork, Verdict};
 use kew_engine::{EntityName, Incarnation, Outcome as EngineOutcome, Token};
 use tokio::time::Instant;
 
-use super::transaction::{Noted, gone, state_in};
-use super::turn::steps_to_change;
-use super::under_way::Purpose;
-use super::{Client, Done, Link, submit_again};
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::parts::orders::Purpose;
+use crate::connection::client::parts::settlements::{
+    Meaning, Settlement, Settlements, meaning_of, overlay_size_bytes, too_many,
+};
+use crate::connection::client::parts::transactions::{Noted, gone, state_in};
+use crate::connection::client::parts::turn::steps_to_change;
+use crate::connection::client::patience::submit_again;
 use crate::ground::refusal::{claimed, error_of, error_of_verdict};
-use crate::messages::overlay::overlay_of;
-use crate::metrics::Settled;
-
-/// About how many bytes of changes to properties one command brings, unless one message's are more. A full disk
-/// takes a command of such a size.
-const CHANGES_SIZE_BYTES_MAX: u64 = 64 * 1024;
-
-/// What one command settles.
-pub(crate) struct Settlements {
-    queue: EntityName,
-    each: Vec<Settlement>,
-}
-
-impl Settlements {
-    pub(super) fn new(queue: EntityName, each: Vec<Settlement>) -> Self {
-        Self { queue, each }
-    }
-
-    fn command(&self) -> BusCommand {
-        let settlements = self.each.iter();
-        BusCommand::Settle {
-            queue: self.queue.clone(),
-            settlements: settlements
-                .map(|it| (it.lock, it.disposition.clone()))
-                .collect(),
-        }
-    }
-}
-
-/// A settlement that is under way.
-pub(crate) struct Settlement {
-    delivery: DeliveryId,
-    lock: Token,
-    disposition: Disposition,
-    settled: Settled,
-    /// What is answered if it has its effect; nothing if the client has settled.
-    reply: Option<DeliveryState>,
-}
 
 /// What a client has told of a delivery whose message it has locked.
 struct Told {
@@ -83,7 +49,7 @@ impl Client {
             return;
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
-            self.fail_if_transactional(state.as_ref(), gone);
+            self.transactions.fail_if_meant(state.as_ref(), gone);
             // An answer of a node, which needs no verdict. What the client has sent gets its own.
             if !is_settled && delivery.direction() == Direction::Outgoing {
                 self.connection.settle(delivery, state);
@@ -92,7 +58,7 @@ impl Client {
         };
         // What was told before has its answer, or will.
         let Some(lock) = receiver.held.take(delivery) else {
-            return self.fail_if_transactional(state.as_ref(), gone);
+            return self.transactions.fail_if_meant(state.as_ref(), gone);
         };
         // Settled without an outcome: the lock runs out.
         let Some(state) = state else {
@@ -108,11 +74,12 @@ impl Client {
         let Some(meaning) = state.outcome().and_then(meaning_of) else {
             let text = "No message is settled with this state.";
             let error = Error::new(condition::NOT_ALLOWED, text);
-            self.fail_if_transactional(Some(&state), || error.clone());
+            self.transactions
+                .fail_if_meant(Some(&state), || error.clone());
             return self.refuse_settlement(&told, error);
         };
         let changes = overlay_size_bytes(&meaning.disposition);
-        self.steps.charge(steps_to_change(changes));
+        self.turn.steps.charge(steps_to_change(changes));
         match state {
             DeliveryState::Transactional(state) => {
                 self.settle_in_transaction(told, &state.txn_id, meaning);
@@ -124,17 +91,16 @@ impl Client {
 
     fn settle_now(&mut self, told: Told, meaning: Meaning) {
         // Each of a range has its own copy of what is to be changed.
-        self.sending_size_bytes += overlay_size_bytes(&meaning.disposition);
-        self.settlements
-            .entry(told.queue)
-            .or_default()
-            .push(Settlement {
-                delivery: told.delivery,
-                lock: told.lock,
-                disposition: meaning.disposition,
-                settled: meaning.settled,
-                reply: (!told.is_settled).then_some(meaning.reply.into()),
-            });
+        self.load
+            .begin_sending(overlay_size_bytes(&meaning.disposition));
+        let settlement = Settlement {
+            delivery: told.delivery,
+            lock: told.lock,
+            disposition: meaning.disposition,
+            settled: meaning.settled,
+            reply: (!told.is_settled).then_some(meaning.reply.into()),
+        };
+        self.orders.settle(told.queue, settlement);
     }
 
     /// The lock ends when the transaction is committed. The delivery is settled at once, as the service
@@ -167,7 +133,7 @@ impl Client {
     /// command takes. A full disk has little room for changes to properties, and a command is refused as a
     /// whole: what brings none goes by itself.
     pub(super) fn flush_settlements(&mut self) {
-        for (queue, settlements) in std::mem::take(&mut self.settlements) {
+        for (queue, settlements) in self.orders.take_settlements() {
             let (changing, plain): (Vec<_>, Vec<_>) = settlements
                 .into_iter()
                 .partition(|it| it.disposition.overlay_size_bytes() > 0);
@@ -196,7 +162,7 @@ impl Client {
     /// The broker was busy. The work on these messages is done, and who hears that they were not settled may
     /// not say it again: the delivery is over with the verdict.
     pub(super) fn settle_patiently(&mut self, settlements: Settlements, began: Instant) {
-        self.requests += 1;
+        self.load.begin_request();
         let broker = self.shared.broker.clone();
         self.tasks.spawn(async move {
             let reply = submit_again(&broker, settlements.command()).await;
@@ -215,10 +181,10 @@ impl Client {
             _ => Vec::new(),
         });
         self.shared.observer.instruments.note_settle_time(took);
-        self.steps.charge(settlements.each.len());
+        self.turn.steps.charge(settlements.each.len());
         for (index, settlement) in settlements.each.into_iter().enumerate() {
             let size_bytes = overlay_size_bytes(&settlement.disposition);
-            self.sending_size_bytes = self.sending_size_bytes.saturating_sub(size_bytes);
+            self.load.end_sending(size_bytes);
             let error = match &verdicts {
                 Ok(verdicts) => {
                     let verdict = verdicts.get(index).copied().unwrap_or(Verdict::LockLost);
@@ -235,63 +201,4 @@ impl Client {
             }
         }
     }
-}
-
-/// How many of these are one command's, if it cannot take all: at least one.
-fn too_many(settlements: &[Settlement]) -> Option<usize> {
-    let mut size_bytes = 0;
-    let taken = settlements.iter().take(ITEMS_MAX).take_while(|it| {
-        size_bytes += it.disposition.overlay_size_bytes();
-        size_bytes <= CHANGES_SIZE_BYTES_MAX
-    });
-    let count = taken.count().max(1);
-    (count < settlements.len()).then_some(count)
-}
-
-fn overlay_size_bytes(disposition: &Disposition) -> usize {
-    usize::try_from(disposition.overlay_size_bytes()).unwrap_or(usize::MAX)
-}
-
-/// What an outcome means for a message, and what is answered to it.
-struct Meaning {
-    disposition: Disposition,
-    reply: Outcome,
-    settled: Settled,
-}
-
-fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
-    let (disposition, settled, reply) = match outcome {
-        Outcome::Accepted => (Disposition::Complete, Settled::Complete, Outcome::Accepted),
-        Outcome::Released => (Disposition::Release, Settled::Release, Outcome::Released),
-        Outcome::Modified(modified) => {
-            let overlay = modified.message_annotations.as_ref().and_then(overlay_of);
-            let (disposition, settled) = if modified.undeliverable_here == Some(true) {
-                (Disposition::Defer { overlay }, Settled::Defer)
-            } else {
-                (Disposition::Abandon { overlay }, Settled::Abandon)
-            };
-            // Its changes are not said again: they may be more than a frame that the client takes.
-            let reply = Modified {
-                message_annotations: None,
-                ..*modified
-            };
-            (disposition, settled, Outcome::Modified(reply))
-        }
-        Outcome::Rejected(rejected) => {
-            let info = rejected
-                .error
-                .as_ref()
-                .and_then(|error| error.info.as_ref());
-            let overlay = info.and_then(overlay_of);
-            let letter = Disposition::DeadLetter { overlay };
-            let reply = Outcome::Rejected(Rejected { error: None });
-            (letter, Settled::DeadLetter, reply)
-        }
-        Outcome::Declared(_) => return None,
-    };
-    Some(Meaning {
-        disposition,
-        reply,
-        settled,
-    })
 }

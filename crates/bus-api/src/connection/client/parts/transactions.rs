@@ -7,6 +7,7 @@
 //! Source: AMQP 1.0, 4.4; Service Bus, *Overview of transaction processing*.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kew_amqp::error::{Error, condition};
@@ -15,27 +16,27 @@ use kew_amqp::{DeliveryId, LinkId};
 use kew_engine::bus::{TransactionPart, TransactionTooLarge, TransactionTotals, TransactionWork};
 use tokio::time::Instant;
 
-use super::Client;
+use crate::ground::limits::Limits;
 use crate::ground::refusal::{busy, claimed, rolled_back};
-use crate::memory::account::{Part, Sum};
-use crate::messages::claims::Claim;
+use crate::memory::account::{Account, Part, Sum};
+use crate::messages::claims::{Claim, Claims};
 use crate::metrics::{Sent, Settled};
 
 /// The name of a transaction: random, so that no other connection's is taken for it.
-pub(super) type TransactionId = [u8; 16];
+pub(crate) type TransactionId = [u8; 16];
 
 /// What a transaction, a message in it or a settlement takes beside its bytes, about.
 const OVERHEAD_SIZE_BYTES: usize = 256;
 
 /// One transaction that was declared.
-pub(super) struct Transaction {
+pub(crate) struct Transaction {
     /// The link over which it was declared: it ends with that.
     coordinator: LinkId,
-    pub(super) parts: Vec<TransactionPart>,
+    pub(crate) parts: Vec<TransactionPart>,
     totals: TransactionTotals,
     claims: Vec<Claim>,
     /// What follows when all of it is done.
-    pub(super) noted: Vec<Noted>,
+    pub(crate) noted: Vec<Noted>,
     held_size_bytes: usize,
     held: Part,
     /// When it ends by itself, once there was an operation.
@@ -49,7 +50,7 @@ pub(super) struct Transaction {
 }
 
 /// What follows for a part when it is done.
-pub(super) enum Noted {
+pub(crate) enum Noted {
     Sent(Sent),
     Settled(Settled),
     Cancelled,
@@ -57,7 +58,7 @@ pub(super) enum Noted {
 
 /// Why there is no transaction that could be committed.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It was never declared here, or was discharged.
     Unknown,
     /// Its time was over, which is so long.
@@ -68,7 +69,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// What an operation is told that was to be part of it.
-    pub(super) fn of_operation(self) -> Error {
+    pub(crate) fn of_operation(self) -> Error {
         match self {
             Self::Unknown => unknown(),
             Self::TimedOut(timeout) => timed_out(timeout),
@@ -77,7 +78,7 @@ impl Failure {
     }
 
     /// What whoever wants to have it committed is told.
-    pub(super) fn of_commit(self) -> Error {
+    pub(crate) fn of_commit(self) -> Error {
         match self {
             Self::Refused(error) => rolled_back(&format!("an operation was refused: {error}")),
             other => other.of_operation(),
@@ -107,16 +108,26 @@ impl Transaction {
     }
 }
 
+/// What bounds a connection's transactions, and what they are to keep clear of.
+pub(crate) struct Bounds<'a> {
+    pub(crate) limits: &'a Limits,
+    /// What all of them hold now.
+    pub(crate) all_size_bytes: usize,
+    /// Whether others leave no room for more.
+    pub(crate) is_crowded: bool,
+    pub(crate) claims: &'a Arc<Claims>,
+}
+
 /// The transactions of a connection that were declared and not discharged.
 #[derive(Default)]
-pub(super) struct Transactions {
+pub(crate) struct Transactions {
     open: BTreeMap<TransactionId, Transaction>,
 }
 
 impl Transactions {
     /// The link over which they were declared is gone. Gives back the commits that waited, which may have
     /// been asked for over another.
-    pub(super) fn forget(&mut self, coordinator: LinkId) -> Vec<DeliveryId> {
+    pub(crate) fn forget(&mut self, coordinator: LinkId) -> Vec<DeliveryId> {
         let gone = self
             .open
             .extract_if(.., |_, it| it.coordinator == coordinator);
@@ -136,7 +147,7 @@ impl Transactions {
 
     /// Puts off the commit of a transaction until the queues of all its operations are known. Says
     /// whether it has to.
-    pub(super) fn put_off(&mut self, id: &[u8], discharge: DeliveryId) -> bool {
+    pub(crate) fn put_off(&mut self, id: &[u8], discharge: DeliveryId) -> bool {
         let Some(transaction) = self.find_any(id) else {
             return false;
         };
@@ -149,12 +160,12 @@ impl Transactions {
     }
 
     /// Whether its commit was asked for and put off.
-    pub(super) fn is_put_off(&mut self, id: &[u8]) -> bool {
+    pub(crate) fn is_put_off(&mut self, id: &[u8]) -> bool {
         self.find_any(id).is_some_and(|it| it.discharge.is_some())
     }
 
     /// The queue of an operation is looked for.
-    pub(super) fn look_for(&mut self, id: &[u8]) {
+    pub(crate) fn look_for(&mut self, id: &[u8]) {
         if let Ok(transaction) = self.find(id) {
             transaction.looked_for += 1;
         }
@@ -162,32 +173,34 @@ impl Transactions {
 
     /// It was found, or is not there: the operation can join. Gives back the commit that waits for it, to be
     /// put off again if there are more.
-    pub(super) fn found(&mut self, id: &[u8]) -> Option<DeliveryId> {
+    pub(crate) fn found(&mut self, id: &[u8]) -> Option<DeliveryId> {
         let transaction = self.find_any(id)?;
         transaction.looked_for = transaction.looked_for.saturating_sub(1);
         transaction.discharge.take()
     }
 
     /// When the first one ends by itself.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         let open = self.open.values().filter(|it| it.failed.is_none());
         open.filter_map(|it| it.due).min()
     }
 
-    pub(super) fn fail_those_due(&mut self, timeout: Duration) {
+    pub(crate) fn fail_those_due(&mut self, timeout: Duration) {
         let now = Instant::now();
         for transaction in self.open.values_mut() {
             transaction.fail_if_due(now, timeout);
         }
     }
-}
 
-impl Client {
     /// A new transaction.
-    pub(super) fn declare(&mut self, coordinator: LinkId) -> Result<TransactionId, Error> {
-        let limit = self.shared.limits.transactions_max;
-        if self.transactions.open.len() >= limit {
-            let text = format!("{limit} transactions of the connection are open already.");
+    pub(crate) fn declare(
+        &mut self,
+        coordinator: LinkId,
+        count_max: usize,
+        account: &Account,
+    ) -> Result<TransactionId, Error> {
+        if self.open.len() >= count_max {
+            let text = format!("{count_max} transactions of the connection are open already.");
             return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         let mut id = TransactionId::default();
@@ -199,37 +212,42 @@ impl Client {
             claims: Vec::new(),
             noted: Vec::new(),
             held_size_bytes: 0,
-            held: self.account.part(Sum::TransactionBytes),
+            held: account.part(Sum::TransactionBytes),
             due: None,
             failed: None,
             looked_for: 0,
             discharge: None,
         };
         transaction.hold(OVERHEAD_SIZE_BYTES);
-        self.transactions.open.insert(id, transaction);
+        self.open.insert(id, transaction);
         Ok(id)
     }
 
     /// Adds to a transaction what is to be done when it is committed. What is refused fails it.
-    pub(super) fn enlist(
+    pub(crate) fn enlist(
         &mut self,
         id: &[u8],
         part: TransactionPart,
         noted: Noted,
+        bounds: &Bounds<'_>,
     ) -> Result<(), Error> {
-        let enlisted = self.try_enlist(id, part, noted);
+        let enlisted = self.try_enlist(id, part, noted, bounds);
         if let Err(why) = &enlisted {
-            self.fail_transaction(id, why.clone());
+            self.fail(id, why.clone());
         }
         enlisted
     }
 
-    fn try_enlist(&mut self, id: &[u8], part: TransactionPart, noted: Noted) -> Result<(), Error> {
+    fn try_enlist(
+        &mut self,
+        id: &[u8],
+        part: TransactionPart,
+        noted: Noted,
+        bounds: &Bounds<'_>,
+    ) -> Result<(), Error> {
         let work = &part.work;
-        let is_crowded = !self.has_room_beside_others();
-        let all_size_bytes = self.account.value(Sum::TransactionBytes);
-        let limits = &self.shared.limits;
-        let transaction = self.transactions.find(id).map_err(Failure::of_operation)?;
+        let limits = bounds.limits;
+        let transaction = self.find(id).map_err(Failure::of_operation)?;
         let now = Instant::now();
         transaction.fail_if_due(now, limits.transaction_timeout);
         if let Some(why) = &transaction.failed {
@@ -244,15 +262,15 @@ impl Client {
         let size_bytes = usize::try_from(work.body_size_bytes()).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.saturating_add(count * OVERHEAD_SIZE_BYTES);
         let limit = limits.transactions_size_bytes_max;
-        if all_size_bytes.saturating_add(size_bytes) > limit {
+        if bounds.all_size_bytes.saturating_add(size_bytes) > limit {
             let text = format!("Open transactions of a connection can hold at most {limit} bytes.");
             return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
-        if is_crowded {
+        if bounds.is_crowded {
             return Err(busy());
         }
         if let TransactionWork::Settle(lock, _) = work {
-            let claim = self.shared.claims.claim(*lock).ok_or_else(claimed)?;
+            let claim = bounds.claims.claim(*lock).ok_or_else(claimed)?;
             transaction.claims.push(claim);
         }
         transaction.totals = totals;
@@ -263,46 +281,44 @@ impl Client {
     }
 
     /// An operation of it was refused: it cannot be committed any more.
-    pub(super) fn fail_transaction(&mut self, id: &[u8], why: Error) {
-        if let Ok(transaction) = self.transactions.find(id) {
+    pub(crate) fn fail(&mut self, id: &[u8], why: Error) {
+        if let Ok(transaction) = self.find(id) {
             transaction.fail(Failure::Refused(why));
         }
     }
 
     /// What was told with this state was refused, or is lost. If it was meant for a transaction, that must
     /// not be committed without it.
-    pub(super) fn fail_if_transactional(
+    pub(crate) fn fail_if_meant(
         &mut self,
         state: Option<&DeliveryState>,
         why: impl FnOnce() -> Error,
     ) {
         if let Some(DeliveryState::Transactional(state)) = state {
-            self.fail_transaction(&state.txn_id, why());
+            self.fail(&state.txn_id, why());
         }
     }
 
     /// A link was detached here: what comes over it until its client hears of that is lost.
-    pub(super) fn fail_transactions(&mut self, why: &Error) {
-        let open = self.transactions.open.values_mut();
+    pub(crate) fn fail_all(&mut self, why: &Error) {
         // Those that have failed keep their reason.
-        for transaction in open.filter(|it| it.failed.is_none()) {
+        for transaction in self.open.values_mut().filter(|it| it.failed.is_none()) {
             transaction.fail(Failure::Refused(why.clone()));
         }
     }
 
     /// Whether a transaction is there to which something can be added.
-    pub(super) fn check_transaction(&mut self, id: &[u8]) -> Result<(), Failure> {
-        let timeout = self.shared.limits.transaction_timeout;
-        let transaction = self.transactions.find(id)?;
+    pub(crate) fn check(&mut self, id: &[u8], timeout: Duration) -> Result<(), Failure> {
+        let transaction = self.find(id)?;
         transaction.fail_if_due(Instant::now(), timeout);
         transaction.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Takes a transaction out, which may then be committed; or says why it was not to be.
-    pub(super) fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Failure> {
-        let checked = self.check_transaction(id);
+    pub(crate) fn end(&mut self, id: &[u8], timeout: Duration) -> Result<Transaction, Failure> {
+        let checked = self.check(id, timeout);
         let ended = TransactionId::try_from(id).ok();
-        let ended = ended.and_then(|id| self.transactions.open.remove(&id));
+        let ended = ended.and_then(|id| self.open.remove(&id));
         let is_awaited = |it: &Transaction| it.discharge.is_some();
         assert!(
             !ended.as_ref().is_some_and(is_awaited),
@@ -313,7 +329,7 @@ impl Client {
 }
 
 /// The state of what is done in a transaction, with its outcome.
-pub(super) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
+pub(crate) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
     DeliveryState::Transactional(TransactionalState {
         txn_id: id.to_vec().into(),
         outcome: Some(outcome),
@@ -321,7 +337,7 @@ pub(super) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
 }
 
 /// What was told of a link that is not there, or of a delivery that is not.
-pub(super) fn gone() -> Error {
+pub(crate) fn gone() -> Error {
     let text = "An operation of the transaction was about a link or a delivery that is gone.";
     Error::new(condition::NOT_ALLOWED, text)
 }
