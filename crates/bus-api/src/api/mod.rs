@@ -32,6 +32,12 @@ use crate::shared::Shared;
 /// Service Bus over AMQP. Clones share it.
 #[derive(Clone, Debug)]
 pub struct BusApi {
+    /// In one place: each connection has a clone.
+    pub(crate) parts: Arc<Parts>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     http: Arc<HttpService>,
     /// Where connections have their places.
@@ -92,39 +98,41 @@ impl BusApi {
             limits,
         });
         Ok(Self {
-            places: places.unwrap_or_else(|| Share::alone(shared.limits.connections_max)),
-            http: Arc::new(HttpService::new(Arc::clone(&shared))),
-            shared,
+            parts: Arc::new(Parts {
+                places: places.unwrap_or_else(|| Share::alone(shared.limits.connections_max)),
+                http: Arc::new(HttpService::new(Arc::clone(&shared))),
+                shared,
+            }),
         })
     }
 
     /// The settings of all queues, as a configuration file of the emulator.
     pub async fn export(&self) -> Result<BusConfig, Rejection> {
-        export(&self.shared.broker).await
+        export(&self.parts.shared.broker).await
     }
 
     /// A place for one more connection. If there are as many as there may be, one without a token gives
     /// way to it; if all have one, the new connection is to be closed, and was counted and logged.
     pub fn admit(&self, peer: SocketAddr) -> Option<Place> {
-        let place = self.places.take(peer.ip());
+        let place = self.parts.places.take(peer.ip());
         if place.is_some() {
-            self.shared.observer.instruments.accepted.increment();
+            self.parts.shared.observer.instruments.accepted.increment();
         } else {
-            let open = self.places.count();
-            self.shared.observer.note_turned_away(peer, open);
+            let open = self.parts.places.count();
+            self.parts.shared.observer.note_turned_away(peer, open);
         }
         place
     }
 
     /// Counts and logs a connection that gave way to a newer one before it was served.
     pub fn note_gave_way(&self, peer: SocketAddr) {
-        self.shared.observer.note_gave_way(peer);
+        self.parts.shared.observer.note_gave_way(peer);
     }
 
     /// What it has counted, for a page of metrics. Does not block.
     pub fn metrics(&self) -> Vec<Family> {
-        let open = self.places.count();
-        self.shared.observer.instruments.families(open)
+        let open = self.parts.places.count();
+        self.parts.shared.observer.instruments.families(open)
     }
 
     /// Serves one connection until it ends, in the protocol that its first byte tells. When
@@ -157,7 +165,7 @@ impl BusApi {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut shutdown = std::pin::pin!(shutdown);
-        let patience = self.shared.limits.token_timeout;
+        let patience = self.parts.shared.limits.token_timeout;
         let first = tokio::select! {
             first = tokio::time::timeout(patience, first_of(&mut stream)) => first,
             // Nothing was asked yet.
@@ -165,14 +173,14 @@ impl BusApi {
         };
         match first {
             Ok(Ok(First::Amqp(begun))) => {
-                let driver = Driver::new(Arc::clone(&self.shared), origin, place, &begun);
+                let driver = Driver::new(Arc::clone(&self.parts.shared), origin, place, &begun);
                 Box::new(driver).run(stream, shutdown).await;
             }
             Ok(Ok(First::Http(begun))) => {
                 let stream = Begun::new(begun, stream);
                 // Its state must not make AMQP connections larger.
                 Box::pin(http::serve(
-                    Arc::clone(&self.http),
+                    Arc::clone(&self.parts.http),
                     stream,
                     origin,
                     place,
@@ -181,11 +189,12 @@ impl BusApi {
                 .await;
             }
             Ok(Err(error)) => {
-                self.shared.observer.instruments.broken.increment();
+                self.parts.shared.observer.instruments.broken.increment();
                 tracing::debug!(target: "kew::access", peer = %origin.peer, %error, "nothing was said");
             }
             Err(_) => {
-                self.shared
+                self.parts
+                    .shared
                     .observer
                     .instruments
                     .note_overdue(Overdue::Handshake);

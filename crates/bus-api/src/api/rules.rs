@@ -10,8 +10,8 @@ impl BusApi {
     /// The rules, in the order in which they were added.
     pub async fn rules(&self, queue: Option<&str>) -> Result<Vec<AuthorizationRule>, RuleError> {
         match queue {
-            Some(queue) => self.shared.authority.rules.of_queue(queue).await,
-            None => Ok(self.shared.authority.rules.served().to_vec()),
+            Some(queue) => self.parts.shared.authority.rules.of_queue(queue).await,
+            None => Ok(self.parts.shared.authority.rules.served().to_vec()),
         }
     }
 
@@ -67,7 +67,7 @@ impl BusApi {
         name: &str,
         which: WhichKey,
     ) -> Result<AuthorizationRule, RuleError> {
-        let now_ms = self.shared.clock.now_ms();
+        let now_ms = self.parts.shared.clock.now_ms();
         let mut changed = None;
         self.change(queue, &mut |rules| {
             let mut rules = rules.iter_mut();
@@ -82,6 +82,11 @@ impl BusApi {
     }
 
     async fn change(&self, queue: Option<&str>, change: Change<'_>) -> Result<(), RuleError> {
-        self.shared.authority.rules.change(queue, change).await
+        self.parts
+            .shared
+            .authority
+            .rules
+            .change(queue, change)
+            .await
     }
 }

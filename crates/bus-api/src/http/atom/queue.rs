@@ -207,7 +207,8 @@ mod tests {
     async fn no_queue_comes_or_goes_while_a_rule_is_changed() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
-        let shared = api.await.unwrap().shared;
+        let api = api.await.unwrap();
+        let shared = Arc::clone(&api.parts.shared);
         let changes = shared.authority.rules.watch();
         let (put_call, delete_call) = (call("PUT"), call("DELETE"));
         assert!(!is_there_meanwhile(&shared, put(&shared, &put_call)).await);
@@ -222,7 +223,7 @@ mod tests {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();
-        let shared = Arc::clone(&api.shared);
+        let shared = Arc::clone(&api.parts.shared);
         put(&shared, &call("PUT")).await.unwrap();
         let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
         api.add_rule(None, rule.clone()).await.unwrap();

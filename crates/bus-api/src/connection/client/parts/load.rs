@@ -106,3 +106,36 @@ impl Load {
         self.sending_size_bytes + self.account.size_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_takes_room_until_it_ends() {
+        let limits = Limits {
+            requests_max: 2,
+            looks_max: 1,
+            sending_size_bytes_max: 10,
+            ..Limits::default()
+        };
+        let mut load = Load::new(Arc::new(Observer::new()));
+        load.begin_request();
+        assert!(load.has_room(&limits));
+        load.forget();
+        assert!(!load.has_room(&limits) && load.may_look(&limits));
+        load.end_forgotten();
+        load.end_request();
+        assert!(load.has_room(&limits));
+        load.begin_look();
+        assert!(!load.has_room(&limits) && !load.may_look(&limits));
+        load.end_look();
+        load.begin_sending(4);
+        let request = load.account.fixed(Sum::RequestBytes, 6);
+        assert!(!load.has_room(&limits) && load.size_bytes() == 10);
+        drop(request);
+        assert!(load.has_room(&limits));
+        load.end_sending(4);
+        assert_eq!((load.size_bytes(), load.commands()), (0, 0));
+    }
+}
