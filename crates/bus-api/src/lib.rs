@@ -4,17 +4,17 @@
 //! is not served why. [`kew_amqp::Connection`] knows the protocol, the broker knows the queues; what is
 //! here is what the service says between the two:
 //!
-//! - `rights`, `rules`: authorization rules, of the namespace and of queues;
-//! - `authorize`, `sas`: what a credential allows; `cbs`: those that a client puts to the node `$cbs`;
-//!   `grants`: what all of a connection's allow; `operation`: the right that each operation needs;
-//! - `description`: what is kept with a queue besides its settings;
-//! - `address`: which entity an address means, in all the forms that SDKs use; `lookup`: whether it is there;
-//! - `inbound`, `outbound`: messages that come in and go out, with their annotations;
-//! - `client`: the links of one connection: sends, receives, settlements;
-//! - `claims`: locks that open transactions are to end;
+//! - `ground`: names, bounds, addresses, what a refusal says, and how the broker is asked;
+//! - `metrics`: what is counted and logged; `memory`: what connections hold, and the bounds on it;
+//! - `messages`: messages as they come in and go out, with their annotations;
+//! - `authorization`: rules with their rights, what a credential allows, the right that each operation needs;
+//! - `configuration`: queues from the emulator's configuration file, and back;
 //! - `management`: the requests to an entity's node `$management`;
-//! - `config`, `import`, `export`: queues from the emulator's configuration file, and back;
-//! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets.
+//! - `connection`: AMQP: sends, receives, settlements and transactions over the links of one connection;
+//! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets;
+//! - `shared`: what all connections share; `api`: the handle that the server holds.
+//!
+//! A part imports those before it, and none after it: the test in `layers` says the order.
 //!
 //! What is not served is refused: topics and subscriptions (there are none to be found), sends through
 //! another entity, browsing links and dynamic nodes (`amqp:not-implemented`), selectors and other filters
@@ -26,50 +26,31 @@
     expect(clippy::unwrap_used, reason = "a test fails by panicking")
 )]
 
-mod address;
 mod api;
-mod authorize;
-mod cbs;
-mod claims;
-mod client;
-mod config;
-mod description;
-mod driver;
-mod duration;
-mod export;
-mod first;
-mod grants;
-mod holdings;
+mod authorization;
+mod configuration;
+mod connection;
+mod ground;
 mod http;
-mod import;
-mod inbound;
-mod limits;
-mod lookup;
+#[cfg(test)]
+mod layers;
 mod management;
-mod message_view;
+mod memory;
+mod messages;
 mod metrics;
-mod observe;
-mod operation;
-mod origin;
-mod outbound;
-mod refusal;
-mod request;
-mod rights;
-mod rules;
-mod sas;
-mod submit;
-mod turn_away;
+mod shared;
 
-pub use api::{BusApi, BusApiOptions, NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
-pub use config::{BusConfig, ImportError, ImportedQueue, read_config};
+pub use api::{BusApi, BusApiOptions};
+pub use authorization::operation::{HttpOperation, ManagementOperation};
+pub use authorization::rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
+pub use authorization::rules::RuleError;
+pub use authorization::sas::sign_token;
+pub use configuration::config::{BusConfig, ImportError, ImportedQueue, read_config};
+pub use configuration::import::import;
+pub use ground::constants::{NAMESPACE, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+pub use ground::limits::Limits;
+pub use ground::origin::Origin;
+pub use ground::turned_away::TurnedAway;
 pub use http::is_custom_header;
-pub use import::import;
-pub use limits::Limits;
-pub use message_view::MessageView;
-pub use operation::{HttpOperation, ManagementOperation};
-pub use origin::Origin;
-pub use outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
-pub use rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
-pub use rules::RuleError;
-pub use sas::sign_token;
-pub use turn_away::TurnedAway;
+pub use messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+pub use messages::view::MessageView;

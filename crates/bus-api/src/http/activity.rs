@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::room::{Room, Share};
-use crate::Limits;
+use crate::ground::limits::Limits;
 
 /// What the head of a request may take that is not counted. Nearly every head is shorter.
 const HEAD_SIZE_BYTES_FREE: usize = 8 * 1024;

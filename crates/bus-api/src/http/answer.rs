@@ -14,9 +14,10 @@ use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
 use quick_xml::escape::partial_escape;
 
-use crate::api::NAMESPACE;
-use crate::authorize::BadToken;
-use crate::refusal::{FULL, UNREADABLE};
+use crate::authorization::bad_token::BadToken;
+use crate::ground::constants::NAMESPACE;
+use crate::ground::refusal::{FULL, UNREADABLE};
+use crate::ground::turned_away::TurnedAway;
 
 /// The type of errors.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
@@ -192,6 +193,23 @@ impl HttpError {
             answer.headers_mut().insert(retry_after, second);
         }
         answer
+    }
+}
+
+impl From<TurnedAway> for HttpError {
+    fn from(why: TurnedAway) -> Self {
+        match why {
+            TurnedAway::Crowded => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The server has as many connections as it may have. Try again later.",
+            ),
+            TurnedAway::Plain => Self::new(
+                StatusCode::FORBIDDEN,
+                "This connection is not encrypted, and has to be: use https.",
+            )
+            // By it, SDKs know that trying again does not help.
+            .with_sub_code(40_301),
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use kew_metrics::{FewASecond, Line};
 
 use super::answer::{Answer, HttpError};
 use super::call::Call;
-use crate::api::Shared;
 
 /// Refused acts that are logged each second.
 const REFUSALS_MAX: u32 = 10;
@@ -35,11 +34,11 @@ impl Default for RefusedActs {
 }
 
 /// Refusals that were counted and are still to be told. Dropping it tells them, also when the server ends.
-struct Untold(Arc<Shared>);
+struct Untold(Arc<RefusedActs>);
 
 impl Drop for Untold {
     fn drop(&mut self) {
-        let count = self.0.refused_acts.0.take_untold();
+        let count = self.0.0.take_untold();
         tracing::warn!(target: "audit", count, "audit: refusals that are not logged one by one");
     }
 }
@@ -47,15 +46,15 @@ impl Drop for Untold {
 /// Who acts, and from where.
 #[derive(Clone)]
 pub(super) struct Actor {
-    shared: Arc<Shared>,
+    refused_acts: Arc<RefusedActs>,
     by: Box<str>,
     peer: String,
 }
 
 impl Actor {
-    pub(super) fn of(shared: &Arc<Shared>, call: &Call) -> Self {
+    pub(super) fn of(refused_acts: &Arc<RefusedActs>, call: &Call) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            refused_acts: Arc::clone(refused_acts),
             by: cut(&call.grant.holder).into(),
             peer: call.head.origin.peer.to_string(),
         }
@@ -96,11 +95,11 @@ impl Actor {
     /// Whether one more refusal may be logged. If it is the first that may not, the count is logged a second
     /// later.
     fn may_tell_refusal(&self) -> bool {
-        match self.shared.refused_acts.0.note(SystemTime::now()) {
+        match self.refused_acts.0.note(SystemTime::now()) {
             Line::Told => true,
             Line::Untold => false,
             Line::FirstUntold => {
-                let untold = Untold(Arc::clone(&self.shared));
+                let untold = Untold(Arc::clone(&self.refused_acts));
                 tokio::spawn(async move {
                     tokio::time::sleep(UNTOLD_AFTER).await;
                     drop(untold);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::answer::HttpError;
 use super::room::Share;
-use crate::Limits;
+use crate::ground::limits::Limits;
 
 /// Reads a body to its end, as long as there is room for it.
 ///

@@ -8,10 +8,11 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 
 use super::answer::HttpError;
-use crate::api::Shared;
-use crate::authorize::{Grant, queue_of};
-use crate::operation::HttpOperation;
-use crate::origin::Origin;
+use crate::authorization::grant::{Grant, queue_of};
+use crate::authorization::operation::HttpOperation;
+use crate::ground::lookup::is_queue;
+use crate::ground::origin::Origin;
+use crate::shared::Shared;
 
 /// The longest path, in bytes as it came: an entity's name of 260 characters, each percent-encoded as
 /// UTF-8, with what follows it.
@@ -131,7 +132,7 @@ impl Call {
         }
         let path = self.head.path.to_lowercase();
         let is_allowed = grant.allows_request(right, queue_of(entity), &path)
-            && (grant.queue.is_some() || !shared.is_queue(&grant.path).await?);
+            && (grant.queue.is_some() || !is_queue(&shared.broker, &grant.path).await?);
         match is_allowed {
             true => Ok(()),
             false => Err(unauthorized(operation, entity)),

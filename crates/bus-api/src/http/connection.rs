@@ -29,13 +29,14 @@ use super::answer::{Answer, HttpError};
 use super::audit::Actor;
 use super::call::{Call, Head, Stopped};
 use super::route::Route;
+use super::service::HttpService;
 use super::speaker::{called, speaker};
 use super::{atom, body, data, health, operator, websocket};
-use crate::api::Shared;
-use crate::authorize::BadToken;
+use crate::authorization::bad_token::BadToken;
+use crate::ground::origin::Origin;
+use crate::ground::turned_away::TurnedAway;
 use crate::metrics::Offered;
-use crate::origin::Origin;
-use crate::turn_away::TurnedAway;
+use crate::shared::Shared;
 
 /// The most headers that a request has.
 const HEADERS_MAX: usize = 100;
@@ -46,7 +47,7 @@ const FAREWELL_SIZE_BYTES_MAX: u64 = 2 << 20;
 /// Serves one connection until the client closes it, a limit ends it, or after `shutdown` its request
 /// is answered.
 pub(crate) async fn serve<S>(
-    shared: Arc<Shared>,
+    service: Arc<HttpService>,
     stream: S,
     origin: Origin,
     place: Arc<Place>,
@@ -58,16 +59,16 @@ pub(crate) async fn serve<S>(
     let (stop, stopped) = watch::channel(false);
     // Who speaks in the WebSocket that the connection has become.
     let web_socket = OnceLock::new();
-    let service = service_fn(|request: Request<Incoming>| {
-        let (shared, activity) = (Arc::clone(&shared), Arc::clone(&activity));
+    let answering = service_fn(|request: Request<Incoming>| {
+        let (service, activity) = (Arc::clone(&service), Arc::clone(&activity));
         let stopped = Stopped(stopped.clone());
         let web_socket = &web_socket;
         activity.enter(Phase::Answering);
         async move {
-            take_turn(&shared, &activity).await;
+            take_turn(&service.shared, &activity).await;
             let is_last = request.headers().contains_key(TRANSFER_ENCODING);
-            let speaker = speaker(&shared, origin, &request);
-            let mut answer = answer(&shared, speaker, request, &activity, stopped).await;
+            let speaker = speaker(&service.shared.names, origin, &request);
+            let mut answer = answer(&service, speaker, request, &activity, stopped).await;
             if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                 // It is the last answer of the connection.
                 let _ = web_socket.set(speaker);
@@ -80,7 +81,7 @@ pub(crate) async fn serve<S>(
             Ok::<_, Infallible>(answer)
         }
     });
-    let limits = &shared.limits;
+    let limits = &service.shared.limits;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -89,8 +90,8 @@ pub(crate) async fn serve<S>(
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_buf_size(limits.http_head_size_bytes_max);
-    let stream = Watched::new(stream, Arc::clone(&activity), &shared.heads);
-    let mut connection = builder.serve_connection(TokioIo::new(stream), service);
+    let stream = Watched::new(stream, Arc::clone(&activity), &service.heads);
+    let mut connection = builder.serve_connection(TokioIo::new(stream), answering);
     let mut shutdown = pin!(shutdown);
     let mut is_stopping = false;
     let mut deadline = pin!(sleep_until(activity.deadline(limits)));
@@ -137,7 +138,13 @@ pub(crate) async fn serve<S>(
             origin: speaker,
             place,
         };
-        let serving = websocket::serve(Arc::clone(&shared), stream, begun, speaker, shutdown);
+        let serving = websocket::serve(
+            Arc::clone(&service.shared),
+            stream,
+            begun,
+            speaker,
+            shutdown,
+        );
         // Its state must not make other connections larger.
         Box::pin(serving).await;
     } else {
@@ -148,7 +155,7 @@ pub(crate) async fn serve<S>(
 /// Requests can come one behind the other, and each be answered at once: after some of them, others have their
 /// turn first.
 async fn take_turn(shared: &Shared, activity: &Activity) {
-    let instruments = &shared.instruments;
+    let instruments = &shared.observer.instruments;
     let mut count = activity.count_request();
     if count > shared.limits.http_turn_requests_max {
         instruments.http_turns_cut.increment();
@@ -162,7 +169,7 @@ async fn take_turn(shared: &Shared, activity: &Activity) {
 async fn say_farewell<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, is_crowded: bool) {
     let farewell = async {
         if is_crowded {
-            let answer = TurnedAway::Crowded.to_http().into_farewell();
+            let answer = HttpError::from(TurnedAway::Crowded).into_farewell();
             stream.write_all(&answer).await?;
         }
         stream.shutdown().await?;
@@ -174,7 +181,7 @@ async fn say_farewell<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, is_crowd
 }
 
 async fn answer(
-    shared: &Arc<Shared>,
+    service: &Arc<HttpService>,
     origin: Origin,
     request: Request<Incoming>,
     activity: &Activity,
@@ -188,7 +195,7 @@ async fn answer(
     let has_api_version = head.parameter("api-version").is_some();
     let route = Route::of(&head.method, &head.path, has_api_version);
     let path = head.path.clone();
-    let answered = dispatch(shared, route, head, body, activity, stopped).await;
+    let answered = dispatch(service, route, head, body, activity, stopped).await;
     answered.unwrap_or_else(|error| match route {
         Route::Operator => error.into_json_answer(),
         // As the service does, whatever was wrong: with the token, the request or the entity.
@@ -206,15 +213,16 @@ fn head_of(origin: Origin, parts: Parts) -> Result<Head, HttpError> {
 }
 
 async fn dispatch(
-    shared: &Arc<Shared>,
+    service: &Arc<HttpService>,
     route: Route,
     head: Head,
     body: Incoming,
     activity: &Activity,
     stopped: Stopped,
 ) -> Result<Answer, HttpError> {
+    let shared = &service.shared;
     if route == Route::Health {
-        return Ok(health::answer(shared));
+        return Ok(health::answer(&shared.broker));
     }
     if route == Route::WebSocket {
         return websocket::accept(&head.method, &head.headers);
@@ -224,7 +232,7 @@ async fn dispatch(
     let denied = |offered, error: HttpError| {
         if error.status == StatusCode::UNAUTHORIZED {
             let told = Error::new(condition::UNAUTHORIZED_ACCESS, error.detail());
-            shared.note_denied(&origin, offered, &told);
+            shared.observer.note_denied(&origin, offered, &told);
         }
         error
     };
@@ -232,13 +240,16 @@ async fn dispatch(
         let detail = "MissingToken: The Authorization header is missing.";
         denied(Offered::None, HttpError::unauthorized(detail))
     })?;
-    let grant = shared.grant_of(authorization, &head.path, origin).await;
+    let grant = shared
+        .authority
+        .grant_of(authorization, &head.path, origin)
+        .await;
     let grant = grant.map_err(|error| {
         let BadToken::PublicKey(barred) = error else {
             return denied(Offered::Token, error.into());
         };
         let called = called(&head.headers, barred);
-        shared.note_barred(&origin, barred, called);
+        shared.observer.note_barred(&origin, barred, called);
         let called = called.map_or(String::new(), |called| {
             format!(" (this request: '{called}')")
         });
@@ -246,7 +257,7 @@ async fn dispatch(
         denied(Offered::Token, told)
     })?;
     activity.prove();
-    let body = body::read(body, shared.bodies.share(), &shared.limits).await?;
+    let body = body::read(body, service.bodies.share(), &shared.limits).await?;
     let call = Call {
         head,
         grant,
@@ -254,11 +265,11 @@ async fn dispatch(
         stopped,
     };
     match route {
-        Route::Data => data::answer(shared, call).await,
-        _ if call.head.method == Method::GET => manage(Arc::clone(shared), route, call).await,
+        Route::Data => data::answer(service, call).await,
+        _ if call.head.method == Method::GET => manage(Arc::clone(service), route, call).await,
         _ => {
             // What changes something runs to its end, and is recorded, also if the client goes away.
-            let managing = tokio::spawn(manage(Arc::clone(shared), route, call));
+            let managing = tokio::spawn(manage(Arc::clone(service), route, call));
             managing.await.unwrap_or_else(|error| {
                 tracing::error!(%error, "a request of management panicked, which is a bug");
                 Err(HttpError::internal())
@@ -268,12 +279,12 @@ async fn dispatch(
 }
 
 /// Carries out what is asked about entities, or by an operator.
-async fn manage(shared: Arc<Shared>, route: Route, call: Call) -> Result<Answer, HttpError> {
+async fn manage(service: Arc<HttpService>, route: Route, call: Call) -> Result<Answer, HttpError> {
     if route == Route::Operator {
-        return operator::answer(&shared, &call).await;
+        return operator::answer(&service, &call).await;
     }
-    let answered = atom::answer(&shared, &call).await;
+    let answered = atom::answer(&service, &call).await;
     let head = &call.head;
-    Actor::of(&shared, &call).managed(&head.method, &head.path, &answered);
+    Actor::of(&service.refused_acts, &call).managed(&head.method, &head.path, &answered);
     answered
 }

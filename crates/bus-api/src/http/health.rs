@@ -1,12 +1,12 @@
 //! `GET /health`, as the emulator answers it.
 
 use hyper::StatusCode;
+use kew_broker::Broker;
 
 use super::answer::{Answer, with_body};
-use crate::api::Shared;
 
-pub(super) fn answer(shared: &Shared) -> Answer {
-    let (status, body) = if shared.broker.is_ready() {
+pub(super) fn answer(broker: &Broker) -> Answer {
+    let (status, body) = if broker.is_ready() {
         (
             StatusCode::OK,
             r#"{"status":"healthy","message":"Service is healthy."}"#,

@@ -13,6 +13,7 @@
 
 mod activity;
 mod answer;
+mod answer_room;
 mod atom;
 mod audit;
 mod body;
@@ -23,14 +24,13 @@ mod health;
 mod operator;
 mod room;
 mod route;
+mod service;
 mod shown;
 mod speaker;
 mod times;
 mod websocket;
 
 pub(crate) use answer::HttpError;
-pub(crate) use audit::RefusedActs;
 pub(crate) use connection::serve;
 pub use data::is_custom as is_custom_header;
-pub(crate) use operator::Jobs;
-pub(crate) use room::Room;
+pub(crate) use service::HttpService;

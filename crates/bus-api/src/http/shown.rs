@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
 use kew_amqp::message::{BodyKind, Header, Message, Properties};
 
-use crate::outbound::{DEAD_LETTER_SOURCE, Facts, encode, without_lock_token};
+use crate::messages::outbound::{DEAD_LETTER_SOURCE, Facts, encode, without_lock_token};
 
 /// The content type of a body that is neither bytes nor text: its sections as AMQP encodes them.
 const AMQP_ENCODED: &str = "application/amqp";

@@ -6,24 +6,23 @@
 
 use hyper::header::{HOST, HeaderMap, ORIGIN};
 use hyper::{Request, Uri};
-use kew_listen::{AskedFrom, Barred};
+use kew_listen::{AskedFrom, Barred, ServerNames};
 
-use crate::api::Shared;
-use crate::origin::Origin;
+use crate::ground::origin::Origin;
 
 /// By which a browser says how a page is related to the server that it asks.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// What is known of who sends a request.
-pub(super) fn speaker<B>(shared: &Shared, origin: Origin, request: &Request<B>) -> Origin {
-    let judged = judge(shared, request.uri(), request.headers());
+pub(super) fn speaker<B>(names: &ServerNames, origin: Origin, request: &Request<B>) -> Origin {
+    let judged = judge(names, request.uri(), request.headers());
     Origin {
         public_key: origin.public_key.and(judged),
         ..origin
     }
 }
 
-fn judge(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<(), Barred> {
+fn judge(names: &ServerNames, uri: &Uri, headers: &HeaderMap) -> Result<(), Barred> {
     let pages: Vec<&[u8]> = headers
         .get_all(ORIGIN)
         .iter()
@@ -42,7 +41,7 @@ fn judge(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<(), Barred> 
             pages: &pages,
             site,
         };
-        shared.names.judge(&asked)?;
+        names.judge(&asked)?;
     }
     Ok(())
 }

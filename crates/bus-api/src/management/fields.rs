@@ -6,8 +6,8 @@ use kew_amqp::error::Error;
 use kew_engine::bus::ITEMS_MAX;
 use kew_engine::{SequenceNumber, Timestamp, Token};
 
-use crate::outbound::token;
-use crate::refusal::bus_condition;
+use crate::ground::refusal::bus_condition;
+use crate::messages::outbound::token;
 
 /// An error that names the field.
 pub(super) fn wrong(field: &str, allowed: &str) -> Error {

@@ -9,15 +9,16 @@ use kew_engine::bus::{
 };
 use kew_engine::{Outcome, SequenceNumber, Token};
 
+use super::context::{Answered, Context, unexpected};
 use super::fields::{self, wrong};
-use super::{Answered, Context, unexpected};
-use crate::client::{batch_of, overlay_of};
-use crate::inbound::message_of;
-use crate::metrics::Lock;
-use crate::outbound::{
-    DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, overlaid, uuid, wire_timestamp,
+use crate::ground::refusal::{claimed, error_of_verdict};
+use crate::messages::batch::batch_of;
+use crate::messages::inbound::message_of;
+use crate::messages::outbound::{
+    DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, uuid, wire_timestamp,
 };
-use crate::refusal::{claimed, error_of_verdict};
+use crate::messages::overlay::{overlaid, overlay_of};
+use crate::metrics::Lock;
 
 pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answered, Error> {
     let renew = BusCommand::RenewLocks {
@@ -26,7 +27,7 @@ pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answere
     };
     match context.submit(renew).await?.outcome {
         Outcome::Bus(BusOutcome::LocksRenewed(until)) => {
-            let instruments = &context.shared.instruments;
+            let instruments = &context.shared.observer.instruments;
             instruments.note_renewals(Lock::Message, until.len());
             let until = Array::timestamps(until.into_iter().map(wire_timestamp));
             Answered::map(|map| map.entry("expirations", &Value::Array(until)))

@@ -1,77 +1,27 @@
 //! Requests to an entity's node `$management`.
 
+mod context;
 mod fields;
 mod messages;
 mod room;
 mod sessions;
 mod transact;
 
+pub(crate) use context::Context;
 pub(crate) use transact::{InTransaction, answer_in_transaction, in_transaction, settled};
 
-use std::sync::{Arc, OnceLock};
-
-use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Map, MapWriter, Raw, Symbol, Value, write_map};
+use bytes::Bytes;
+use kew_amqp::codec::{Map, Raw, Symbol, Value};
 use kew_amqp::error::{Error, condition};
-use kew_broker::Answer;
-use kew_engine::bus::BusCommand;
-use kew_engine::{EntityName, Timestamp, Token};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::api::Shared;
-use crate::holdings::{resize, units_of};
+use self::context::Answered;
+use crate::authorization::operation::ManagementOperation;
+use crate::ground::refusal::{bus_condition, busy, unauthorized};
+use crate::memory::answers::{resize, units_of};
+use crate::messages::request::{Request, encode_answer};
 use crate::metrics;
-use crate::operation::ManagementOperation;
-use crate::origin::Origin;
-use crate::refusal::{bus_condition, busy, error_of, unauthorized};
-use crate::request::{Request, encode_answer};
-use crate::rights::Rights;
-use crate::submit::Submitted;
-
-/// What a request is answered with.
-pub(crate) struct Context {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) origin: Origin,
-    /// Whether there is no room for what has messages in its answer.
-    pub(crate) is_busy: bool,
-    pub(crate) entity: EntityName,
-    /// What the client may do with the entity by requests.
-    pub(crate) rights: Rights,
-    /// The lock of the session that the request names, if the client holds it.
-    pub(crate) session: Option<Token>,
-    /// Set when that lock was renewed.
-    pub(crate) renewed_until: OnceLock<Timestamp>,
-}
-
-impl Context {
-    async fn submit(&self, command: BusCommand) -> Result<Answer, Error> {
-        let answer = Submitted::new(&self.shared.broker, command).answer().await;
-        answer.map_err(|rejection| error_of(&rejection))
-    }
-}
-
-/// What is answered if nothing is wrong.
-enum Answered {
-    /// 200, with this map.
-    Body(Raw),
-    /// 204: there is nothing.
-    Nothing,
-}
-
-impl Answered {
-    fn map(write: impl FnOnce(&mut MapWriter<'_>)) -> Result<Self, Error> {
-        let mut out = BytesMut::new();
-        write_map(&mut out, write);
-        Ok(Self::Body(Raw::new(out.freeze())?))
-    }
-}
-
-/// The broker has answered something else than it was asked, which is a bug.
-fn unexpected() -> Error {
-    let text = "The server was unable to process the request.";
-    Error::new(condition::INTERNAL_ERROR, text)
-}
 
 /// Carries out a request, and answers it encoded, with the room that the answer takes.
 pub(crate) async fn answer(
@@ -123,6 +73,7 @@ fn encode(
     let entity = &context.entity.name;
     context
         .shared
+        .observer
         .note_request(&context.origin, entity, &answered);
     encode_answer(&request.asked, &properties, &body)
 }
@@ -179,7 +130,7 @@ async fn carry_out_in_room(
     if size_bytes == 0 {
         return (carry_out(context, operation, body).await, None);
     }
-    let taken = context.shared.room_for_both(size_bytes).await;
+    let taken = context.shared.answers.for_both(size_bytes).await;
     if context.is_busy {
         return (Err(busy()), taken);
     }

@@ -8,7 +8,7 @@ use kew_engine::bus::SESSION_ID_SIZE_BYTES_MAX;
 
 use super::fields;
 use super::sessions::top_of;
-use crate::operation::ManagementOperation;
+use crate::authorization::operation::ManagementOperation;
 
 /// The most bytes that one message takes: its body, what settlements have changed, and what is told of it.
 const MESSAGE_SIZE_BYTES_MAX: usize = (1 << 20) + (128 << 10);

@@ -5,11 +5,11 @@ use kew_amqp::error::Error;
 use kew_engine::bus::{BusCommand, BusOutcome, Verdict};
 use kew_engine::{Outcome, Token};
 
+use super::context::{Answered, Context, unexpected};
 use super::fields::{self, wrong};
-use super::{Answered, Context, unexpected};
+use crate::ground::refusal::error_of_verdict;
+use crate::messages::outbound::wire_time;
 use crate::metrics::Lock;
-use crate::outbound::wire_time;
-use crate::refusal::error_of_verdict;
 
 /// The latest time that counts as one: above it a client asks for sessions with messages.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
@@ -33,7 +33,11 @@ pub(super) async fn renew(context: &Context) -> Result<Answered, Error> {
         Outcome::Bus(BusOutcome::SessionRenewed(until)) => {
             // It is set once: there is one request.
             let _ = context.renewed_until.set(until);
-            context.shared.instruments.note_renewals(Lock::Session, 1);
+            context
+                .shared
+                .observer
+                .instruments
+                .note_renewals(Lock::Session, 1);
             Answered::map(|map| map.entry("expiration", &wire_time(until)))
         }
         _ => Err(unexpected()),

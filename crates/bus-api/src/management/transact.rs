@@ -6,10 +6,11 @@ use kew_engine::bus::Disposition;
 use kew_engine::{SequenceNumber, Token};
 use tokio::time::Instant;
 
-use super::{Answered, Context, allowed, encode, messages};
+use super::context::{Answered, Context};
+use super::{allowed, encode, messages};
+use crate::authorization::operation::ManagementOperation as Asked;
+use crate::messages::request::Request;
 use crate::metrics::Settled;
-use crate::operation::ManagementOperation as Asked;
-use crate::request::Request;
 
 /// What a request in a transaction comes to.
 pub(crate) enum InTransaction {

@@ -3,8 +3,8 @@
 use kew_amqp::error::condition as amqp;
 use kew_metrics::Counter;
 
-use super::{Lock, OPERATIONS};
-use crate::refusal::bus_condition as bus;
+use super::labels::{Lock, OPERATIONS};
+use crate::ground::refusal::bus_condition as bus;
 
 /// The conditions that are answered. What is none of them is counted as `other`.
 pub(super) const CODES: [&str; 31] = [

@@ -2,9 +2,9 @@
 
 use kew_metrics::{Counter, Family, Gauge, Labels, Unit};
 
-use super::{
-    ByCode, Held, Instruments, LOCKS, MODES, OFFERED, OPERATIONS, OVERDUE, SCOPES, SETTLED,
-};
+use super::codes::ByCode;
+use super::instruments::Instruments;
+use super::labels::{Held, LOCKS, MODES, OFFERED, OPERATIONS, OVERDUE, SCOPES, SETTLED};
 
 /// The protocol, in the labels of what others have too.
 const PROTOCOL: &str = "bus";

@@ -10,7 +10,7 @@ use kew_engine::bus::EntityStatus;
 use kew_xml::Element;
 
 use super::rules::AskedRule;
-use crate::duration;
+use crate::configuration::duration;
 use crate::http::answer::HttpError;
 
 /// The most that the owner's own text has, in characters.

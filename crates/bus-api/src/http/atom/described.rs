@@ -10,11 +10,11 @@ use super::document::{CONTENT_NAMESPACES, close, open};
 use super::rules;
 use super::settings::{KILOBYTE, MEGABYTE};
 use super::version::ApiVersion;
-use crate::description::Description;
-use crate::duration;
+use crate::authorization::description::Description;
+use crate::configuration::duration;
+use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::call::Head;
 use crate::http::times::rfc3339;
-use crate::import::DUPLICATE_WINDOW_MS;
 
 /// When a queue was used last that never was.
 const NEVER: &str = "0001-01-01T00:00:00Z";

@@ -8,7 +8,7 @@ use kew_engine::Timestamp;
 use kew_xml::{put_attribute, put_element};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::api::NAMESPACE;
+use crate::ground::constants::NAMESPACE;
 use crate::http::answer::{Answer, with_body};
 use crate::http::call::Call;
 use crate::http::times::rfc3339_seconds;

@@ -6,21 +6,18 @@
 //! Source: Service Bus, *Chaining entities with autoforwarding*.
 
 use hyper::header::HOST;
-use kew_broker::Rejection;
-use kew_engine::Refusal;
-use kew_engine::bus::{BusCommand, BusRefusal};
 use kew_listen::ServerNames;
 use percent_encoding::percent_decode_str;
 
 use super::asked::AskedQueue;
-use crate::address::{entity_named, is_queue_name};
-use crate::api::Shared;
-use crate::authorize::BadToken;
+use crate::authorization::bad_token::BadToken;
+use crate::authorization::rights::Right;
+use crate::authorization::sas::SignedToken;
+use crate::ground::address::is_queue_name;
+use crate::ground::lookup::is_queue;
 use crate::http::answer::HttpError;
 use crate::http::call::{Call, Head};
-use crate::rights::Right;
-use crate::sas::SignedToken;
-use crate::submit::Submitted;
+use crate::shared::Shared;
 
 /// The names of the queues that messages go on to, as they were spelled.
 #[derive(Debug, Default)]
@@ -132,30 +129,20 @@ pub(super) async fn check_targets(
 /// the whole namespace, if it is a name of this server, whatever the client calls it. The name of a queue
 /// that is there is none.
 async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Result<bool, HttpError> {
-    match shared.grant_of(token, path, head.origin).await {
+    match shared.authority.grant_of(token, path, head.origin).await {
         Ok(grant) => Ok(grant.allows(Right::Manage, path)),
         Err(BadToken::Elsewhere { granted, asked }) => {
             let is_bare = SignedToken::read(token).is_ok_and(|token| token.is_bare);
             let is_host = is_bare && shared.names.has(&granted);
-            if !is_host || is_queue(shared, &granted).await? {
+            if !is_host || is_queue(&shared.broker, &granted).await? {
                 return Err(BadToken::Elsewhere { granted, asked }.into());
             }
-            let grant = shared.grant_of(token, &granted, head.origin).await?;
+            let grant = shared
+                .authority
+                .grant_of(token, &granted, head.origin)
+                .await?;
             Ok(grant.queue.is_none() && grant.rights.has(Right::Manage))
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether there is a queue of that name.
-async fn is_queue(shared: &Shared, name: &str) -> Result<bool, HttpError> {
-    let Some(queue) = entity_named(name).filter(|_| is_queue_name(name)) else {
-        return Ok(false);
-    };
-    let read = BusCommand::ReadQueue { queue };
-    match Submitted::new(&shared.broker, read).answer().await {
-        Ok(_) => Ok(true),
-        Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueNotFound { .. }))) => Ok(false),
-        Err(rejection) => Err(rejection.into()),
     }
 }

@@ -8,11 +8,12 @@ use kew_engine::{Outcome, Timestamp};
 
 use super::described;
 use super::document::{Entry, Feed};
-use crate::api::{NAMESPACE, Shared};
+use crate::authorization::operation::HttpOperation;
+use crate::ground::constants::NAMESPACE;
+use crate::ground::submit::Submitted;
 use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
-use crate::operation::HttpOperation;
-use crate::submit::Submitted;
+use crate::shared::Shared;
 
 /// How many a page shows if nothing is said, and at most.
 const TOP_MAX: u32 = 100;
@@ -61,7 +62,7 @@ async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Ans
 }
 
 fn now(shared: &Shared) -> Timestamp {
-    Timestamp::from_ms(shared.now_ms())
+    Timestamp::from_ms(shared.clock.now_ms())
 }
 
 fn number(

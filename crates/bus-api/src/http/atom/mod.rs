@@ -29,9 +29,10 @@ use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
 
 use super::answer::{Answer, HttpError};
+use super::answer_room::AnswerRoom;
 use super::call::Call;
-use super::room::AnswerRoom;
-use crate::api::Shared;
+use super::service::HttpService;
+use crate::shared::Shared;
 
 /// What the paths of lists begin with, in lower case.
 const LISTS: &str = "$resources/";
@@ -40,13 +41,13 @@ const ENTRY_SIZE_BYTES: usize = 64 << 10;
 
 /// Answers a request, as soon as there is room for an answer: before, nothing is done. What changes
 /// something must run to its end.
-pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
     let room = match path.starts_with(LISTS) {
-        true => AnswerRoom::of_page(shared).await?,
-        false => AnswerRoom::of(shared, ENTRY_SIZE_BYTES).await?,
+        true => AnswerRoom::of_page(service).await?,
+        false => AnswerRoom::of(service, ENTRY_SIZE_BYTES).await?,
     };
-    Ok(room.hold_body(route(shared, call, &path).await?))
+    Ok(room.hold_body(route(&service.shared, call, &path).await?))
 }
 
 async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, HttpError> {

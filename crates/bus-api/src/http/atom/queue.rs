@@ -13,12 +13,12 @@ use super::described;
 use super::document::Entry;
 use super::forward::{Targets, check_targets};
 use super::version::ApiVersion;
-use crate::address::{entity_named, is_queue_name};
-use crate::api::Shared;
+use crate::authorization::operation::HttpOperation;
+use crate::ground::address::{entity_named, is_queue_name};
+use crate::ground::submit::Submitted;
 use crate::http::answer::{Answer, HttpError, answer_of};
 use crate::http::call::Call;
-use crate::operation::HttpOperation;
-use crate::submit::Submitted;
+use crate::shared::Shared;
 
 /// Source: Service Bus, *Get Queue*.
 pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
@@ -59,7 +59,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         let view = update(shared, name, &asked, &targets).await?;
         return Ok(entry(call, StatusCode::OK, &view));
     }
-    let options = asked.created(&call.head.path, &targets, shared.now_ms())?;
+    let options = asked.created(&call.head.path, &targets, shared.clock.now_ms())?;
     let create = BusCommand::CreateQueue {
         queue: name,
         options,
@@ -74,13 +74,13 @@ async fn update(
     asked: &AskedQueue,
     targets: &Targets,
 ) -> Result<BusQueueView, HttpError> {
-    let _changing = shared.rules.changing.lock().await;
+    let _changing = shared.authority.rules.changing.lock().await;
     let before = view_of(shared, queue.clone()).await?;
-    let options = asked.updated(&before, targets, shared.now_ms())?;
+    let options = asked.updated(&before, targets, shared.clock.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
     let view = view(Submitted::new(&shared.broker, update).answer().await)?;
     if asked.rules.is_some() {
-        shared.rules.note_change();
+        shared.authority.rules.note_change();
     }
     Ok(view)
 }
@@ -96,11 +96,11 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
 /// Creates or deletes a queue while no rule is changed: the rules of a queue that went would be written
 /// to one that has come under its name. It must run to its end.
 async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
-    let _changing = shared.rules.changing.lock().await;
+    let _changing = shared.authority.rules.changing.lock().await;
     let done = Submitted::new(&shared.broker, command).answer().await;
     match &done {
         // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
-        Ok(_) | Err(Rejection::Stopped) => shared.rules.note_change(),
+        Ok(_) | Err(Rejection::Stopped) => shared.authority.rules.note_change(),
         Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable) => {}
     }
     done
@@ -155,7 +155,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::authorize::Grant;
+    use crate::authorization::grant::Grant;
     use crate::http::call::{Head, Stopped};
     use crate::{AuthorizationRule, BusApi, BusApiOptions, Origin, Rights, sign_token};
 
@@ -187,7 +187,7 @@ mod tests {
         asked: impl Future<Output = Result<Answer, HttpError>>,
     ) -> bool {
         let mut asked = pin!(asked);
-        let changing = shared.rules.changing.lock().await;
+        let changing = shared.authority.rules.changing.lock().await;
         // A command that was submitted before this one would be carried out before it.
         let read = async {
             tokio::task::yield_now().await;
@@ -207,8 +207,9 @@ mod tests {
     async fn no_queue_comes_or_goes_while_a_rule_is_changed() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
-        let shared = api.await.unwrap().shared;
-        let changes = shared.rules.watch();
+        let api = api.await.unwrap();
+        let shared = Arc::clone(&api.parts.shared);
+        let changes = shared.authority.rules.watch();
         let (put_call, delete_call) = (call("PUT"), call("DELETE"));
         assert!(!is_there_meanwhile(&shared, put(&shared, &put_call)).await);
         assert!(is_there_meanwhile(&shared, delete(&shared, &delete_call)).await);
@@ -222,12 +223,12 @@ mod tests {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();
-        let shared = Arc::clone(&api.shared);
+        let shared = Arc::clone(&api.parts.shared);
         put(&shared, &call("PUT")).await.unwrap();
         let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
         api.add_rule(None, rule.clone()).await.unwrap();
         let token = sign_token("sb://h/", &rule.name, &rule.primary_key, u64::MAX / 2);
-        let changing = shared.rules.changing.lock().await;
+        let changing = shared.authority.rules.changing.lock().await;
         let (mut ours, theirs) = tokio::io::duplex(4096);
         let origin = call("GET").head.origin;
         let permit = api.admit(origin.peer).unwrap();
@@ -235,13 +236,13 @@ mod tests {
             api.serve(theirs, origin, permit, std::future::pending())
                 .await;
         };
-        let room = shared.answers.available_permits();
+        let room = shared.answers.0.available_permits();
         let asking = async {
             let request =
                 format!("DELETE /q HTTP/1.1\r\nHost: h\r\nAuthorization: {token}\r\n\r\n");
             ours.write_all(request.as_bytes()).await.unwrap();
             // What it takes room for, it does next.
-            while shared.answers.available_permits() == room {
+            while shared.answers.0.available_permits() == room {
                 tokio::task::yield_now().await;
             }
             drop(ours);

@@ -5,9 +5,9 @@ use kew_engine::Timestamp;
 use kew_xml::{Element, put_element};
 
 use super::document::{close, open};
+use crate::authorization::rights::{AuthorizationRule, Rights};
 use crate::http::answer::HttpError;
 use crate::http::times::rfc3339;
-use crate::rights::{AuthorizationRule, Rights};
 
 /// A rule that came in. A key that is not said is made.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub(super) fn replaced(
 ) -> Result<Vec<AuthorizationRule>, HttpError> {
     if asked.len() > AuthorizationRule::COUNT_MAX {
         // Before any keys are made.
-        let error = crate::rights::InvalidRule::TooMany(asked.len());
+        let error = crate::authorization::rights::InvalidRule::TooMany(asked.len());
         return Err(HttpError::bad_request(format!("{error}.")));
     }
     let made = asked.iter().map(|rule| {

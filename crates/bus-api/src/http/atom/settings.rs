@@ -7,9 +7,9 @@ use kew_engine::bus::{BusQueueOptions, BusQueueView};
 
 use super::asked::AskedQueue;
 use super::forward::Targets;
-use crate::description::Description;
+use crate::authorization::description::Description;
+use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::answer::HttpError;
-use crate::import::DUPLICATE_WINDOW_MS;
 
 /// Bytes of what is counted in megabytes, and in kilobytes.
 pub(super) const MEGABYTE: u64 = 1 << 20;

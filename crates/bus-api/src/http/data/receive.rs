@@ -13,16 +13,18 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::{Answer, HttpError, answer_of};
+use super::super::answer_room::AnswerRoom;
 use super::super::call::{Call, Stopped};
-use super::super::room::AnswerRoom;
+use super::super::service::HttpService;
 use super::super::shown::Shown;
 use super::broker_properties::Told;
+use super::headers::{PROPERTIES_HEADER, is_custom};
+use super::values;
 use super::values::ascii_json;
-use super::{PROPERTIES_HEADER, is_custom, values};
-use crate::api::Shared;
-use crate::client::{Batch, batch_of, has_some};
-use crate::outbound::Facts;
-use crate::submit::Submitted;
+use crate::ground::limits::Limits;
+use crate::ground::submit::Submitted;
+use crate::messages::batch::{Batch, batch_of, has_some};
+use crate::messages::outbound::Facts;
 
 /// How long a receive waits that says nothing about it.
 ///
@@ -37,25 +39,28 @@ const CUSTOM_HEADERS_SIZE_BYTES_MAX: usize = 512 << 10;
 /// Source: Service Bus, REST, *Receive and Delete Message (Destructive Read)* and *Peek-Lock Message
 /// (Non-Destructive Read)*.
 pub(super) async fn receive(
-    shared: &Shared,
+    service: &HttpService,
     call: &Call,
     queue: EntityName,
     mode: ReceiveMode,
 ) -> Result<Answer, HttpError> {
-    let wait = wait_of(shared, call)?;
+    let wait = wait_of(&service.shared.limits, call)?;
     let read = BusCommand::ReadQueue {
         queue: queue.clone(),
     };
-    let (incarnation, size_bytes) =
-        match Submitted::new(&shared.broker, read).answer().await?.outcome {
-            Outcome::Bus(BusOutcome::Queue(view)) => {
-                let size_bytes = usize::try_from(view.options.message_size_bytes_max);
-                (view.incarnation, size_bytes.unwrap_or(usize::MAX))
-            }
-            _ => return Err(HttpError::internal()),
-        };
+    let (incarnation, size_bytes) = match Submitted::new(&service.shared.broker, read)
+        .answer()
+        .await?
+        .outcome
+    {
+        Outcome::Bus(BusOutcome::Queue(view)) => {
+            let size_bytes = usize::try_from(view.options.message_size_bytes_max);
+            (view.incarnation, size_bytes.unwrap_or(usize::MAX))
+        }
+        _ => return Err(HttpError::internal()),
+    };
     let waiting = Waiting {
-        shared,
+        service,
         queue: &queue,
         mode,
         size_bytes,
@@ -76,7 +81,7 @@ pub(super) async fn receive(
 }
 
 /// `timeout`, in seconds.
-fn wait_of(shared: &Shared, call: &Call) -> Result<Duration, HttpError> {
+fn wait_of(limits: &Limits, call: &Call) -> Result<Duration, HttpError> {
     let wait = match call.head.parameter("timeout") {
         None => WAIT_DEFAULT,
         Some(text) => {
@@ -85,12 +90,12 @@ fn wait_of(shared: &Shared, call: &Call) -> Result<Duration, HttpError> {
             Duration::from_secs(seconds)
         }
     };
-    Ok(wait.min(shared.limits.session_wait_max))
+    Ok(wait.min(limits.session_wait_max))
 }
 
 /// A receive that may wait.
 struct Waiting<'a> {
-    shared: &'a Shared,
+    service: &'a HttpService,
     queue: &'a EntityName,
     mode: ReceiveMode,
     /// The largest message that the queue takes.
@@ -111,7 +116,7 @@ impl Waiting<'_> {
         incarnation: Incarnation,
         wait: Duration,
     ) -> Result<Option<Taken>, HttpError> {
-        let broker = &self.shared.broker;
+        let broker = &self.service.shared.broker;
         let until = Instant::now() + wait;
         let mut watch = (!wait.is_zero()).then(|| broker.watch(incarnation, Awaited::Message));
         loop {
@@ -138,11 +143,11 @@ impl Waiting<'_> {
     /// Takes a message if there is one, and has room for it before it does: none is to be locked for
     /// nobody. It waits for room only if there is something.
     async fn look(&self) -> Result<Option<Taken>, HttpError> {
-        let broker = &self.shared.broker;
-        let room = match AnswerRoom::try_of(self.shared, self.size_bytes) {
+        let broker = &self.service.shared.broker;
+        let room = match AnswerRoom::try_of(self.service, self.size_bytes) {
             Some(room) => room,
             None if !has_some(broker, self.queue).await? => return Ok(None),
-            None => AnswerRoom::of(self.shared, self.size_bytes).await?,
+            None => AnswerRoom::of(self.service, self.size_bytes).await?,
         };
         let taken = take(broker, self.queue, self.mode, room).await?;
         Ok((!taken.batch.is_empty()).then_some(taken))

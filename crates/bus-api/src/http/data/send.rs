@@ -17,11 +17,12 @@ use serde::Deserialize;
 use super::super::answer::{Answer, HttpError, answer_of};
 use super::super::call::Call;
 use super::broker_properties::Given;
-use super::{PROPERTIES_HEADER, is_custom, values};
-use crate::api::Shared;
-use crate::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
-use crate::refusal::{bus_condition, text_of};
-use crate::submit::Submitted;
+use super::headers::{PROPERTIES_HEADER, is_custom};
+use super::values;
+use crate::ground::refusal::{bus_condition, text_of};
+use crate::ground::submit::Submitted;
+use crate::messages::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
+use crate::shared::Shared;
 
 /// The type of a body that is a batch.
 const BATCH: &str = "application/vnd.microsoft.servicebus.json";

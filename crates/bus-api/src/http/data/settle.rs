@@ -8,10 +8,10 @@ use super::super::answer::{Answer, HttpError, answer_of};
 use super::super::shown::Shown;
 use super::broker_properties::id_text;
 use super::values::parse_uuid;
-use crate::api::Shared;
-use crate::outbound::Facts;
-use crate::refusal::{claimed, error_of_verdict, text_of};
-use crate::submit::Submitted;
+use crate::ground::refusal::{claimed, error_of_verdict, text_of};
+use crate::ground::submit::Submitted;
+use crate::messages::outbound::Facts;
+use crate::shared::Shared;
 
 /// What is to become of a lock.
 #[derive(Clone, Copy, Debug)]

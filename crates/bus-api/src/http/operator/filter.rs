@@ -11,7 +11,7 @@ use super::super::data::{id_text, read_value};
 use super::super::shown::Shown;
 use super::super::times::parse;
 use super::view::json_of;
-use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
 /// What a message must be like. A field that is left out says nothing.
 #[derive(Clone, Debug, Default, Deserialize)]

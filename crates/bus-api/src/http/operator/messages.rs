@@ -12,12 +12,12 @@ use super::super::call::Call;
 use super::super::shown::Shown;
 use super::filter::Filter;
 use super::pages::{PAGE_COUNT, page};
-use super::{flag, json, number_of, optional_number};
-use crate::MessageView;
-use crate::api::Shared;
-use crate::client::batch_of;
-use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts};
-use crate::submit::Submitted;
+use super::parameters::{flag, json, number_of, optional_number};
+use crate::ground::submit::Submitted;
+use crate::messages::batch::batch_of;
+use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts};
+use crate::messages::view::MessageView;
+use crate::shared::Shared;
 
 /// How many messages are shown if nothing is said, and at most.
 const SHOWN_DEFAULT: u64 = 100;

@@ -5,33 +5,34 @@
 //! audit log.
 
 mod filter;
-mod jobs;
+pub(super) mod jobs;
 mod messages;
 mod pages;
+mod parameters;
 mod purge;
 mod resubmit;
 mod view;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use hyper::{Method, StatusCode};
 use kew_engine::bus::{BusCommand, BusOutcome};
-use kew_engine::{EntityName, Outcome, SequenceNumber};
+use kew_engine::{EntityName, Outcome};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::answer::{Answer, HttpError, JSON, with_body};
+use super::answer::{Answer, HttpError};
+use super::answer_room::AnswerRoom;
 use super::audit::Actor;
 use super::call::Call;
-use super::room::AnswerRoom;
-use crate::address::entity_named;
-use crate::api::{NAMESPACE, Shared};
-use crate::operation::HttpOperation;
-use crate::submit::Submitted;
+use super::service::HttpService;
+use crate::authorization::operation::HttpOperation;
+use crate::ground::address::entity_named;
+use crate::ground::constants::NAMESPACE;
+use crate::ground::submit::Submitted;
+use crate::shared::Shared;
 
 use jobs::Job;
-pub(crate) use jobs::Jobs;
+use parameters::{body_of, flag, json, optional_number};
 use view::QueueView;
 
 /// How many queues are listed if nothing is said, and at most.
@@ -45,61 +46,65 @@ const MESSAGE_SIZE_BYTES: usize = 2 << 20;
 const SMALL_SIZE_BYTES: usize = 64 << 10;
 
 /// Answers a request for which the route is this.
-pub(super) async fn answer(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
+pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::Operate, "")?;
     let (resource, entity) = resource_of(&call.head.path);
     // Before anything is read or done.
     let room = match resource.as_str() {
-        "queues" | "messages" | "groups" => AnswerRoom::of_page(shared).await?,
-        "message" => AnswerRoom::of(shared, MESSAGE_SIZE_BYTES).await?,
-        _ => AnswerRoom::of(shared, SMALL_SIZE_BYTES).await?,
+        "queues" | "messages" | "groups" => AnswerRoom::of_page(service).await?,
+        "message" => AnswerRoom::of(service, MESSAGE_SIZE_BYTES).await?,
+        _ => AnswerRoom::of(service, SMALL_SIZE_BYTES).await?,
     };
-    let answer = carry_out(shared, call, &resource, entity).await?;
+    let answer = carry_out(service, call, &resource, entity).await?;
     Ok(room.hold_body(answer))
 }
 
 async fn carry_out(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     resource: &str,
     entity: &str,
 ) -> Result<Answer, HttpError> {
     let method = &call.head.method;
     match (method, resource) {
-        (&Method::GET, "queues") if entity.is_empty() => list(shared, call).await,
-        (&Method::GET, "queues") => show(shared, &entity_of(entity)?).await,
-        (&Method::GET, "messages") => messages::list(shared, call, &entity_of(entity)?).await,
-        (&Method::GET, "groups") => messages::groups(shared, call, &entity_of(entity)?).await,
+        (&Method::GET, "queues") if entity.is_empty() => list(&service.shared, call).await,
+        (&Method::GET, "queues") => show(&service.shared, &entity_of(entity)?).await,
+        (&Method::GET, "messages") => {
+            messages::list(&service.shared, call, &entity_of(entity)?).await
+        }
+        (&Method::GET, "groups") => {
+            messages::groups(&service.shared, call, &entity_of(entity)?).await
+        }
         (&Method::GET | &Method::POST | &Method::DELETE, "message") => {
             let queue = entity_of(entity)?;
-            let answered = messages::one(shared, call, &queue).await;
-            audit_one(shared, call, &queue, &answered);
+            let answered = messages::one(&service.shared, call, &queue).await;
+            audit_one(service, call, &queue, &answered);
             answered
         }
         (&Method::DELETE, "lock") => {
             let queue = entity_of(entity)?;
-            let answered = messages::break_lock(shared, call, &queue).await;
-            record(shared, call, "break lock", &queue, &answered);
+            let answered = messages::break_lock(&service.shared, call, &queue).await;
+            record(service, call, "break lock", &queue, &answered);
             answered
         }
         (&Method::POST, "purge" | "resubmit") => {
             let queue = entity_of(entity)?;
             let begun = match resource {
-                "purge" => start_purge(shared, call, queue).await,
-                _ => start_resubmit(shared, call, queue).await,
+                "purge" => start_purge(service, call, queue).await,
+                _ => start_resubmit(service, call, queue).await,
             };
             // One that has begun is recorded when it ends.
             if let Err(error) = &begun {
-                Actor::of(shared, call).was_refused(resource, entity, error);
+                Actor::of(&service.refused_acts, call).was_refused(resource, entity, error);
             }
             begun
         }
-        (&Method::GET, "jobs") if entity.is_empty() => json(StatusCode::OK, &shared.jobs.all()),
-        (&Method::GET, "jobs") => json(StatusCode::OK, &shared.jobs.find(entity)?.view()),
+        (&Method::GET, "jobs") if entity.is_empty() => json(StatusCode::OK, &service.jobs.all()),
+        (&Method::GET, "jobs") => json(StatusCode::OK, &service.jobs.find(entity)?.view()),
         (&Method::DELETE, "jobs") => {
-            let job = shared.jobs.find(entity)?;
+            let job = service.jobs.find(entity)?;
             job.cancel();
-            Actor::of(shared, call).did("cancel job", &job.entity, entity);
+            Actor::of(&service.refused_acts, call).did("cancel job", &job.entity, entity);
             json(StatusCode::OK, &job.view())
         }
         (
@@ -183,48 +188,47 @@ async fn show(shared: &Shared, queue: &EntityName) -> Result<Answer, HttpError> 
 }
 
 async fn start_purge(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     queue: EntityName,
 ) -> Result<Answer, HttpError> {
     let request: purge::Request = body_of(call)?;
-    pages::check(&shared.broker, &queue).await?;
-    let job = begin(shared, "purge", &queue, request.dry_run)?;
-    let broker = shared.broker.clone();
-    run(shared, call, job, |job| async move {
+    pages::check(&service.shared.broker, &queue).await?;
+    let job = begin(service, "purge", &queue, request.dry_run)?;
+    let broker = service.shared.broker.clone();
+    run(service, call, job, |job| async move {
         purge::run(&broker, &queue, &request, &job).await
     })
 }
 
 async fn start_resubmit(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     queue: EntityName,
 ) -> Result<Answer, HttpError> {
     let request: resubmit::Request = body_of(call)?;
     request.check()?;
-    resubmit::check_destination(&shared.broker, &queue, &request).await?;
-    let job = begin(shared, "resubmit", &queue, request.dry_run)?;
-    let broker = shared.broker.clone();
-    run(shared, call, job, |job| async move {
+    resubmit::check_destination(&service.shared.broker, &queue, &request).await?;
+    let job = begin(service, "resubmit", &queue, request.dry_run)?;
+    let broker = service.shared.broker.clone();
+    run(service, call, job, |job| async move {
         resubmit::run(&broker, &queue, &request, &job).await
     })
 }
 
 fn begin(
-    shared: &Shared,
+    service: &HttpService,
     act: &'static str,
     queue: &EntityName,
     is_dry_run: bool,
 ) -> Result<Arc<Job>, HttpError> {
-    shared
-        .jobs
-        .begin(act, &queue.name, is_dry_run, shared.now_s())
+    let now_s = service.shared.clock.now_s();
+    service.jobs.begin(act, &queue.name, is_dry_run, now_s)
 }
 
 /// Runs a job in a task of its own, and answers with what is known of it.
 fn run<F>(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     job: Arc<Job>,
     work: impl FnOnce(Arc<Job>) -> F,
@@ -232,7 +236,7 @@ fn run<F>(
 where
     F: Future<Output = Result<(), HttpError>> + Send + 'static,
 {
-    let actor = Actor::of(shared, call);
+    let actor = Actor::of(&service.refused_acts, call);
     let answer = json(StatusCode::ACCEPTED, &job.view());
     let work = work(Arc::clone(&job));
     tokio::spawn(async move {
@@ -251,13 +255,13 @@ where
 
 /// Records what became of an act.
 fn record(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     act: &str,
     queue: &EntityName,
     answered: &Result<Answer, HttpError>,
 ) {
-    let actor = Actor::of(shared, call);
+    let actor = Actor::of(&service.refused_acts, call);
     let detail = ["number", "session"].into_iter().find_map(|name| {
         let value = call.head.parameter(name)?;
         Some(format!("{name} {value}"))
@@ -269,68 +273,16 @@ fn record(
 }
 
 fn audit_one(
-    shared: &Arc<Shared>,
+    service: &HttpService,
     call: &Call,
     queue: &EntityName,
     answered: &Result<Answer, HttpError>,
 ) {
     let is_dry_run = flag(call, "dry_run", false).unwrap_or(false);
     match call.head.method {
-        Method::POST => record(shared, call, "take message", queue, answered),
-        Method::DELETE if !is_dry_run => record(shared, call, "delete message", queue, answered),
+        Method::POST => record(service, call, "take message", queue, answered),
+        Method::DELETE if !is_dry_run => record(service, call, "delete message", queue, answered),
         _ => {}
-    }
-}
-
-/// The body of a request; an empty one says nothing.
-fn body_of<T: DeserializeOwned + Default>(call: &Call) -> Result<T, HttpError> {
-    if call.body.is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_slice(&call.body)
-        .map_err(|error| HttpError::bad_request(format!("the body: {error}")))
-}
-
-fn json(status: StatusCode, value: &impl Serialize) -> Result<Answer, HttpError> {
-    let body = serde_json::to_vec(value).map_err(|_| HttpError::internal())?;
-    Ok(with_body(status, JSON, body))
-}
-
-/// The parameter `number`.
-fn number_of(call: &Call) -> Result<SequenceNumber, HttpError> {
-    let number = call
-        .head
-        .parameter("number")
-        .and_then(|text| text.parse().ok());
-    number
-        .map(SequenceNumber::named)
-        .ok_or_else(|| HttpError::bad_request("number must be a sequence number"))
-}
-
-fn optional_number(
-    call: &Call,
-    name: &str,
-    default: u64,
-    range: RangeInclusive<u64>,
-) -> Result<u64, HttpError> {
-    let Some(text) = call.head.parameter(name) else {
-        return Ok(default);
-    };
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        let (first, last) = (range.start(), range.end());
-        HttpError::bad_request(format!("{name} must be a number from {first} to {last}"))
-    })
-}
-
-fn flag(call: &Call, name: &str, default: bool) -> Result<bool, HttpError> {
-    match call.head.parameter(name) {
-        None => Ok(default),
-        Some("true" | "1") => Ok(true),
-        Some("false" | "0") => Ok(false),
-        Some(_) => Err(HttpError::bad_request(format!(
-            "{name} must be true or false"
-        ))),
     }
 }
 
@@ -339,6 +291,7 @@ mod tests {
     use kew_broker::Broker;
     use kew_engine::bus::{BusMessage, BusQueueOptions};
 
+    use super::jobs::Jobs;
     use super::*;
 
     #[test]

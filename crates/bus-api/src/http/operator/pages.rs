@@ -12,8 +12,8 @@ use super::super::answer::HttpError;
 use super::super::shown::Shown;
 use super::filter::Filter;
 use super::jobs::Job;
-use crate::outbound::Facts;
-use crate::submit::Submitted;
+use crate::ground::submit::Submitted;
+use crate::messages::outbound::Facts;
 
 /// How many messages are looked at in one command.
 pub(super) const PAGE_COUNT: u32 = 256;

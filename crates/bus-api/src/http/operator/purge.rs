@@ -9,7 +9,7 @@ use super::super::answer::HttpError;
 use super::filter::Filter;
 use super::jobs::Job;
 use super::pages::{Walk, answer, end_of, patiently};
-use crate::submit::Submitted;
+use crate::ground::submit::Submitted;
 
 /// How many messages go in one command: few enough for others to be served in between.
 const COUNT_AT_ONCE: u32 = 1000;

@@ -20,9 +20,9 @@ use super::super::shown::Shown;
 use super::filter::Filter;
 use super::jobs::{Job, Progress};
 use super::pages::{Walk, end_of, patiently};
-use crate::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
-use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
-use crate::submit::Submitted;
+use crate::ground::submit::Submitted;
+use crate::messages::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
+use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
 /// How many messages go in one command: few enough for others to be served in between.
 const COUNT_AT_ONCE: usize = 100;
@@ -290,7 +290,8 @@ fn as_new(
 fn annotations(annotations: &Map) -> Map {
     let is_kept = |key: &Raw| match key.value().as_str() {
         Some(key) => {
-            key != SCHEDULED_ENQUEUE_TIME && !crate::outbound::OWN_ANNOTATIONS.contains(&key)
+            key != SCHEDULED_ENQUEUE_TIME
+                && !crate::messages::outbound::OWN_ANNOTATIONS.contains(&key)
         }
         None => true,
     };

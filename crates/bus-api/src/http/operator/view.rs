@@ -11,9 +11,9 @@ use serde_json::Value as Json;
 use super::super::data::{id_text, uuid_text};
 use super::super::shown::Shown;
 use super::super::times::rfc3339;
-use crate::MessageView;
-use crate::description::Description;
-use crate::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+use crate::authorization::description::Description;
+use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+use crate::messages::view::MessageView;
 
 /// A queue with its counts.
 #[derive(Debug, Serialize)]

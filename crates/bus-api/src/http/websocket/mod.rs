@@ -28,9 +28,9 @@ use tokio::time::timeout;
 
 use self::stream::WebSocketStream;
 use super::answer::{Answer, HttpError, answer_of};
-use crate::api::Shared;
-use crate::driver::Driver;
-use crate::origin::Origin;
+use crate::connection::Driver;
+use crate::ground::origin::Origin;
+use crate::shared::Shared;
 
 /// The sub-protocols, by any of which a client says that it speaks AMQP 1.0: the service's name and
 /// the standard's.

@@ -1,0 +1,205 @@
+//! What a credential allows: signatures of rules, names of rules with a key, tokens of an issuer.
+//!
+//! Rules of the namespace are at hand; those of an entity are asked of the broker, and only if none of
+//! the namespace has signed.
+
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use kew_broker::{Broker, Rejection};
+use kew_engine::Refusal;
+use kew_engine::bus::BusRefusal;
+use kew_issuer::{Issuers, Role};
+
+use super::bad_token::BadToken;
+use super::grant::Grant;
+use super::rights::{AuthorizationRule, Right, Rights};
+use super::rules::{RuleError, Rules};
+use super::sas::{self, SignedToken};
+use crate::ground::address::path_of;
+use crate::ground::clock::Clock;
+use crate::ground::constants::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use crate::ground::origin::Origin;
+
+/// What bearer tokens are for.
+const RESOURCE: &str = "https://servicebus.azure.net";
+
+/// What a role allows, if it is one of this service's: who owns may manage, and so do everything.
+fn right_of(role: Role) -> Option<Right> {
+    match role {
+        Role::BusOwner => Some(Right::Manage),
+        Role::BusSender => Some(Right::Send),
+        Role::BusReceiver => Some(Right::Listen),
+        Role::Reader | Role::Processor | Role::Sender | Role::Contributor | Role::Delegator => None,
+    }
+}
+
+/// Judges credentials, by the rules that are served now and by the issuers that are trusted.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    pub(crate) rules: Rules,
+    issuers: Issuers,
+    clock: Clock,
+}
+
+impl Authority {
+    /// With the rules that the log has.
+    pub(crate) async fn open(
+        broker: Broker,
+        issuers: Issuers,
+        clock: Clock,
+    ) -> Result<Self, RuleError> {
+        Ok(Self {
+            rules: Rules::open(broker).await?,
+            issuers,
+            clock,
+        })
+    }
+
+    /// What the header `Authorization` of a request allows.
+    ///
+    /// Refuses a credential that does not hold, or that is not for `path`, the path of the request's
+    /// URL in any form. What it allows there is to be asked of the grant.
+    pub(crate) async fn grant_of(
+        &self,
+        authorization: &str,
+        path: &str,
+        origin: Origin,
+    ) -> Result<Grant, BadToken> {
+        let token = match authorization.split_once(' ') {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+            _ => authorization,
+        };
+        self.grant_for(token, path, origin).await
+    }
+
+    /// What a token allows that is put for an audience.
+    pub(crate) async fn grant_for(
+        &self,
+        token: &str,
+        audience: &str,
+        origin: Origin,
+    ) -> Result<Grant, BadToken> {
+        let grant = if token.starts_with(sas::PREFIX) {
+            self.grant_of_signature(token, origin).await?
+        } else {
+            self.grant_of_bearer(token, origin)?
+        };
+        if grant.rights.is_empty() {
+            return Err(BadToken::NoRights);
+        }
+        let asked = path_of(audience);
+        if !grant.covers(&asked) {
+            let granted = grant.path;
+            return Err(BadToken::Elsewhere { granted, asked });
+        }
+        Ok(grant)
+    }
+
+    async fn grant_of_signature(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
+        let token = SignedToken::read(token)?;
+        let by_public_key = || token.rights_by(&[AuthorizationRule::well_known()]);
+        let of_namespace = token.rights_by(&self.rules.served());
+        let of_public_key = match of_namespace {
+            Some(_) => None,
+            None => by_public_key(),
+        };
+        let (rights, queue) = match (of_namespace, of_public_key, origin.public_key) {
+            (Some(rights), ..) | (None, Some(rights), Ok(())) => (rights, None),
+            (None, None, _) => self.rights_of_queue(&token).await?,
+            // A queue may have a rule of that name and key of its own.
+            (None, Some(_), Err(barred)) => match self.rights_of_queue(&token).await {
+                Err(BadToken::Signature) => return Err(BadToken::PublicKey(barred)),
+                found => found?,
+            },
+        };
+        if token.expires_at_s <= self.clock.now_s() {
+            return Err(BadToken::Expired(token.expires_at_s));
+        }
+        let holder = match &queue {
+            None => format!("rule {}", token.rule),
+            Some(queue) => format!("rule {} of the queue {queue}", token.rule),
+        };
+        Ok(Grant {
+            path: token.path,
+            rights,
+            expires_at_s: token.expires_at_s,
+            queue,
+            holder: holder.into(),
+        })
+    }
+
+    /// What a token of an issuer allows, in the whole namespace.
+    ///
+    /// Source: Service Bus, *Authenticate and authorize an application with Microsoft Entra ID*.
+    fn grant_of_bearer(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
+        if self.issuers.is_empty() {
+            return Err(BadToken::Unknown);
+        }
+        let issuer = self.issuers.select(token).map_err(BadToken::Bearer)?;
+        if !issuer.is_private(origin.peer.ip(), origin.is_secure) {
+            return Err(BadToken::NotPrivate);
+        }
+        let is_audience =
+            |audience: &str| audience.strip_suffix('/').unwrap_or(audience) == RESOURCE;
+        let bearer = issuer
+            .verify(token, is_audience, self.clock.now())
+            .map_err(BadToken::Bearer)?;
+        Ok(Grant {
+            path: String::new(),
+            rights: bearer.roles.into_iter().filter_map(right_of).collect(),
+            expires_at_s: bearer.expires_at_s,
+            queue: None,
+            holder: format!("user {}", bearer.user).into(),
+        })
+    }
+
+    /// The rights of the rule of a queue that has signed a token, and that queue.
+    async fn rights_of_queue(
+        &self,
+        token: &SignedToken<'_>,
+    ) -> Result<(Rights, Option<Box<str>>), BadToken> {
+        for queue in token.queues() {
+            let rules = match self.rules.of_queue(queue).await {
+                Ok(rules) => rules,
+                Err(RuleError::Rejected(Rejection::Refused(Refusal::Bus(
+                    BusRefusal::QueueNotFound { .. },
+                ))))
+                | Err(RuleError::NoQueueName(_)) => continue,
+                Err(_) => return Err(BadToken::Unavailable),
+            };
+            if let Some(rights) = token.rights_by(&rules) {
+                return Ok((rights, Some(queue.into())));
+            }
+        }
+        Err(BadToken::Signature)
+    }
+
+    /// What the name of a rule of the namespace and one of its keys allow, if they belong together.
+    /// They hold as long as the connection.
+    pub(crate) fn grant_of_password(
+        &self,
+        name: &str,
+        key: &[u8],
+        origin: Origin,
+    ) -> Option<Grant> {
+        let rules = self.rules.served();
+        let mut named = rules.iter().filter(|rule| rule.is_named(name));
+        let own = named.find(|rule| rule.has_key(key)).map(|rule| rule.rights);
+        let is_well_known = origin.public_key.is_ok() && is_public(name, key);
+        let rights = own.or(is_well_known.then_some(Rights::ALL))?;
+        Some(Grant {
+            path: String::new(),
+            rights,
+            expires_at_s: u64::MAX,
+            queue: None,
+            holder: format!("rule {name}").into(),
+        })
+    }
+}
+
+/// Whether these are the rule and the key that everybody knows.
+pub(crate) fn is_public(name: &str, key: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(WELL_KNOWN_RULE)
+        && verify_slices_are_equal(WELL_KNOWN_KEY.as_bytes(), key).is_ok()
+}

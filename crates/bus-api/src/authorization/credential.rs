@@ -1,0 +1,43 @@
+//! What a client has shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::grant::Grant;
+
+/// What a client has shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// A token that a rule has signed.
+    Signature(Arc<str>),
+    /// A token of the issuer. It is not kept: no change of rules is anything to it.
+    Bearer,
+    /// A rule and its key.
+    Password(Arc<Password>),
+}
+
+impl fmt::Debug for Credential {
+    /// Shows nothing that others could use.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(..)")
+    }
+}
+
+/// The name of a rule and what a client says is its key.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Password {
+    pub(crate) name: Box<str>,
+    pub(crate) key: Box<[u8]>,
+}
+
+/// What allows a connection something.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// The audience that it was put for, as a path; none for a password.
+    pub(crate) audience: Option<String>,
+    pub(crate) credential: Credential,
+    pub(crate) grant: Grant,
+}
+
+/// A status, and why.
+pub(crate) type Refused = (i32, String);

@@ -1,0 +1,100 @@
+//! What one credential allows.
+
+use super::rights::{Right, Rights};
+
+/// What a credential that was found to be right allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The path that it is for, in lower case; empty for the whole namespace.
+    pub(crate) path: String,
+    pub(crate) rights: Rights,
+    /// Until when, in seconds since 1970.
+    pub(crate) expires_at_s: u64,
+    /// The queue whose own rule has signed, if it was no rule of the namespace. Names of queues may
+    /// begin with those of others: it is that queue alone, with its sub-queues.
+    pub(crate) queue: Option<Box<str>>,
+    /// Who has it, in words for the audit log: a rule, or the user that the issuer names. The name of
+    /// either has at most 256 bytes, and is to be logged escaped.
+    pub(crate) holder: Box<str>,
+}
+
+impl Grant {
+    /// Everything, for ever.
+    #[cfg(test)]
+    pub(crate) fn of_everything(holder: &str) -> Self {
+        Self {
+            path: String::new(),
+            rights: Rights::ALL,
+            expires_at_s: u64::MAX,
+            queue: None,
+            holder: holder.into(),
+        }
+    }
+
+    /// Whether it allows something with a node, such as `queue`, `queue/$deadletterqueue` or
+    /// `queue/$management`; `path` is in lower case, without slashes around it.
+    pub(crate) fn allows(&self, right: Right, path: &str) -> bool {
+        self.allows_request(right, queue_of(path), path)
+    }
+
+    /// Whether it allows something with a queue by a request to a path within it, such as
+    /// `queue/messages/head`.
+    pub(crate) fn allows_request(&self, right: Right, queue: &str, path: &str) -> bool {
+        self.rights.has(right)
+            && self.covers(path)
+            && self.queue.as_deref().is_none_or(|own| own == queue)
+    }
+
+    /// Whether its path is the beginning of another, segment by segment.
+    pub(crate) fn covers(&self, path: &str) -> bool {
+        match path.strip_prefix(self.path.as_str()) {
+            Some(rest) => self.path.is_empty() || rest.is_empty() || rest.starts_with('/'),
+            None => false,
+        }
+    }
+}
+
+/// The queue of a node's path: what comes before the first name that begins with `$`.
+pub(crate) fn queue_of(path: &str) -> &str {
+    path.split_once("/$").map_or(path, |(queue, _)| queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(path: &str, rights: &[Right], queue: Option<&str>) -> Grant {
+        Grant {
+            path: path.into(),
+            rights: rights.iter().copied().collect(),
+            expires_at_s: 1,
+            queue: queue.map(Into::into),
+            holder: "rule r".into(),
+        }
+    }
+
+    #[test]
+    fn a_grant_reaches_what_its_path_begins() {
+        let orders = grant("orders", &[Right::Listen], None);
+        assert!(orders.allows(Right::Listen, "orders"));
+        assert!(orders.allows(Right::Listen, "orders/$deadletterqueue"));
+        assert!(orders.allows(Right::Listen, "orders/more"));
+        assert!(!orders.allows(Right::Send, "orders"));
+        assert!(!orders.allows(Right::Listen, "orders2"));
+        assert!(!orders.allows(Right::Listen, ""));
+        let everything = grant("", &[Right::Manage], None);
+        assert!(everything.allows(Right::Send, "any/where"));
+    }
+
+    #[test]
+    fn a_rule_of_a_queue_reaches_no_other() {
+        let orders = grant("orders", &[Right::Send], Some("orders"));
+        assert!(orders.allows(Right::Send, "orders/$management"));
+        assert!(!orders.allows(Right::Send, "orders/more"));
+        assert!(!orders.allows(Right::Send, "orders/messages"));
+        assert!(orders.allows_request(Right::Send, "orders", "orders/messages"));
+        let sending = grant("orders/messages", &[Right::Send], Some("orders"));
+        assert!(sending.allows_request(Right::Send, "orders", "orders/messages"));
+        assert!(!sending.allows(Right::Send, "orders"));
+    }
+}

@@ -1,0 +1,369 @@
+//! Authorization rules: a name, two keys, and what whoever knows one of them may do.
+
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::{hmac, rand};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ground::constants::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+
+/// Something that a rule can allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Right {
+    /// Sending and scheduling messages.
+    Send,
+    /// Receiving, peeking and settling messages.
+    Listen,
+    /// Creating, changing and deleting entities, and both of the others.
+    Manage,
+}
+
+impl Right {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::Send, Self::Listen, Self::Manage];
+
+    fn bit(self) -> u8 {
+        match self {
+            Self::Send => 1,
+            Self::Listen => 2,
+            Self::Manage => 4,
+        }
+    }
+
+    /// Its name as the service writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "Send",
+            Self::Listen => "Listen",
+            Self::Manage => "Manage",
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Right {
+    type Err = InvalidRule;
+
+    /// Reads a name, in any case.
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+        let named = |right: &Self| right.name().eq_ignore_ascii_case(text);
+        let found = Self::ALL.into_iter().find(named);
+        found.ok_or_else(|| InvalidRule::UnknownRight(text.to_owned()))
+    }
+}
+
+/// A set of rights. Whoever may manage may do the others, too, so that a set with
+/// [`Right::Manage`] has all three.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Right>", into = "Vec<Right>")]
+pub struct Rights(u8);
+
+impl Rights {
+    /// All three.
+    pub const ALL: Self = Self(7);
+
+    /// Whether it has a right.
+    pub fn has(self, right: Right) -> bool {
+        self.0 & right.bit() != 0
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that it has, in the order in which they are shown.
+    pub fn iter(self) -> impl Iterator<Item = Right> {
+        Right::ALL.into_iter().filter(move |right| self.has(*right))
+    }
+}
+
+impl FromIterator<Right> for Rights {
+    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Self {
+        let bits = rights.into_iter().fold(0, |bits, right| bits | right.bit());
+        let manages = bits & Right::Manage.bit() != 0;
+        if manages { Self::ALL } else { Self(bits) }
+    }
+}
+
+impl From<Vec<Right>> for Rights {
+    fn from(rights: Vec<Right>) -> Self {
+        rights.into_iter().collect()
+    }
+}
+
+impl From<Rights> for Vec<Right> {
+    fn from(rights: Rights) -> Self {
+        rights.iter().collect()
+    }
+}
+
+impl fmt::Display for Rights {
+    /// Shows them as `Send, Listen, Manage`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.iter().map(Right::name).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+/// One of the two keys of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhichKey {
+    /// The first.
+    Primary,
+    /// The second: it serves while the first is replaced, and the other way round.
+    Secondary,
+}
+
+/// A rule of the namespace or of an entity. Whoever knows one of its keys has its rights there.
+///
+/// What `serde` writes of it shows its keys, because that is how rules are kept.
+///
+/// Source: Service Bus, *Shared Access Signatures*.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorizationRule {
+    /// What it is called: 1 to 256 letters, digits and `. - _`. Names differ in more than case.
+    pub name: Box<str>,
+    /// What it allows: at least one right.
+    pub rights: Rights,
+    /// The first key: signatures are made with the bytes of this text. 1 to 256 bytes.
+    pub primary_key: Box<str>,
+    /// The second key, of the same form.
+    pub secondary_key: Box<str>,
+    /// When it was made, in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// When it or one of its keys was changed last, in milliseconds since 1970.
+    pub modified_at_ms: u64,
+}
+
+/// What cannot be a rule, or a list of rules.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidRule {
+    /// Not a name.
+    #[error("rule name {0:?} is not 1 to 256 letters, digits and . - _")]
+    Name(String),
+    /// Not a right.
+    #[error("right {0:?} is none of Send, Listen and Manage")]
+    UnknownRight(String),
+    /// A rule that allows nothing.
+    #[error("the rule {0:?} has no right: it must have at least one of Send, Listen and Manage")]
+    NoRight(String),
+    /// A key that none can be.
+    #[error("a key of the rule {0:?} is not 1 to 256 bytes long")]
+    Key(String),
+    /// Two rules with one name.
+    #[error("there are two rules {0:?}")]
+    Twice(String),
+    /// More than there may be.
+    #[error("{0} authorization rules: there are at most {max}", max = AuthorizationRule::COUNT_MAX)]
+    TooMany(usize),
+    /// No randomness for a key.
+    #[error("the operating system gave no random bytes for a key")]
+    NoRandomness,
+}
+
+impl AuthorizationRule {
+    /// How many rules the namespace has at most, and how many an entity.
+    ///
+    /// Source: Service Bus, *Quotas*.
+    pub const COUNT_MAX: usize = 12;
+
+    const NAME_LENGTH_MAX: usize = 256;
+    const KEY_LENGTH_MAX: usize = 256;
+
+    /// A rule with keys that were never used before, 256 random bits each, in Base64.
+    pub fn generate(name: &str, rights: Rights, now_ms: u64) -> Result<Self, InvalidRule> {
+        let rule = Self {
+            name: name.into(),
+            rights,
+            primary_key: new_key()?,
+            secondary_key: new_key()?,
+            created_at_ms: now_ms,
+            modified_at_ms: now_ms,
+        };
+        rule.check()?;
+        Ok(rule)
+    }
+
+    /// The emulator's, with a key that is public.
+    pub fn well_known() -> Self {
+        Self {
+            name: WELL_KNOWN_RULE.into(),
+            rights: Rights::ALL,
+            primary_key: WELL_KNOWN_KEY.into(),
+            secondary_key: WELL_KNOWN_KEY.into(),
+            created_at_ms: 0,
+            modified_at_ms: 0,
+        }
+    }
+
+    /// Makes one of the keys anew. The old one stops working.
+    pub fn regenerate(&mut self, which: WhichKey, now_ms: u64) -> Result<(), InvalidRule> {
+        let key = new_key()?;
+        match which {
+            WhichKey::Primary => self.primary_key = key,
+            WhichKey::Secondary => self.secondary_key = key,
+        }
+        self.modified_at_ms = now_ms;
+        Ok(())
+    }
+
+    /// Checks name, rights and keys.
+    pub fn check(&self) -> Result<(), InvalidRule> {
+        let name = || self.name.to_string();
+        let is_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let length = self.name.len();
+        if !(1..=Self::NAME_LENGTH_MAX).contains(&length) || !self.name.chars().all(is_char) {
+            return Err(InvalidRule::Name(name()));
+        }
+        if self.rights.is_empty() {
+            return Err(InvalidRule::NoRight(name()));
+        }
+        let is_key = |key: &str| (1..=Self::KEY_LENGTH_MAX).contains(&key.len());
+        if !is_key(&self.primary_key) || !is_key(&self.secondary_key) {
+            return Err(InvalidRule::Key(name()));
+        }
+        Ok(())
+    }
+
+    /// Checks every rule of a list, and the list.
+    pub fn check_all(rules: &[Self]) -> Result<(), InvalidRule> {
+        if rules.len() > Self::COUNT_MAX {
+            return Err(InvalidRule::TooMany(rules.len()));
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            rule.check()?;
+            let has_name = |other: &Self| other.is_named(&rule.name);
+            if rules.iter().take(index).any(has_name) {
+                return Err(InvalidRule::Twice(rule.name.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has this name: case does not matter.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// Whether these are the bytes of one of its keys. How long it takes does not tell which bytes
+    /// are wrong.
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        let is_key = |own: &str| verify_slices_are_equal(own.as_bytes(), key).is_ok();
+        is_key(&self.primary_key) | is_key(&self.secondary_key)
+    }
+
+    /// Whether one of its keys has signed something.
+    pub(crate) fn has_signed(&self, signed: &[u8], signature: &[u8]) -> bool {
+        let has_signed = |key: &str| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+            hmac::verify(&key, signed, signature).is_ok()
+        };
+        has_signed(&self.primary_key) | has_signed(&self.secondary_key)
+    }
+}
+
+impl fmt::Debug for AuthorizationRule {
+    /// Shows nothing of the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AuthorizationRule({} {:?})", self.name, self.rights)
+    }
+}
+
+fn new_key() -> Result<Box<str>, InvalidRule> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).map_err(|_| InvalidRule::NoRandomness)?;
+    Ok(STANDARD.encode(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str) -> AuthorizationRule {
+        AuthorizationRule::generate(name, Rights::ALL, 5).unwrap()
+    }
+
+    #[test]
+    fn whoever_may_manage_may_do_everything() {
+        let sets: Vec<Rights> = vec![
+            [].into_iter().collect(),
+            [Right::Send].into_iter().collect(),
+            [Right::Listen].into_iter().collect(),
+            [Right::Send, Right::Listen].into_iter().collect(),
+            [Right::Manage].into_iter().collect(),
+        ];
+        let shown: Vec<_> = sets.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            ["", "Send", "Listen", "Send, Listen", "Send, Listen, Manage"]
+        );
+        for set in sets {
+            let text = serde_json::to_string(&set).unwrap();
+            assert_eq!(serde_json::from_str::<Rights>(&text).unwrap(), set);
+        }
+        assert_eq!("LISTEN".parse(), Ok(Right::Listen));
+        assert!("all".parse::<Right>().is_err());
+    }
+
+    #[test]
+    fn keys_are_new_and_are_not_shown() {
+        let mut rule = rule("r");
+        assert_eq!(rule.primary_key.len(), 44);
+        assert_ne!(rule.primary_key, rule.secondary_key);
+        let (primary, secondary) = (rule.primary_key.clone(), rule.secondary_key.clone());
+        assert!(rule.has_key(primary.as_bytes()) && rule.has_key(secondary.as_bytes()));
+        assert!(!rule.has_key(b"") && !rule.has_key(b"other"));
+        rule.regenerate(WhichKey::Primary, 6).unwrap();
+        assert!(!rule.has_key(primary.as_bytes()) && rule.has_key(secondary.as_bytes()));
+        assert_eq!((rule.created_at_ms, rule.modified_at_ms), (5, 6));
+        let shown = format!("{rule:?}");
+        assert_eq!(shown, "AuthorizationRule(r {Send, Listen, Manage})");
+    }
+
+    #[test]
+    fn what_cannot_be_a_rule_is_named() {
+        let invalid = |change: fn(&mut AuthorizationRule)| {
+            let mut rule = rule("r");
+            change(&mut rule);
+            rule.check().unwrap_err().to_string()
+        };
+        assert!(invalid(|rule| rule.name = "a b".into()).contains("\"a b\""));
+        assert!(invalid(|rule| rule.name = "".into()).contains("\"\""));
+        assert!(invalid(|rule| rule.name = "n".repeat(257).into()).contains("256"));
+        assert!(invalid(|rule| rule.rights = Rights::default()).contains("no right"));
+        assert!(invalid(|rule| rule.secondary_key = "".into()).contains("key"));
+        assert!(invalid(|rule| rule.primary_key = "k".repeat(257).into()).contains("256"));
+        let many: Vec<_> = (0..13).map(|n| rule(&format!("r{n}"))).collect();
+        assert_eq!(
+            AuthorizationRule::check_all(&many),
+            Err(InvalidRule::TooMany(13))
+        );
+        let twice = [rule("a"), rule("A")];
+        assert_eq!(
+            AuthorizationRule::check_all(&twice),
+            Err(InvalidRule::Twice("A".into()))
+        );
+        assert_eq!(AuthorizationRule::check_all(&many[..12]), Ok(()));
+    }
+}

@@ -1,0 +1,6 @@
+//! Queues from the emulator's configuration file, and back.
+
+pub(crate) mod config;
+pub(crate) mod duration;
+pub(crate) mod export;
+pub(crate) mod import;

@@ -1,0 +1,389 @@
+//! Links that are attached: which node, who may, and what is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kew_amqp::LinkId;
+use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
+use kew_amqp::error::{Error, condition};
+use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
+use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
+use kew_engine::{EntityName, Incarnation};
+
+use crate::authorization::rights::Right;
+use crate::connection::client::Client;
+use crate::connection::client::links::attached::{Attached, check_usable};
+use crate::connection::client::links::cancel::Cancel;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::links::opening::{Opened, Opening, find};
+use crate::connection::client::links::receiver::Receiver;
+use crate::connection::client::links::requests::Requests;
+use crate::connection::client::links::sender::Sender;
+use crate::connection::client::parts::done::Done;
+use crate::ground::address::{Node, entity_named, node_at};
+use crate::ground::refusal::{bus_condition, not_found, unauthorized};
+use crate::memory::account::Sum;
+use crate::metrics::{Offered, Scope};
+
+/// The filter that asks for a session.
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+/// Until when the session is locked, in the attach's properties.
+const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+/// How long the client waits, in milliseconds.
+const TIMEOUT: &str = "com.microsoft:timeout";
+/// How long it waits if it does not say.
+const SESSION_WAIT_DEFAULT: Duration = Duration::from_secs(60);
+
+impl Client {
+    pub(super) fn on_attach(&mut self, link: LinkId, attach: Box<Attach>) {
+        if let (Role::Sender, Some(Target::Coordinator(asked))) = (attach.role, &attach.target) {
+            return self.attach_coordinator(link, &attach, asked);
+        }
+        match self.node_of(&attach) {
+            Ok(Node::Tokens) => self.accept_node(link, &attach, Node::Tokens),
+            Ok(Node::Management(entity)) => {
+                let node = Node::Management(entity.clone());
+                if !self
+                    .credentials
+                    .grants
+                    .rights_of_requests(&entity)
+                    .is_empty()
+                {
+                    // The entity is looked for when a request comes.
+                    self.accept_node(link, &attach, node);
+                } else {
+                    self.refuse(link, &attach, unauthorized(&entity, Right::Listen));
+                }
+            }
+            Ok(Node::Entity(entity)) => self.open(link, attach, entity),
+            Err(error) => self.refuse(link, &attach, error),
+        }
+    }
+
+    fn refuse(&mut self, link: LinkId, attach: &Attach, error: Error) {
+        if error.condition == condition::UNAUTHORIZED_ACCESS {
+            let offered = match self.credentials.grants.is_empty() {
+                true => Offered::None,
+                false => Offered::Token,
+            };
+            self.shared
+                .observer
+                .note_denied(&self.peer.origin, offered, &error);
+        }
+        self.shared
+            .observer
+            .note_refusal(&self.peer.origin, Scope::Attach, &error);
+        self.connection.refuse(link, attach, error);
+    }
+
+    fn node_of(&self, attach: &Attach) -> Result<Node, Error> {
+        if is_dynamic(attach) {
+            let text = "Nodes are not made for links (dynamic): name one that is there.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        let address = match attach.role {
+            Role::Sender => attach.target.as_ref().and_then(Target::address),
+            Role::Receiver => attach.source.as_ref().and_then(|it| it.address.as_ref()),
+        };
+        let address = address.map_or("", Text::as_str);
+        if attach.role == Role::Sender && address.is_empty() {
+            let text = "The link has no target address: anonymous senders are not supported.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        node_at(address).ok_or_else(|| not_found(address))
+    }
+
+    fn accept_node(&mut self, link: LinkId, attach: &Attach, node: Node) {
+        if !self.connection.accept(link, attach.answer()) {
+            return;
+        }
+        match attach.role {
+            Role::Sender => {
+                self.links.insert(link, Link::Requests(Requests { node }));
+                self.connection.grant(link, Requests::CREDIT);
+            }
+            Role::Receiver => self.links.insert_replies(link, node, attach),
+        }
+    }
+
+    /// Looks for the entity, and for the session if one is asked for.
+    fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
+        let right = right_of(&attach);
+        if !self.credentials.grants.allow(&entity, right) {
+            return self.refuse(link, &attach, unauthorized(&entity, right));
+        }
+        if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
+            let text = "Sending via another entity is not supported.";
+            return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        if let Some(mode) = unknown_distribution_mode(&attach) {
+            let text = format!(
+                "The distribution mode '{mode}' is not supported: messages are moved to their \
+                 receiver, and browsed by peek-message requests."
+            );
+            return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        let choice = match attach.role {
+            // Who may only send locks no session.
+            Role::Sender => Ok(None),
+            Role::Receiver => session_choice(&attach),
+        };
+        let choice = match choice {
+            Ok(choice) => choice,
+            Err(error) => return self.refuse(link, &attach, error),
+        };
+        let wait = wait_of(&attach).min(self.shared.limits.session_wait_max);
+        let cancel = Arc::<Cancel>::default();
+        // It may wait for a session.
+        let (attach, size_bytes) = attach.unshared();
+        let opening = Opening {
+            attach: attach.into(),
+            entity: entity.clone(),
+            cancel: Arc::clone(&cancel),
+            _size: self.load.account.fixed(Sum::OpeningBytes, size_bytes),
+        };
+        self.links.insert(link, Link::Opening(opening));
+        let broker = self.shared.broker.clone();
+        // One for a session may wait long.
+        let is_look = choice.is_none();
+        if is_look {
+            self.load.begin_look();
+        }
+        self.tasks.spawn(async move {
+            let opened = find(broker, entity, choice, wait, cancel).await;
+            Done::Opened(link, opened, is_look)
+        });
+    }
+
+    pub(super) fn on_opened(&mut self, link: LinkId, opened: Result<Opened, Error>) {
+        let Some(Link::Opening(_)) = self.links.get(&link) else {
+            self.load.end_forgotten();
+            return self.give_session_back(opened);
+        };
+        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(link) else {
+            return;
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(link, &attach, error),
+        };
+        // It may have expired while the entity was looked for.
+        if !self.credentials.grants.allow(&entity, right_of(&attach)) {
+            let error = unauthorized(&entity, right_of(&attach));
+            self.refuse(link, &attach, error);
+            return self.give_session_back(Ok(opened));
+        }
+        if let Err(error) = check_usable(&opened.view, attach.role) {
+            self.refuse(link, &attach, error);
+            return self.give_session_back(Ok(opened));
+        }
+        if attach.role == Role::Sender {
+            return self.accept_sender(link, &attach, entity, &opened.view);
+        }
+        let needs_session = opened.view.options.requires_session && !entity.name.contains('$');
+        if needs_session && opened.session.is_none() {
+            let text = format!(
+                "It is not possible for an entity that requires sessions to create a \
+                 non-sessionful message receiver: '{}'",
+                opened.view.name
+            );
+            return self.refuse(link, &attach, Error::new(condition::NOT_ALLOWED, text));
+        }
+        self.accept_receiver(link, &attach, entity, opened);
+    }
+
+    fn give_session_back(&mut self, opened: Result<Opened, Error>) {
+        if let Ok(Opened {
+            view,
+            session: Some(session),
+        }) = opened
+            && let Some(queue) = entity_named(&view.name)
+        {
+            self.submit_and_forget(BusCommand::ReleaseSession {
+                queue,
+                session: session.lock,
+            });
+        }
+    }
+
+    /// The entity of a link that is about to be attached.
+    fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {
+        let changes = &self.stirred.changes;
+        Attached::new(&self.shared.broker, entity, incarnation, changes)
+    }
+
+    fn accept_sender(
+        &mut self,
+        link: LinkId,
+        attach: &Attach,
+        entity: EntityName,
+        view: &BusQueueView,
+    ) {
+        if entity.name.contains('$') {
+            let text = format!(
+                "Messages cannot be sent to the sub-queue '{}'.",
+                entity.name
+            );
+            return self.refuse(link, attach, Error::new(condition::NOT_ALLOWED, text));
+        }
+        let mut answer = attach.answer();
+        answer.max_message_size = Some(view.options.message_size_bytes_max);
+        if self.connection.accept(link, answer) {
+            let attached = self.attached(entity, view.incarnation);
+            self.links.insert(link, Link::Sender(Sender { attached }));
+            self.connection.grant(link, Sender::CREDIT);
+            // It may have changed since it was read.
+            self.look(link);
+        }
+    }
+
+    fn accept_receiver(
+        &mut self,
+        link: LinkId,
+        attach: &Attach,
+        entity: EntityName,
+        opened: Opened,
+    ) {
+        let mut answer = attach.answer();
+        answer.max_message_size = Some(opened.view.options.message_size_bytes_max);
+        answer.initial_delivery_count = Some(0);
+        let filter = opened.session.as_ref().and_then(|session| {
+            let asked = session_filter(attach)?;
+            Some(answered_filter(&asked, &session.session))
+        });
+        if let Some(source) = &mut answer.source {
+            source.filter = filter;
+        }
+        // The Python SDK looks into the properties, also where there are none to say.
+        answer.properties = Some(Map::build(|map| {
+            if let Some(session) = &opened.session {
+                let ticks = dotnet_ticks(session.locked_until.as_ms());
+                map.entry(&Symbol::from_static(LOCKED_UNTIL), &ticks);
+            }
+        }));
+        let mode = match attach.snd_settle_mode {
+            SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
+            _ => ReceiveMode::PeekLock,
+        };
+        let name = attach.name.unshared();
+        let session_end = opened.session.as_ref().map(|session| session.locked_until);
+        let attached = self.attached(entity, opened.view.incarnation);
+        let account = &self.load.account;
+        let receiver = Receiver::new(name, attached, mode, opened.session, account);
+        self.links.insert(link, Link::Receiver(Box::new(receiver)));
+        if let Some(at) = session_end {
+            self.stirred.note_session_end(link, at, &mut self.links);
+        }
+        if self.connection.accept(link, answer) {
+            // It may have changed since it was read.
+            self.look(link);
+        } else {
+            self.forget(link);
+        }
+    }
+}
+
+/// The right that a link needs.
+fn right_of(attach: &Attach) -> Right {
+    match attach.role {
+        Role::Sender => Right::Send,
+        Role::Receiver => Right::Listen,
+    }
+}
+
+/// Whether the link asks for a node of its own, such as a temporary queue.
+fn is_dynamic(attach: &Attach) -> bool {
+    match (attach.role, &attach.target) {
+        (Role::Sender, Some(Target::Node(target))) => target.dynamic,
+        (Role::Sender, _) => false,
+        (Role::Receiver, _) => attach.source.as_ref().is_some_and(|it| it.dynamic),
+    }
+}
+
+/// How a receiver wants messages, if that is not how they are given. A browser that was served as a receiver
+/// would lock what it only looks at.
+fn unknown_distribution_mode(attach: &Attach) -> Option<&Symbol> {
+    let source = attach.source.as_ref()?;
+    let mode = source.distribution_mode.as_ref()?;
+    (attach.role == Role::Receiver && mode.as_str() != "move").then_some(mode)
+}
+
+fn is_send_via(properties: &Map) -> bool {
+    let name = properties.get("com.microsoft:transfer-destination-address");
+    name.is_some_and(|name| name.value() != Value::Null)
+}
+
+fn session_filter(attach: &Attach) -> Option<Raw> {
+    attach.source.as_ref()?.filter.as_ref()?.get(SESSION_FILTER)
+}
+
+/// Which session is asked for, if any: a text, or null for the next one, plain or described.
+fn session_choice(attach: &Attach) -> Result<Option<SessionChoice>, Error> {
+    let Some(filter) = session_filter(attach) else {
+        return Ok(None);
+    };
+    let plain = match filter.value() {
+        Value::Described(described) => described.value.value(),
+        plain => plain,
+    };
+    match plain {
+        Value::Null => Ok(Some(SessionChoice::Next)),
+        Value::String(id) => Ok(Some(SessionChoice::Named(id.as_str().into()))),
+        _ => Err(Error::new(
+            bus_condition::ARGUMENT_ERROR,
+            format!("the filter {SESSION_FILTER} is neither a string nor null"),
+        )),
+    }
+}
+
+/// The filter with the session's id, in the form in which it was asked.
+fn answered_filter(asked: &Raw, session: &str) -> Map {
+    let id = Value::String(session.into());
+    let answered = match asked.value() {
+        Value::Described(Described { descriptor, .. }) => Value::Described(Described {
+            descriptor,
+            value: Raw::of(&id),
+        }),
+        _ => id,
+    };
+    Map::build(|map| map.entry(&Symbol::from_static(SESSION_FILTER), &answered))
+}
+
+/// How long to wait. SDKs ask for all of their own time or nearly: a little less leaves the answer
+/// enough to come before they give up by themselves.
+fn wait_of(attach: &Attach) -> Duration {
+    const SPARED_LEAST: Duration = Duration::from_millis(100);
+    const SPARED_MOST: Duration = Duration::from_millis(500);
+    let asked = attach.properties.as_ref().and_then(|it| it.get(TIMEOUT));
+    let ms = asked.and_then(|raw| raw.value().as_integer());
+    let ms = ms.and_then(|ms| u64::try_from(ms).ok());
+    let asked = ms.map_or(SESSION_WAIT_DEFAULT, Duration::from_millis);
+    asked.saturating_sub((asked / 20).clamp(SPARED_LEAST, SPARED_MOST))
+}
+
+/// Ticks of 100 ns since the year 1, as .NET counts.
+fn dotnet_ticks(ms: u64) -> i64 {
+    const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    ms.saturating_mul(10_000).saturating_add(TICKS_AT_1970)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_hears_before_its_own_time_is_over() {
+        let waits = |asked: Option<u32>| {
+            let mut attach = Attach::new("a".into(), Role::Receiver);
+            attach.properties =
+                asked.map(|ms| Map::build(|map| map.entry(&Symbol::from_static(TIMEOUT), &ms)));
+            wait_of(&attach).as_millis()
+        };
+        assert_eq!(waits(Some(0)), 0);
+        assert_eq!(waits(Some(300)), 200);
+        assert_eq!(waits(Some(4_000)), 3_800);
+        assert_eq!(waits(Some(30_000)), 29_500);
+        assert_eq!(waits(None), 59_500);
+    }
+}

@@ -1,0 +1,66 @@
+//! What becomes of links when their entity is changed or deleted.
+//!
+//! A link is detached once its entity is gone, or no longer does what the link is for. That holds for
+//! links that wait as for those that have not asked for anything.
+
+use kew_amqp::LinkId;
+use kew_broker::Rejection;
+use kew_engine::bus::{BusCommand, BusQueueView};
+
+use crate::connection::client::Client;
+use crate::connection::client::links::attached::{check_usable, view_of};
+use crate::connection::client::links::link::Link;
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::patience::BUSY_PAUSE;
+use crate::ground::refusal::{error_of, not_found};
+use crate::ground::submit::Submitted;
+
+impl Client {
+    /// Reads what a link's entity is now.
+    pub(super) fn look(&mut self, link: LinkId) {
+        let Some(attached) = self.links.get(&link).and_then(Link::attached) else {
+            return;
+        };
+        let queue = attached.entity.clone();
+        let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
+        self.load.begin_look();
+        self.tasks.spawn(async move {
+            let view = read.answer().await.map(view_of);
+            Done::Looked(link, view)
+        });
+    }
+
+    pub(super) fn on_looked(
+        &mut self,
+        link: LinkId,
+        view: Result<Option<Box<BusQueueView>>, Rejection>,
+    ) {
+        let Some(own) = self.links.get(&link) else {
+            return;
+        };
+        let (Some(attached), Some(role)) = (own.attached(), own.role()) else {
+            return;
+        };
+        let error = match view {
+            // There may be another of that name by now: it is not the one that was attached to.
+            Ok(Some(view)) if view.incarnation == attached.incarnation => {
+                check_usable(&view, role).err()
+            }
+            Ok(_) => Some(not_found(&attached.entity.name)),
+            Err(rejection @ Rejection::Refused(_)) => Some(error_of(&rejection)),
+            // It is looked at again, when the broker has room.
+            Err(Rejection::Busy | Rejection::Full) => {
+                self.tasks.spawn(async move {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                    Done::LookAgain(link)
+                });
+                None
+            }
+            // To look at a queue reads no message.
+            Err(Rejection::Stopped | Rejection::Unreadable) => None,
+        };
+        if let Some(error) = error {
+            self.detach(link, error);
+        }
+    }
+}

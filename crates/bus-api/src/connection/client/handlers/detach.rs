@@ -1,0 +1,66 @@
+//! Links that are gone, and what is given back with them.
+
+use kew_amqp::LinkId;
+use kew_amqp::error::Error;
+use kew_broker::Rejection;
+use kew_engine::bus::BusCommand;
+
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::parts::done::Done;
+use crate::connection::client::parts::transactions::gone;
+use crate::connection::client::patience::submit_again;
+use crate::ground::submit::Submitted;
+use crate::metrics::Scope;
+
+impl Client {
+    /// Detaches a link on our own account.
+    pub(super) fn detach(&mut self, link: LinkId, error: Error) {
+        self.shared
+            .observer
+            .note_refusal(&self.peer.origin, Scope::Link, &error);
+        self.fail_transactions_over(link, Some(error.clone()));
+        self.connection.detach(link, true, Some(error));
+        self.forget(link);
+    }
+
+    /// A link is detached here. What its client does over it until it hears of that is lost, and may be
+    /// part of any of its transactions.
+    pub(super) fn fail_transactions_over(&mut self, link: LinkId, error: Option<Error>) {
+        let link = self.links.get(&link);
+        if link.is_some_and(Link::may_be_in_transactions) {
+            self.transactions.fail_all(&error.unwrap_or_else(gone));
+        }
+    }
+
+    /// A link is gone. Locks of messages hold on, as the service's do; that of a session ends.
+    pub(super) fn forget(&mut self, link: LinkId) {
+        self.stirred.forget(link, &mut self.links);
+        match self.links.remove(link) {
+            Some(Link::Receiver(receiver)) => self.close_receiver(*receiver),
+            Some(Link::Opening(opening)) => {
+                self.load.forget();
+                opening.give_up();
+            }
+            Some(Link::Coordinator) => self.forget_coordinator(link),
+            _ => {}
+        }
+    }
+
+    /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
+    /// the whole time of a lock, so that it is tried again if the broker is busy.
+    pub(super) fn submit_and_forget(&mut self, command: BusCommand) {
+        self.flush_outbox();
+        let broker = self.shared.broker.clone();
+        let submitted = Submitted::new(&broker, command.clone());
+        self.load.forget();
+        self.tasks.spawn(async move {
+            let answer = submitted.answer().await;
+            if matches!(answer, Err(Rejection::Busy | Rejection::Full)) {
+                // Nobody would hear of it.
+                let _ = submit_again(&broker, command).await;
+            }
+            Done::Released
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Messages that a client sends.
+
+use std::time::Duration;
+
+use kew_amqp::error::Error;
+use kew_amqp::performative::{DeliveryState, Outcome};
+use kew_amqp::{Delivery, DeliveryId, LinkId, Oversized};
+use kew_broker::Rejection;
+use kew_engine::bus::{BusCommand, BusMessage, TransactionPart, TransactionWork};
+use kew_engine::{EntityName, Incarnation};
+
+use super::coordinator;
+use crate::connection::client::Client;
+use crate::connection::client::links::link::Link;
+use crate::connection::client::links::requests::Requests;
+use crate::connection::client::links::sender::Sender;
+use crate::connection::client::parts::orders::Purpose;
+use crate::connection::client::parts::transactions::{Noted, state_in};
+use crate::ground::refusal::error_of;
+use crate::messages::inbound::messages_of;
+use crate::metrics::{Scope, Sent};
+
+impl Client {
+    pub(super) fn on_message(&mut self, delivery: &Delivery) {
+        let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
+            return;
+        };
+        let queue = sender.attached.entity.clone();
+        let incarnation = sender.attached.incarnation;
+        self.renew_credit(delivery.link, Sender::CREDIT);
+        if let Some(DeliveryState::Transactional(state)) = &delivery.state {
+            let part = (queue, incarnation);
+            return self.send_in_transaction(delivery, part, &state.txn_id);
+        }
+        let messages = match messages_of(&delivery.payload, delivery.message_format) {
+            Ok(messages) => messages,
+            Err(error) => return self.reject(delivery.delivery, error),
+        };
+        let sent = sent_of(&messages);
+        self.turn.steps.charge(sent.messages);
+        let send = BusCommand::Send { queue, messages };
+        let delivery = delivery.delivery;
+        self.load.begin_sending(sent.size_bytes);
+        self.load.sends += 1;
+        self.submit(send, Purpose::Send { delivery, sent });
+    }
+
+    /// The messages are sent when the transaction is committed. Accepted means that it has them.
+    fn send_in_transaction(
+        &mut self,
+        delivery: &Delivery,
+        (queue, incarnation): (EntityName, Incarnation),
+        transaction: &[u8],
+    ) {
+        let messages = messages_of(&delivery.payload, delivery.message_format);
+        let enlisted = match messages {
+            Ok(messages) => {
+                self.turn.steps.charge(messages.len());
+                let noted = Noted::Sent(sent_of(&messages));
+                let part = TransactionPart {
+                    queue,
+                    incarnation: Some(incarnation),
+                    work: TransactionWork::Send(messages),
+                };
+                self.enlist(transaction, part, noted)
+            }
+            Err(error) => {
+                self.transactions.fail(transaction, error.clone());
+                Err(error)
+            }
+        };
+        match enlisted {
+            Ok(()) => {
+                let state = state_in(transaction, Outcome::Accepted);
+                self.connection.settle(delivery.delivery, Some(state));
+            }
+            Err(error) => self.reject(delivery.delivery, error),
+        }
+    }
+
+    /// Lets more come in over a link when half of what may come in has.
+    pub(super) fn renew_credit(&mut self, link: LinkId, credit: u32) {
+        if self.connection.credit(link) <= credit / 2 {
+            self.connection.grant(link, credit);
+        }
+    }
+
+    /// A message was larger than its link takes. The link goes on: clients look at the verdict on their
+    /// message, and take a detached link for a fault of the connection.
+    pub(super) fn on_oversized(&mut self, oversized: Oversized) {
+        let Oversized {
+            link,
+            delivery,
+            state,
+            error,
+        } = oversized;
+        self.transactions
+            .fail_if_meant(state.as_ref(), || error.clone());
+        match self.links.get(&link) {
+            Some(Link::Sender(_)) => {
+                self.renew_credit(link, Sender::CREDIT);
+                self.reject(delivery, error);
+            }
+            Some(Link::Requests(_)) => {
+                self.renew_credit(link, Requests::CREDIT);
+                self.reject_oversized(delivery, error);
+            }
+            Some(Link::Coordinator) => {
+                self.renew_credit(link, coordinator::CREDIT);
+                self.reject_oversized(delivery, error);
+            }
+            // Nothing comes over these.
+            Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) | None => {}
+        }
+    }
+
+    /// What is no message for an entity is counted with what broke a rule of its link.
+    fn reject_oversized(&mut self, delivery: DeliveryId, error: Error) {
+        self.shared
+            .observer
+            .note_refusal(&self.peer.origin, Scope::Link, &error);
+        self.reject_sent(delivery, error);
+    }
+
+    /// A transfer that does not get to the broker.
+    fn reject(&mut self, delivery: DeliveryId, error: Error) {
+        let nothing = Sent {
+            messages: 0,
+            size_bytes: 0,
+        };
+        let code = Some(error.condition.as_str());
+        self.shared
+            .observer
+            .instruments
+            .note_send(nothing, code, Duration::ZERO);
+        self.reject_sent(delivery, error);
+    }
+
+    fn reject_sent(&mut self, delivery: DeliveryId, error: Error) {
+        let state = DeliveryState::rejected(error);
+        self.connection.settle(delivery, Some(state));
+    }
+
+    /// The messages are safe, or were refused. Who sent them settled gets no answer.
+    pub(super) fn on_sent(
+        &mut self,
+        delivery: DeliveryId,
+        sent: Sent,
+        took: Duration,
+        result: Result<(), Rejection>,
+    ) {
+        self.load.end_sending(sent.size_bytes);
+        self.load.sends = self.load.sends.saturating_sub(1);
+        let error = result.err().map(|rejection| error_of(&rejection));
+        let code = error.as_ref().map(|error| error.condition.as_str());
+        self.shared.observer.instruments.note_send(sent, code, took);
+        self.shared.observer.note_busy(code.unwrap_or_default());
+        match error {
+            None => {
+                self.connection
+                    .settle(delivery, Some(DeliveryState::ACCEPTED));
+            }
+            Some(error) => self.reject_sent(delivery, error),
+        }
+    }
+}
+
+fn sent_of(messages: &[BusMessage]) -> Sent {
+    Sent {
+        messages: messages.len(),
+        size_bytes: messages.iter().map(|message| message.body.len()).sum(),
+    }
+}

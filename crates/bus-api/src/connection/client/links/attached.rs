@@ -1,0 +1,81 @@
+//! The entity of a link.
+
+use std::sync::Arc;
+
+use kew_amqp::error::Error;
+use kew_amqp::performative::Role;
+use kew_broker::{Answer, Broker, ChangeWatch, Rejection};
+use kew_engine::bus::{BusOutcome, BusQueueView, BusRefusal};
+use kew_engine::{EntityName, Incarnation, Outcome, Refusal};
+use tokio::sync::Notify;
+
+use crate::ground::refusal::error_of;
+
+/// The entity of a link, as it was when it was attached.
+pub(crate) struct Attached {
+    pub(crate) entity: EntityName,
+    pub(crate) incarnation: Incarnation,
+    change: ChangeWatch,
+}
+
+impl Attached {
+    /// An entity that was found under this name. `changes` is told when it changes.
+    pub(crate) fn new(
+        broker: &Broker,
+        entity: EntityName,
+        incarnation: Incarnation,
+        changes: &Arc<Notify>,
+    ) -> Self {
+        let change = broker.watch_changes(incarnation, changes);
+        Self {
+            entity,
+            incarnation,
+            change,
+        }
+    }
+
+    /// Whether it may have changed since this was asked last.
+    pub(crate) fn may_have_changed(&self) -> bool {
+        self.change.take()
+    }
+
+    /// Bytes of its texts.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.entity.name.len()
+    }
+}
+
+/// What the answer to a look at a queue says of it.
+pub(crate) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
+    match answer.outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => Some(Box::new(view)),
+        _ => None,
+    }
+}
+
+/// Refuses a link to an entity that does not do what the link is for. `role` is the client's.
+pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error> {
+    let options = &view.options;
+    let queue = view.name.clone();
+    let is_allowed = match role {
+        Role::Sender => options.status.allows_send(),
+        Role::Receiver => options.status.allows_receive(),
+    };
+    let refusal = if !is_allowed {
+        BusRefusal::Disabled { queue }
+    } else if role == Role::Receiver && destination(view).is_some() {
+        BusRefusal::Forwards { queue }
+    } else {
+        return Ok(());
+    };
+    Err(error_of(&Rejection::Refused(Refusal::Bus(refusal))))
+}
+
+/// Where the messages of a queue or sub-queue go on to.
+fn destination(view: &BusQueueView) -> Option<&str> {
+    match view.name.split_once("/$") {
+        None => view.options.forward_to.as_deref(),
+        Some((_, "deadletterqueue")) => view.options.forward_dead_letters_to.as_deref(),
+        Some(_) => None,
+    }
+}

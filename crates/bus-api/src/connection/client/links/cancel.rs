@@ -1,0 +1,33 @@
+//! How a wait is ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// Ends a wait, before or after a last look.
+#[derive(Debug, Default)]
+pub(crate) struct Cancel {
+    wake: Notify,
+    is_given_up: AtomicBool,
+}
+
+impl Cancel {
+    /// Nothing is wanted any more.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// What is there now is wanted, and no wait.
+    pub(crate) fn hurry(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(crate) async fn cancelled(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,108 @@
+//! A link that waits for its entity, and perhaps for a session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kew_amqp::error::Error;
+use kew_amqp::performative::Attach;
+use kew_broker::{Broker, Rejection};
+use kew_engine::bus::{
+    Awaited, BusCommand, BusOutcome, BusQueueView, BusRefusal, SessionChoice, SessionLock,
+};
+use kew_engine::{EntityName, Outcome, Refusal};
+
+use super::cancel::Cancel;
+use crate::ground::refusal::{bus_condition, error_of, not_found};
+use crate::ground::submit::Submitted;
+use crate::memory::account::Part;
+
+/// A link that waits for its entity.
+pub(crate) struct Opening {
+    pub(crate) attach: Box<Attach>,
+    pub(crate) entity: EntityName,
+    pub(crate) cancel: Arc<Cancel>,
+    /// What it holds meanwhile.
+    pub(crate) _size: Part,
+}
+
+impl Opening {
+    /// The client wants it no more.
+    pub(crate) fn give_up(self) {
+        self.cancel.give_up();
+    }
+}
+
+/// The entity of a link, and its session.
+pub(crate) struct Opened {
+    pub(crate) view: BusQueueView,
+    pub(crate) session: Option<SessionLock>,
+}
+
+/// Finds the entity, and waits for the session.
+pub(crate) async fn find(
+    broker: Broker,
+    entity: EntityName,
+    choice: Option<SessionChoice>,
+    wait: Duration,
+    cancel: Arc<Cancel>,
+) -> Result<Opened, Error> {
+    let read = BusCommand::ReadQueue {
+        queue: entity.clone(),
+    };
+    let view = match Submitted::new(&broker, read).answer().await {
+        Ok(answer) => match answer.outcome {
+            Outcome::Bus(BusOutcome::Queue(view)) => view,
+            _ => return Err(not_found(&entity.name)),
+        },
+        Err(rejection) => return Err(error_of(&rejection)),
+    };
+    let Some(session) = choice else {
+        return Ok(Opened {
+            view,
+            session: None,
+        });
+    };
+    // Whoever names a session is answered at once.
+    let mut watch = match session {
+        SessionChoice::Next => Some(broker.watch(view.incarnation, Awaited::Session)),
+        SessionChoice::Named(_) => None,
+    };
+    let deadline = tokio::time::Instant::now() + wait;
+    loop {
+        let accept = BusCommand::AcceptSession {
+            queue: entity.clone(),
+            session: session.clone(),
+        };
+        let accepted = Submitted::new(&broker, accept).answer().await;
+        if let Some(watch) = &mut watch
+            && !matches!(
+                accepted,
+                Err(Rejection::Busy | Rejection::Full | Rejection::Stopped)
+            )
+        {
+            watch.looked();
+        }
+        match accepted {
+            Ok(answer) => {
+                if let Outcome::Bus(BusOutcome::SessionAccepted(lock)) = answer.outcome {
+                    let session = Some(lock);
+                    return Ok(Opened { view, session });
+                }
+            }
+            Err(Rejection::Refused(Refusal::Bus(BusRefusal::NoSessionAvailable))) => {}
+            Err(rejection) => return Err(error_of(&rejection)),
+        }
+        let timeout = || {
+            let text = "No session was available within the time that was given.";
+            Error::new(bus_condition::TIMEOUT, text)
+        };
+        let Some(watch) = &mut watch else {
+            return Err(timeout());
+        };
+        tokio::select! {
+            () = watch.woken() => {}
+            () = cancel.cancelled() => return Err(timeout()),
+            () = tokio::time::sleep_until(deadline) => return Err(timeout()),
+        }
+    }
+}

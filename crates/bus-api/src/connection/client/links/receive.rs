@@ -1,0 +1,155 @@
+//! One receive of a link: what is there, or a wait.
+
+use std::sync::Arc;
+
+use kew_amqp::LinkId;
+use kew_broker::{Answer, Rejection, Watch};
+use kew_engine::EntityName;
+use kew_engine::bus::BusCommand;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::cancel::Cancel;
+use crate::connection::client::patience::BUSY_PAUSE;
+use crate::ground::submit::Submitted;
+use crate::messages::batch::{Batch, batch_of, has_some};
+use crate::shared::Shared;
+
+/// Messages, and the room that they take until the connection has them.
+pub(crate) struct Received {
+    pub(crate) batch: Batch,
+    pub(crate) room: Option<OwnedSemaphorePermit>,
+}
+
+impl Received {
+    const NOTHING: Self = Self {
+        batch: Batch::new(),
+        room: None,
+    };
+}
+
+/// One receive.
+pub(crate) struct Receive {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: EntityName,
+    pub(crate) command: BusCommand,
+    /// About how much it brings at most.
+    pub(crate) size_bytes: usize,
+    pub(crate) cancel: Arc<Cancel>,
+}
+
+/// A receive whose first answer is still to come.
+pub(crate) struct FirstLook {
+    pub(crate) link: LinkId,
+    pub(crate) receive: Receive,
+    /// None if it must not wait.
+    pub(crate) watch: Option<Watch>,
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// What an answer to a receive comes to.
+pub(crate) enum Looked {
+    Found(Batch),
+    Refused(Rejection),
+    Not(Next),
+}
+
+/// What a receive that has found nothing does next.
+#[derive(Clone, Copy)]
+pub(crate) enum Next {
+    /// Looks, which it has not done yet.
+    Look,
+    /// Waits until there may be something.
+    Wait,
+    /// Lets a busy broker be, and looks again.
+    Pause,
+}
+
+impl Looked {
+    pub(crate) fn of(answer: Result<Answer, Rejection>) -> Self {
+        match answer.map(batch_of) {
+            Ok(batch) if batch.is_empty() => Self::Not(Next::Wait),
+            Ok(batch) => Self::Found(batch),
+            Err(Rejection::Busy | Rejection::Full) => Self::Not(Next::Pause),
+            Err(rejection) => Self::Refused(rejection),
+        }
+    }
+}
+
+impl Receive {
+    /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
+    pub(crate) async fn run(
+        self,
+        mut watch: Option<Watch>,
+        mut next: Next,
+    ) -> Result<Received, Rejection> {
+        loop {
+            match (next, &mut watch) {
+                (Next::Look, _) => {}
+                // Who drains waits for the answer, however long there is no room.
+                (Next::Pause | Next::Wait, None) => return Ok(Received::NOTHING),
+                (Next::Pause, Some(_)) => tokio::select! {
+                    () = tokio::time::sleep(BUSY_PAUSE) => {}
+                    () = self.cancel.cancelled() => watch = None,
+                },
+                (Next::Wait, Some(waiting)) => tokio::select! {
+                    () = waiting.woken() => {}
+                    () = self.cancel.cancelled() => watch = None,
+                },
+            }
+            // Nothing is taken for a link that is known to be gone.
+            if self.cancel.is_given_up() {
+                return Ok(Received::NOTHING);
+            }
+            let (looked, room) = match self.room().await {
+                Place::Room(room) => (self.look().await, Some(room)),
+                Place::NotNeeded(looked) => (looked, None),
+                Place::Unwanted => return Ok(Received::NOTHING),
+            };
+            if let Some(watch) = &mut watch
+                && !matches!(looked, Looked::Not(Next::Pause))
+            {
+                watch.looked();
+            }
+            match looked {
+                Looked::Found(batch) => return Ok(Received { batch, room }),
+                Looked::Refused(rejection) => return Err(rejection),
+                Looked::Not(then) => next = then,
+            }
+        }
+    }
+
+    async fn look(&self) -> Looked {
+        let submitted = Submitted::new(&self.shared.broker, self.command.clone());
+        Looked::of(submitted.answer().await)
+    }
+
+    /// Room for what it brings, for which it waits only if there is something. Whoever was woken keeps
+    /// the wake-up meanwhile.
+    async fn room(&self) -> Place {
+        if let Some(room) = self.shared.answers.try_for(self.size_bytes) {
+            return Place::Room(room);
+        }
+        match has_some(&self.shared.broker, &self.queue).await {
+            Ok(true) => {}
+            Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
+            Err(Rejection::Busy | Rejection::Full) => {
+                return Place::NotNeeded(Looked::Not(Next::Pause));
+            }
+            Err(rejection) => return Place::NotNeeded(Looked::Refused(rejection)),
+        }
+        let room = tokio::select! {
+            room = self.shared.answers.wait_for(self.size_bytes) => room,
+            () = self.cancel.cancelled() => None,
+        };
+        room.map_or(Place::Unwanted, Place::Room)
+    }
+}
+
+/// Where a receive puts what it brings.
+enum Place {
+    Room(OwnedSemaphorePermit),
+    /// There is nothing to put anywhere.
+    NotNeeded(Looked),
+    /// It is not wanted any more.
+    Unwanted,
+}

@@ -1,0 +1,12 @@
+//! What a client is made of: each part keeps one thing, and knows nothing of the client.
+
+pub(crate) mod asked;
+pub(crate) mod credentials;
+pub(crate) mod done;
+pub(crate) mod load;
+pub(crate) mod orders;
+pub(crate) mod peer;
+pub(crate) mod settlements;
+pub(crate) mod stirred;
+pub(crate) mod transactions;
+pub(crate) mod turn;

@@ -1,0 +1,142 @@
+//! Which node an address means.
+//!
+//! SDKs write the same queue as `queue`, `/queue`, `sb://host/queue`, `amqps://host:5671/queue`,
+//! percent-encoded or not, and compare names without case.
+
+use kew_engine::{EntityName, Service};
+use percent_encoding::percent_decode_str;
+
+use crate::ground::constants::NAMESPACE;
+
+const CBS: &str = "$cbs";
+const MANAGEMENT: &str = "/$management";
+
+/// The longest name of an entity, in characters.
+const NAME_LENGTH_MAX: usize = 260;
+
+/// What a link can be attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// Where tokens are put.
+    Tokens,
+    /// A queue or one of its sub-queues.
+    Entity(EntityName),
+    /// Where requests about an entity are answered.
+    Management(EntityName),
+}
+
+impl Node {
+    /// Bytes of its texts.
+    pub(crate) fn size_bytes(&self) -> usize {
+        match self {
+            Self::Tokens => 0,
+            Self::Entity(entity) | Self::Management(entity) => entity.name.len(),
+        }
+    }
+}
+
+/// The path of an address or audience: without scheme and host, decoded, in lower case, without
+/// slashes around it and without a query.
+pub(crate) fn path_of(address: &str) -> String {
+    let path = match address.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+        None => address,
+    };
+    // The administration client of JavaScript signs the query, too.
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    path.trim_matches('/').to_lowercase()
+}
+
+/// The node at an address, or nothing if no node can have it.
+pub(crate) fn node_at(address: &str) -> Option<Node> {
+    let path = path_of(address);
+    if path == CBS {
+        return Some(Node::Tokens);
+    }
+    match path.strip_suffix(MANAGEMENT) {
+        Some(entity) => entity_named(entity).map(Node::Management),
+        None => entity_named(&path).map(Node::Entity),
+    }
+}
+
+/// The entity of a path that is in lower case.
+pub(crate) fn entity_named(path: &str) -> Option<EntityName> {
+    let name = path.strip_suffix("/$deadletterqueue").unwrap_or(path);
+    let queue = name.strip_suffix("/$transfer").unwrap_or(name);
+    let is_transfer_alone = queue.len() < name.len() && name.len() == path.len();
+    (!is_transfer_alone && is_queue_name(queue)).then(|| EntityName {
+        service: Service::ServiceBus,
+        account: NAMESPACE.into(),
+        name: path.into(),
+    })
+}
+
+/// Whether a queue can have this name: letters, digits and `. - _ /`, and a letter or digit at both
+/// ends.
+///
+/// Source: Service Bus, naming rules of queues.
+pub(crate) fn is_queue_name(name: &str) -> bool {
+    let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
+    let is_end = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    name.chars().count() <= NAME_LENGTH_MAX
+        && name.chars().all(is_inner)
+        && is_end(name.chars().next())
+        && is_end(name.chars().next_back())
+        && !name.contains("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entity(name: &str) -> EntityName {
+        entity_named(name).unwrap()
+    }
+
+    #[test]
+    fn every_form_of_an_address_means_the_same() {
+        for address in [
+            "orders",
+            "/orders",
+            "Orders/",
+            "sb://localhost/orders",
+            "sb://localhost:5672/ORDERS",
+            "amqps://host:5671/orders",
+            "%6Frders",
+            "https://localhost/Orders?api-version=2021-05&enrich=",
+        ] {
+            assert_eq!(
+                node_at(address),
+                Some(Node::Entity(entity("orders"))),
+                "{address}"
+            );
+        }
+        let management = Some(Node::Management(entity("a/b/$deadletterqueue")));
+        assert_eq!(
+            node_at("sb://h/a%2Fb/$DeadLetterQueue/$management"),
+            management
+        );
+        assert_eq!(node_at("$cbs"), Some(Node::Tokens));
+        assert_eq!(node_at("amqp://host/$cbs"), Some(Node::Tokens));
+        assert!(node_at("q/$Transfer/$DeadLetterQueue").is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_a_queue_is_none() {
+        let long = "a".repeat(261);
+        for address in [
+            "",
+            "/",
+            "$management",
+            "q/$x",
+            "q/$Transfer",
+            "-q",
+            "a b",
+            "a//b",
+            &long,
+        ] {
+            assert_eq!(node_at(address), None, "{address}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Why a connection is not served.
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// There is no room for one more.
+    Crowded,
+    /// It is not encrypted, and has to be.
+    Plain,
+}

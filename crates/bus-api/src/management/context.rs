@@ -1,0 +1,60 @@
+//! What a request about an entity is answered with, and what it is answered.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::BytesMut;
+use kew_amqp::codec::{MapWriter, Raw, write_map};
+use kew_amqp::error::{Error, condition};
+use kew_broker::Answer;
+use kew_engine::bus::BusCommand;
+use kew_engine::{EntityName, Timestamp, Token};
+
+use crate::authorization::rights::Rights;
+use crate::ground::origin::Origin;
+use crate::ground::refusal::error_of;
+use crate::ground::submit::Submitted;
+use crate::shared::Shared;
+
+/// What a request is answered with.
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) origin: Origin,
+    /// Whether there is no room for what has messages in its answer.
+    pub(crate) is_busy: bool,
+    pub(crate) entity: EntityName,
+    /// What the client may do with the entity by requests.
+    pub(crate) rights: Rights,
+    /// The lock of the session that the request names, if the client holds it.
+    pub(crate) session: Option<Token>,
+    /// Set when that lock was renewed.
+    pub(crate) renewed_until: OnceLock<Timestamp>,
+}
+
+impl Context {
+    pub(super) async fn submit(&self, command: BusCommand) -> Result<Answer, Error> {
+        let answer = Submitted::new(&self.shared.broker, command).answer().await;
+        answer.map_err(|rejection| error_of(&rejection))
+    }
+}
+
+/// What is answered if nothing is wrong.
+pub(super) enum Answered {
+    /// 200, with this map.
+    Body(Raw),
+    /// 204: there is nothing.
+    Nothing,
+}
+
+impl Answered {
+    pub(super) fn map(write: impl FnOnce(&mut MapWriter<'_>)) -> Result<Self, Error> {
+        let mut out = BytesMut::new();
+        write_map(&mut out, write);
+        Ok(Self::Body(Raw::new(out.freeze())?))
+    }
+}
+
+/// The broker has answered something else than it was asked, which is a bug.
+pub(super) fn unexpected() -> Error {
+    let text = "The server was unable to process the request.";
+    Error::new(condition::INTERNAL_ERROR, text)
+}

@@ -1,0 +1,275 @@
+//! Messages that go out.
+//!
+//! A new header and new annotations are written before the bare message, which goes out byte for
+//! byte; only where settlements changed application properties are these written anew.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{Encode, Map, MapWriter, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
+use kew_amqp::message::{Header, Message, write_application_properties, write_new_head};
+use kew_amqp::performative::Tag;
+use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, PeekedBusMessage};
+use kew_engine::{Timestamp, Token};
+
+use super::overlay::overlaid;
+
+/// The application property that tells why a message is a dead letter.
+pub const DEAD_LETTER_REASON: &str = "DeadLetterReason";
+
+/// The application property that tells the same in more words.
+pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
+
+/// The annotation that names the queue that made a message a dead letter, if it was forwarded since.
+pub(crate) const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
+
+/// Annotations that are the broker's to write, whatever a client wrote there.
+pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
+    "x-opt-enqueued-time",
+    "x-opt-sequence-number",
+    "x-opt-enqueue-sequence-number",
+    "x-opt-locked-until",
+    "x-opt-message-state",
+    DEAD_LETTER_SOURCE,
+];
+
+/// The delivery annotation that is the lock token, for who holds the lock.
+const LOCK_TOKEN: &str = "x-opt-lock-token";
+
+/// About how large the head of a message is without the annotations of its client.
+const HEAD_SIZE_BYTES: usize = 288;
+
+/// What the queue says of a message that goes out.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) sequence_number: u64,
+    pub(crate) first_sequence_number: u64,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) locked_until: Option<Timestamp>,
+    pub(crate) lock: Option<Token>,
+    pub(crate) delivery_count: u32,
+    /// 0 active, 1 deferred, 2 scheduled.
+    pub(crate) state: i32,
+    pub(crate) cause: Option<DeadLetterCause>,
+    pub(crate) dead_letter_source: Option<Arc<str>>,
+}
+
+impl From<&DeliveredMessage> for Facts {
+    fn from(message: &DeliveredMessage) -> Self {
+        Self {
+            sequence_number: message.sequence_number.as_u64(),
+            first_sequence_number: message.first_sequence_number.as_u64(),
+            enqueued_at: message.enqueued_at,
+            expires_at: message.expires_at,
+            locked_until: message.lock.map(|_| message.locked_until),
+            lock: message.lock,
+            delivery_count: message.delivery_count,
+            state: state_number(message.state),
+            cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
+        }
+    }
+}
+
+impl From<&PeekedBusMessage> for Facts {
+    fn from(message: &PeekedBusMessage) -> Self {
+        let is_locked = matches!(message.state, BusMessageState::Locked { .. });
+        Self {
+            sequence_number: message.sequence_number.as_u64(),
+            first_sequence_number: message.first_sequence_number.as_u64(),
+            enqueued_at: message.enqueued_at,
+            expires_at: message.expires_at,
+            locked_until: is_locked.then_some(message.due_at),
+            lock: None,
+            delivery_count: message.delivery_count,
+            state: state_number(message.state),
+            cause: message.cause,
+            dead_letter_source: message.dead_letter_source.clone(),
+        }
+    }
+}
+
+fn state_number(state: BusMessageState) -> i32 {
+    match state {
+        BusMessageState::Ready | BusMessageState::Locked { deferred: false } => 0,
+        BusMessageState::Deferred | BusMessageState::Locked { deferred: true } => 1,
+        BusMessageState::Scheduled => 2,
+    }
+}
+
+/// A message as it goes out: its head, and what follows it. `None` if what is stored is no message,
+/// which nothing that was sent can bring about.
+pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option<[Bytes; 2]> {
+    let message = Message::scan(stored).ok()?;
+    let mut header = message.header().ok()?;
+    header.delivery_count = facts.delivery_count;
+    set_time_to_live(&mut header, facts);
+    let of_client = message.message_annotations();
+    let of_delivery = message.delivery_annotations();
+    let size_bytes = of_client.size_bytes() + of_delivery.size_bytes();
+    let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + size_bytes);
+    let has_delivery_annotations = facts.lock.is_some() || !of_delivery.is_empty();
+    let delivery_annotations = has_delivery_annotations
+        .then_some(|map: &mut MapWriter| write_delivery_annotations(map, facts.lock, &of_delivery));
+    write_new_head(&mut head, &header, delivery_annotations, |map| {
+        write_annotations(map, facts, &of_client);
+    });
+    let cause = facts.cause.and_then(explain);
+    if overlays.is_empty() && cause.is_none() {
+        return Some([head.freeze(), message.bare_and_footer()]);
+    }
+    let mut changed = message.application_properties();
+    for overlay in overlays {
+        if let Value::Map(overlay) = Raw::new(overlay.clone()).ok()?.value() {
+            changed = overlaid(&changed, &overlay);
+        }
+    }
+    if let Some((reason, description)) = cause {
+        changed = overlaid(&changed, &dead_letter_properties(reason, description));
+    }
+    message.properties().ok()?.encode(&mut head);
+    write_application_properties(&mut head, &changed);
+    head.extend_from_slice(&message.body());
+    Some([head.freeze(), message.footer()])
+}
+
+/// What is left of the life that the message was given.
+fn set_time_to_live(header: &mut Header, facts: &Facts) {
+    if facts.expires_at == Timestamp::NEVER {
+        return;
+    }
+    let ms = facts
+        .expires_at
+        .as_ms()
+        .saturating_sub(facts.enqueued_at.as_ms());
+    header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
+}
+
+/// The lock token, and what the sender gave. Of the sender there is no lock token among what is stored.
+fn write_delivery_annotations(map: &mut MapWriter, lock: Option<Token>, of_sender: &Map) {
+    if let Some(lock) = lock {
+        map.entry(&Symbol::from_static(LOCK_TOKEN), &uuid(lock));
+    }
+    for (key, value) in of_sender.iter() {
+        map.entry(&key, &value);
+    }
+}
+
+/// Delivery annotations of a sender without the lock token of a delivery that it received.
+pub(crate) fn without_lock_token(annotations: Map) -> Map {
+    let is_token = |key: &Raw| key.value().as_str() == Some(LOCK_TOKEN);
+    if !annotations.iter().any(|(key, _)| is_token(&key)) {
+        return annotations;
+    }
+    Map::build(|map| {
+        for (key, value) in annotations.iter().filter(|(key, _)| !is_token(key)) {
+            map.entry(&key, &value);
+        }
+    })
+}
+
+fn write_annotations(map: &mut MapWriter, facts: &Facts, of_client: &Map) {
+    let is_own = |key: &Raw| match key.value() {
+        Value::Symbol(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
+        Value::String(key) => OWN_ANNOTATIONS.contains(&key.as_str()),
+        _ => false,
+    };
+    for (key, value) in of_client.iter().filter(|(key, _)| !is_own(key)) {
+        map.entry(&key, &value);
+    }
+    let mut put = |key: &'static str, value: Value| map.entry(&Symbol::from_static(key), &value);
+    put("x-opt-enqueued-time", wire_time(facts.enqueued_at));
+    put("x-opt-sequence-number", number(facts.sequence_number));
+    put(
+        "x-opt-enqueue-sequence-number",
+        number(facts.first_sequence_number),
+    );
+    if let Some(locked_until) = facts.locked_until {
+        put("x-opt-locked-until", wire_time(locked_until));
+    }
+    put("x-opt-message-state", Value::Int(facts.state));
+    if let Some(source) = &facts.dead_letter_source {
+        put(DEAD_LETTER_SOURCE, Value::String((&**source).into()));
+    }
+}
+
+fn number(number: u64) -> Value {
+    Value::Long(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// A time as AMQP tells it.
+pub(crate) fn wire_time(at: Timestamp) -> Value {
+    Value::Timestamp(wire_timestamp(at))
+}
+
+/// The latest time that SDKs can hold: the end of the year 9999.
+const LAST_MS: i64 = 253_402_300_799_999;
+
+pub(crate) fn wire_timestamp(at: Timestamp) -> WireTime {
+    WireTime(i64::try_from(at.as_ms()).unwrap_or(LAST_MS).min(LAST_MS))
+}
+
+/// The properties that say why a message is a dead letter.
+pub(crate) fn dead_letter_properties(reason: &str, description: &str) -> Map {
+    Map::build(|map| {
+        map.entry(DEAD_LETTER_REASON, reason);
+        map.entry(DEAD_LETTER_DESCRIPTION, description);
+    })
+}
+
+/// Reason and description of what the broker did by itself.
+fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
+    Some(match cause {
+        DeadLetterCause::MaxDeliveryCountExceeded => (
+            "MaxDeliveryCountExceeded",
+            "Message could not be consumed after the maximum number of delivery attempts.",
+        ),
+        DeadLetterCause::Expired => (
+            "TTLExpiredException",
+            "The message expired and was dead lettered.",
+        ),
+        DeadLetterCause::MaxTransferHopCountExceeded => (
+            "MaxTransferHopCountExceeded",
+            "The message was forwarded more often than messages may be.",
+        ),
+        DeadLetterCause::SessionIdIsNull => (
+            "Session ID is null",
+            "The message has no session id, and its queue requires one.",
+        ),
+        DeadLetterCause::DestinationUnavailable => (
+            "ForwardingDestinationUnavailable",
+            "The entity to which the message was to be forwarded does not take it.",
+        ),
+        DeadLetterCause::ByReceiver => return None,
+    })
+}
+
+/// A lock token as a UUID of AMQP.
+pub(crate) fn uuid(token: Token) -> Uuid {
+    Uuid(*token.as_bytes())
+}
+
+/// The lock token of a UUID of AMQP.
+pub(crate) fn token(uuid: Uuid) -> Token {
+    Token::from_bytes(uuid.0)
+}
+
+/// A lock token as a delivery tag: the GUID in .NET's order, whose first three groups are reversed.
+pub(crate) fn tag(token: Token) -> Tag {
+    let [a, b, c, d, e, f, g, h, rest @ ..] = *token.as_bytes();
+    let [i, j, k, l, m, n, o, p] = rest;
+    Tag::from([d, c, b, a, f, e, h, g, i, j, k, l, m, n, o, p])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_guid_in_the_order_of_dotnet() {
+        let token = Token::from_bytes(std::array::from_fn(|i| u8::try_from(i).unwrap()));
+        let expected = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+        assert_eq!(tag(token).as_bytes(), expected);
+    }
+}
