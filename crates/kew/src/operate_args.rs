@@ -88,6 +88,7 @@ pub(crate) enum OperateCommand {
     /// List queues with their counts
     List(ListArgs),
     /// Show a queue
+    #[command(visible_alias = "stats")]
     Show(ShowArgs),
     /// Create a queue
     Create(CreateArgs),
@@ -98,14 +99,17 @@ pub(crate) enum OperateCommand {
     /// Send messages: from arguments, a file or standard input
     ///
     /// Several go in batches, of which each is sent as a whole or not at all.
+    #[command(visible_alias = "put")]
     Send(SendArgs),
     /// Receive messages; each is locked for a while, or taken out with --delete
     ///
     /// Over HTTP, as all of kew bus, which has no sessions, and names of properties in lower case alone.
+    #[command(visible_alias = "get")]
     Receive(ReceiveArgs),
     /// Look at messages in any state without receiving them
     Peek(PeekArgs),
     /// Delete messages in any state: ready, deferred, scheduled, of sessions
+    #[command(visible_alias = "clear")]
     Purge(PurgeArgs),
     /// One message, by its sequence number
     #[command(subcommand)]

@@ -66,10 +66,12 @@ pub(crate) enum QueueCommand {
     Create(CreateArgs),
     /// Delete a queue with all its messages
     Delete(DeleteArgs),
-    /// Put messages: from an argument, a file or standard input
-    Put(PutArgs),
+    /// Send messages: from an argument, a file or standard input
+    #[command(visible_alias = "put")]
+    Send(SendArgs),
     /// Receive messages; each is hidden from others for a while, or deleted with --delete
-    Get(GetArgs),
+    #[command(visible_alias = "get")]
+    Receive(ReceiveArgs),
     /// Look at messages without receiving them
     Peek(PeekArgs),
     /// Hide a received message for longer, show it again, or replace its text
@@ -78,9 +80,11 @@ pub(crate) enum QueueCommand {
     #[command(visible_alias = "complete")]
     DeleteMessage(DeleteMessageArgs),
     /// Delete all messages of a queue and keep the queue
-    Clear(ClearArgs),
+    #[command(visible_alias = "clear")]
+    Purge(PurgeArgs),
     /// Show a queue's counts, metadata and next message; without a name, those of the service
-    Stats(StatsArgs),
+    #[command(visible_alias = "stats")]
+    Show(ShowArgs),
     /// Watch counts and rates until Ctrl-C
     Watch(WatchArgs),
     /// Print a URL with a shared access signature, made from the account key: nobody is asked
@@ -127,7 +131,7 @@ pub(crate) struct DeleteArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PutArgs {
+pub(crate) struct SendArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
@@ -137,7 +141,7 @@ pub(crate) struct PutArgs {
     /// Take the message from a file, all of it
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Put each line as a message, without its LF or CRLF; an empty line is an empty message
+    /// Send each line as a message, without its LF or CRLF; an empty line is an empty message
     #[arg(long)]
     pub(crate) lines: bool,
     /// Encode messages in Base64: for what is not text, or for receivers that expect it
@@ -149,13 +153,13 @@ pub(crate) struct PutArgs {
     /// How long messages stay hidden first
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     pub(crate) delay: Option<u32>,
-    /// How many lines are put at once; with 1, they keep their order
+    /// How many lines are sent at once; with 1, they keep their order
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256), requires = "lines")]
     pub(crate) parallel: u16,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct GetArgs {
+pub(crate) struct ReceiveArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
@@ -203,10 +207,10 @@ pub(crate) struct UpdateArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// The message's id, as printed by get
+    /// The message's id, as printed by receive
     #[arg(value_parser = message_part)]
     pub(crate) id: String,
-    /// The latest receipt for it, as printed by get or update
+    /// The latest receipt for it, as printed by receive or update
     #[arg(value_parser = message_part)]
     pub(crate) receipt: String,
     /// How long the message is hidden from now on; 0 shows it at once
@@ -225,16 +229,16 @@ pub(crate) struct DeleteMessageArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// The message's id, as printed by get
+    /// The message's id, as printed by receive
     #[arg(value_parser = message_part)]
     pub(crate) id: String,
-    /// The latest receipt for it, as printed by get or update
+    /// The latest receipt for it, as printed by receive or update
     #[arg(value_parser = message_part)]
     pub(crate) receipt: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ClearArgs {
+pub(crate) struct PurgeArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
@@ -243,7 +247,7 @@ pub(crate) struct ClearArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct StatsArgs {
+pub(crate) struct ShowArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: Option<String>,
@@ -256,7 +260,7 @@ pub(crate) struct SasArgs {
     pub(crate) name: Option<String>,
     /// What it permits [default: all]
     ///
-    /// Of a queue: r (peek, properties, metadata), a (put), u (update), p (get, delete). Of the
+    /// Of a queue: r (peek, properties, metadata), a (send), u (update), p (receive, delete). Of the
     /// service: r (read), w (write), d (delete), l (list), a (add), c (create), u (update), p (process).
     #[arg(long, value_name = "LETTERS")]
     pub(crate) permissions: Option<String>,

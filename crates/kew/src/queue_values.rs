@@ -36,7 +36,7 @@ pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
 /// A message's id or receipt: anything that can be sent.
 pub(crate) fn message_part(text: &str) -> Result<String, String> {
     if text.is_empty() || text == "." || text == ".." {
-        return Err("that is no id or receipt: take those that get prints".into());
+        return Err("that is no id or receipt: take those that receive prints".into());
     }
     Ok(text.to_owned())
 }

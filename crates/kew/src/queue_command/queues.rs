@@ -1,4 +1,4 @@
-//! `kew queue list`, `create`, `delete` and `clear`.
+//! `kew queue list`, `create`, `delete` and `purge`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::confirm;
 use super::failure::Failure;
 use super::output::{Align, Output, table};
 use super::progress::Progress;
-use crate::queue_args::{ClearArgs, CommonArgs, CreateArgs, DeleteArgs, ListArgs};
+use crate::queue_args::{CommonArgs, CreateArgs, DeleteArgs, ListArgs, PurgeArgs};
 
-/// How often in a row a clear may run out of time without deleting anything.
-const FRUITLESS_CLEARS_MAX: u32 = 10;
+/// How often in a row a purge may run out of time without deleting anything.
+const FRUITLESS_PURGES_MAX: u32 = 10;
 
 /// How long a service that ran out of time is left alone.
-const CLEAR_PAUSE: Duration = Duration::from_millis(200);
+const PURGE_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
 struct QueueReport<'a> {
@@ -40,7 +40,7 @@ struct DeleteReport<'a> {
 }
 
 #[derive(Serialize)]
-struct ClearReport<'a> {
+struct PurgeReport<'a> {
     queue: &'a str,
     cleared: bool,
     messages_before: u64,
@@ -201,9 +201,9 @@ pub(super) fn delete(
     Ok(output.line(&format!("{what} {}", args.name))?)
 }
 
-pub(super) fn clear(
+pub(super) fn purge(
     client: &Client,
-    args: &ClearArgs,
+    args: &PurgeArgs,
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
@@ -218,7 +218,7 @@ pub(super) fn clear(
     }
     clear_until_done(client, &args.name, before, common)?;
     if output.json {
-        return Ok(output.object(&ClearReport {
+        return Ok(output.object(&PurgeReport {
             queue: &args.name,
             cleared: true,
             messages_before: before,
@@ -249,10 +249,10 @@ fn clear_until_done(
         let now = client.queue_properties(queue)?.approximate_message_count;
         progress.set(before.saturating_sub(now));
         fruitless = if now < left { 0 } else { fruitless + 1 };
-        if fruitless >= FRUITLESS_CLEARS_MAX {
+        if fruitless >= FRUITLESS_PURGES_MAX {
             return Err(Failure::from(error).after(format!("{now} messages are left")));
         }
         left = now;
-        std::thread::sleep(CLEAR_PAUSE);
+        std::thread::sleep(PURGE_PAUSE);
     }
 }
