@@ -11,7 +11,7 @@ use crate::bus_args::BusArgs;
 use crate::flags::{DataDirArgs, DirectoryArgs};
 use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
-use crate::queue_command::printable_lines;
+use crate::queue_command::{Align, printable_lines, table};
 use crate::serve_args::ServeArgs;
 
 /// A durable message service that speaks Azure Queue Storage and Azure Service Bus.
@@ -254,6 +254,13 @@ pub(crate) struct ManArgs {
 pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", printable_lines(line)).and_then(|()| out.flush());
+}
+
+/// Prints a table on standard output.
+pub(crate) fn print_table(columns: &[(&str, Align)], rows: &[Vec<String>]) {
+    for line in table(columns, rows) {
+        print_line(&line);
+    }
 }
 
 /// Prints an error with its causes on standard error.

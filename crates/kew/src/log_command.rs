@@ -10,8 +10,9 @@ use kew_log::{
     DataDir, DataDirError, Inspection, Report, SegmentReport, SegmentState, SnapshotReport,
 };
 
-use crate::cli::{LogArgs, LogCommand, print_line};
+use crate::cli::{LogArgs, LogCommand, print_line, print_table};
 use crate::flags::DataDirArgs;
+use crate::queue_command::Align;
 use crate::settings;
 
 pub(crate) fn run(args: &LogArgs) -> Result<()> {
@@ -64,10 +65,7 @@ fn verify(args: &DataDirArgs) -> Result<()> {
 }
 
 fn print_report(report: &Report) {
-    print_line(
-        "segment                          state       epoch            base    size KiB   records    events    bodies   marks             end",
-    );
-    report.segments.iter().for_each(print_segment);
+    print_segments(&report.segments);
     report.snapshots.iter().for_each(print_snapshot);
     print_line(&format!(
         "ends at {}, proven durable up to {}; a start replays {} events",
@@ -104,26 +102,42 @@ fn print_report(report: &Report) {
     }
 }
 
-fn print_segment(segment: &SegmentReport) {
-    let state = match segment.state {
-        SegmentState::Sealed => "sealed",
-        SegmentState::Active => "active",
-        SegmentState::Prepared => "prepared",
-        SegmentState::Superseded => "superseded",
+fn print_segments(segments: &[SegmentReport]) {
+    let columns = [
+        ("segment", Align::Left),
+        ("state", Align::Left),
+        ("epoch", Align::Right),
+        ("base", Align::Right),
+        ("size KiB", Align::Right),
+        ("records", Align::Right),
+        ("events", Align::Right),
+        ("bodies", Align::Right),
+        ("marks", Align::Right),
+        ("end", Align::Right),
+    ];
+    let row = |segment: &SegmentReport| {
+        let state = match segment.state {
+            SegmentState::Sealed => "sealed",
+            SegmentState::Active => "active",
+            SegmentState::Prepared => "prepared",
+            SegmentState::Superseded => "superseded",
+        };
+        let mut row = vec![segment.file.clone(), state.to_owned()];
+        let numbers = [
+            segment.epoch.as_u64(),
+            segment.base.as_u64(),
+            segment.size_bytes / 1024,
+            segment.records,
+            segment.events,
+            segment.bodies,
+            segment.marks,
+            segment.end.as_u64(),
+        ];
+        row.extend(numbers.map(|number| number.to_string()));
+        row
     };
-    print_line(&format!(
-        "{:<32} {:<10} {:>6} {:>15} {:>11} {:>9} {:>9} {:>9} {:>7} {:>15}",
-        segment.file,
-        state,
-        segment.epoch.as_u64(),
-        segment.base.as_u64(),
-        segment.size_bytes / 1024,
-        segment.records,
-        segment.events,
-        segment.bodies,
-        segment.marks,
-        segment.end.as_u64()
-    ));
+    let rows: Vec<_> = segments.iter().map(row).collect();
+    print_table(&columns, &rows);
 }
 
 fn print_snapshot(snapshot: &SnapshotReport) {

@@ -10,7 +10,7 @@ use super::confirm;
 use super::failure::Failure;
 use super::output::{Align, Output, table};
 use super::progress::Progress;
-use crate::queue_args::{CommonArgs, CreateArgs, DeleteArgs, ListArgs, PurgeArgs};
+use crate::queue_args::{CommonArgs, CreateArgs, DeleteArgs, ListArgs, PurgeArgs, When};
 
 /// How often in a row a purge may run out of time without deleting anything.
 const FRUITLESS_PURGES_MAX: u32 = 10;
@@ -52,7 +52,11 @@ pub(super) fn list(
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let progress = Progress::new(common.progress, "queues counted");
+    let when = match args.counts {
+        true => common.progress,
+        false => When::Never,
+    };
+    let progress = Progress::new(when, "queues counted");
     if output.json {
         return output.array(|array| {
             for page in client.list_queues(&args.prefix, args.metadata) {
@@ -72,10 +76,12 @@ pub(super) fn list(
         let queues = counted(client, page?, args, &progress)?;
         let lines = queue_table(&queues, args);
         // A list may be without end, so each page is aligned by itself.
-        for line in lines.iter().skip(usize::from(!is_first)) {
-            output.line(line)?;
-        }
-        output.flush()?;
+        progress.aside(|| {
+            for line in lines.iter().skip(usize::from(!is_first)) {
+                output.line(line)?;
+            }
+            output.flush()
+        })?;
         is_first = false;
     }
     Ok(())
