@@ -103,9 +103,9 @@ pub(crate) struct ReceiveArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Settle {
-    /// Complete: delete the message from the queue
+    /// Delete the message from the queue
     Complete,
-    /// Abandon all messages at the end: they can be received again, and the deliveries count as failed
+    /// Release all messages at the end: they can be received again, and the deliveries count as failed
     Abandon,
     // These are known, so that they can be refused with what to do instead.
     #[value(hide = true)]

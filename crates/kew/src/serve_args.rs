@@ -28,8 +28,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) queue_listen: Vec<String>,
 
-    /// Address for Service Bus, each with AMQP, AMQP over WebSockets and HTTP; repeat it for several,
-    /// and separate them with commas in the environment. Port 0 picks a free port; "none" turns Service
+    /// Address for Service Bus over AMQP, WebSockets and HTTP; repeat it for several, and separate them
+    /// with commas in the environment. Port 0 picks a free port; "none" turns Service
     /// Bus off [env: KEW_BUS_LISTEN] [default: 127.0.0.1 with ports 5672 and 5300, and with a certificate
     /// also 5671 and 443, as far as Kew can open them; none if --queue-listen is given]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -139,7 +139,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) issuer_allow_http: bool,
 
-    /// How long the name of a deleted queue stays taken, 0 to 3600. Until then, Create Queue answers
+    /// How long the name of a deleted queue stays taken, 0 to 3600. Meanwhile, Create Queue answers
     /// QueueBeingDeleted, as in Azure for about 30 seconds. A restart frees the names
     /// [env: KEW_QUEUE_DELETION_DELAY] [default: 0]
     #[arg(long, value_name = "SECONDS")]
