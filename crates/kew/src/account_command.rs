@@ -8,7 +8,8 @@ use crate::admin::reach::ask;
 use crate::admin::{
     AccountAnswer, AccountView, Act, Answer, Change, Failure, NewAccount, SecretText,
 };
-use crate::cli::{AccountArgs, AccountCommand, print_line};
+use crate::cli::{AccountArgs, AccountCommand, print_line, print_table};
+use crate::queue_command::Align;
 use crate::safe_json;
 
 pub(crate) fn run(args: AccountArgs) -> Result<()> {
@@ -70,36 +71,44 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         return Ok(());
     }
     match answer {
-        Answer::Accounts { accounts } => {
-            print_line("account                   served    most queues      most bytes");
-            accounts.iter().for_each(print_account);
-        }
+        Answer::Accounts { accounts } => print_accounts(accounts),
         Answer::Account(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        _ => bail!("the server answered about Service Bus"),
+        _ => bail!("the server sent an unexpected answer"),
     }
     Ok(())
 }
 
-fn print_account(account: &AccountView) {
-    let served = if account.disabled { "disabled" } else { "yes" };
+fn print_accounts(accounts: &[AccountView]) {
+    let columns = [
+        ("account", Align::Left),
+        ("served", Align::Left),
+        ("most queues", Align::Right),
+        ("most bytes", Align::Right),
+    ];
     let limit = |limit: Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());
-    print_line(&format!(
-        "{:<25} {served:<9} {:>11} {:>15}",
-        account.name,
-        limit(account.quota_queues),
-        limit(account.quota_bytes)
-    ));
+    let row = |account: &AccountView| {
+        let served = if account.disabled { "disabled" } else { "yes" };
+        vec![
+            account.name.clone(),
+            served.into(),
+            limit(account.quota_queues),
+            limit(account.quota_bytes),
+        ]
+    };
+    let rows: Vec<_> = accounts.iter().map(row).collect();
+    print_table(&columns, &rows);
 }
 
 fn print_keys(answer: &AccountAnswer) {
     let name = &answer.account.name;
     if answer.keys.is_empty() {
-        print_line("account                   served    most queues      most bytes");
-        print_account(&answer.account);
+        print_accounts(std::slice::from_ref(&answer.account));
         return;
     }
-    print_line(&format!("account {name}; what follows is not shown again"));
+    print_line(&format!(
+        "account {name}: Kew does not show these keys again"
+    ));
     for key in &answer.keys {
         print_line(&format!("{:?} key: {}", key.key, key.value.0));
         print_line(&format!(

@@ -10,8 +10,9 @@ use kew_log::{
     DataDir, DataDirError, Inspection, Report, SegmentReport, SegmentState, SnapshotReport,
 };
 
-use crate::cli::{LogArgs, LogCommand, print_line};
+use crate::cli::{LogArgs, LogCommand, print_line, print_table};
 use crate::flags::DataDirArgs;
+use crate::queue_command::Align;
 use crate::settings;
 
 pub(crate) fn run(args: &LogArgs) -> Result<()> {
@@ -37,11 +38,11 @@ fn inspect(args: &DataDirArgs) -> Result<()> {
 fn look_at(path: &Path) -> Result<Inspection> {
     DataDir::inspect(path).map_err(|error| match error {
         DataDirError::InUse { .. } => anyhow!(
-            "the data directory {} is in use: stop the server, or look at a snapshot of the disk",
+            "the data directory {} is in use: stop the server, or inspect a snapshot of the disk",
             path.display()
         ),
         error => Error::new(error).context(format!(
-            "cannot look at the data directory {}",
+            "cannot inspect the data directory {}",
             path.display()
         )),
     })
@@ -64,33 +65,30 @@ fn verify(args: &DataDirArgs) -> Result<()> {
 }
 
 fn print_report(report: &Report) {
-    print_line(
-        "segment                          state       epoch            base    size KiB   records    events    bodies   marks             end",
-    );
-    report.segments.iter().for_each(print_segment);
+    print_segments(&report.segments);
     report.snapshots.iter().for_each(print_snapshot);
     print_line(&format!(
-        "ends at {}, proven durable up to {}; a start replays {} events",
+        "ends at {}, proven durable up to {}; the next start replays {} events",
         report.end, report.durable, report.events_to_replay
     ));
     if let Some(cut) = &report.tail_cut {
         print_line(&format!(
-            "{} from byte {}: {} bytes were begun and never became durable",
+            "{} from byte {}: {} bytes were written and never became durable",
             cut.file, cut.offset, cut.size_bytes
         ));
     }
     for file in &report.temporaries {
-        print_line(&format!("{file}: unfinished, or waiting to be used again"));
+        print_line(&format!("{file}: unfinished, or kept for reuse"));
     }
     if let Some(size_bytes) = report.ballast_bytes {
         print_line(&format!(
-            "ballast: {} KiB put aside for a full disk",
+            "ballast: {} KiB reserved for a full disk",
             size_bytes / 1024
         ));
     }
     for file in &report.set_aside {
         print_line(&format!(
-            "{file}: set aside by a repair, and not read any more"
+            "{file}: set aside by a repair; Kew no longer reads it"
         ));
     }
     for file in &report.foreign {
@@ -104,26 +102,42 @@ fn print_report(report: &Report) {
     }
 }
 
-fn print_segment(segment: &SegmentReport) {
-    let state = match segment.state {
-        SegmentState::Sealed => "sealed",
-        SegmentState::Active => "active",
-        SegmentState::Prepared => "prepared",
-        SegmentState::Superseded => "superseded",
+fn print_segments(segments: &[SegmentReport]) {
+    let columns = [
+        ("segment", Align::Left),
+        ("state", Align::Left),
+        ("epoch", Align::Right),
+        ("base", Align::Right),
+        ("size KiB", Align::Right),
+        ("records", Align::Right),
+        ("events", Align::Right),
+        ("bodies", Align::Right),
+        ("marks", Align::Right),
+        ("end", Align::Right),
+    ];
+    let row = |segment: &SegmentReport| {
+        let state = match segment.state {
+            SegmentState::Sealed => "sealed",
+            SegmentState::Active => "active",
+            SegmentState::Prepared => "prepared",
+            SegmentState::Superseded => "superseded",
+        };
+        let mut row = vec![segment.file.clone(), state.to_owned()];
+        let numbers = [
+            segment.epoch.as_u64(),
+            segment.base.as_u64(),
+            segment.size_bytes / 1024,
+            segment.records,
+            segment.events,
+            segment.bodies,
+            segment.marks,
+            segment.end.as_u64(),
+        ];
+        row.extend(numbers.map(|number| number.to_string()));
+        row
     };
-    print_line(&format!(
-        "{:<32} {:<10} {:>6} {:>15} {:>11} {:>9} {:>9} {:>9} {:>7} {:>15}",
-        segment.file,
-        state,
-        segment.epoch.as_u64(),
-        segment.base.as_u64(),
-        segment.size_bytes / 1024,
-        segment.records,
-        segment.events,
-        segment.bodies,
-        segment.marks,
-        segment.end.as_u64()
-    ));
+    let rows: Vec<_> = segments.iter().map(row).collect();
+    print_table(&columns, &rows);
 }
 
 fn print_snapshot(snapshot: &SnapshotReport) {

@@ -4,10 +4,10 @@ mod failure;
 mod messages;
 mod output;
 mod progress;
-mod put;
 mod queues;
 mod sas;
-mod stats;
+mod send;
+mod show;
 mod watch;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -47,13 +47,13 @@ fn dispatch(args: &QueueArgs, output: &mut Output) -> Result<(), Failure> {
         QueueCommand::List(args) => queues::list(client, args, common, output),
         QueueCommand::Create(args) => queues::create(client, args, output),
         QueueCommand::Delete(args) => queues::delete(client, args, output),
-        QueueCommand::Put(args) => put::put(client, args, common, output),
-        QueueCommand::Get(args) => messages::get(client, args, output),
+        QueueCommand::Send(args) => send::send(client, args, common, output),
+        QueueCommand::Receive(args) => messages::receive(client, args, output),
         QueueCommand::Peek(args) => messages::peek(client, args, output),
         QueueCommand::Update(args) => messages::update(client, args, output),
         QueueCommand::DeleteMessage(args) => messages::delete(client, args, output),
-        QueueCommand::Clear(args) => queues::clear(client, args, common, output),
-        QueueCommand::Stats(args) => stats::stats(client, args, common, output),
+        QueueCommand::Purge(args) => queues::purge(client, args, common, output),
+        QueueCommand::Show(args) => show::show(client, args, common, output),
         QueueCommand::Watch(args) => watch::watch(client, args, output),
         QueueCommand::Sas(args) => sas::sas(&account(common)?, args, output),
     }
@@ -61,16 +61,14 @@ fn dispatch(args: &QueueArgs, output: &mut Output) -> Result<(), Failure> {
 
 fn connections(command: &QueueCommand) -> usize {
     match command {
-        QueueCommand::Put(args) => usize::from(args.parallel),
+        QueueCommand::Send(args) => usize::from(args.parallel),
         _ => 1,
     }
 }
 
 fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
     if common.timeout.is_zero() {
-        return Err(Failure::Usage(
-            "--timeout 0 leaves no time to answer".into(),
-        ));
+        return Err(Failure::Usage("--timeout must be longer than 0".into()));
     }
     let options = Options {
         timeout: common.timeout,

@@ -6,8 +6,9 @@ use crate::admin::bus::{NewRule, RuleAct, RuleAnswer, RuleView};
 use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
 use crate::bus_args::RuleCommand;
-use crate::cli::print_line;
+use crate::cli::{print_line, print_table};
 use crate::flags::DirectoryArgs;
+use crate::queue_command::Align;
 use crate::safe_json;
 
 pub(super) fn run(command: RuleCommand, of: DirectoryArgs) -> Result<()> {
@@ -37,19 +38,19 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         return Ok(());
     }
     match answer {
-        Answer::Rules { rules } => {
-            print_line("rule                                     rights");
-            rules.iter().for_each(print_rule);
-        }
+        Answer::Rules { rules } => print_rules(rules),
         Answer::Rule(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        _ => bail!("the server answered about something else"),
+        _ => bail!("the server sent an unexpected answer"),
     }
     Ok(())
 }
 
-fn print_rule(rule: &RuleView) {
-    print_line(&format!("{:<40} {}", rule.name, rule.rights));
+fn print_rules(rules: &[RuleView]) {
+    let columns = [("rule", Align::Left), ("rights", Align::Left)];
+    let row = |rule: &RuleView| vec![rule.name.clone(), rule.rights.to_string()];
+    let rows: Vec<_> = rules.iter().map(row).collect();
+    print_table(&columns, &rows);
 }
 
 fn print_keys(answer: &RuleAnswer) {

@@ -1,4 +1,4 @@
-//! `kew queue get`, `peek`, `update` and `delete-message`.
+//! `kew queue receive`, `peek`, `update` and `delete-message`.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::note;
 use super::output::{Output, printable, printable_lines, rfc3339};
-use super::put::text_of;
-use crate::queue_args::{DeleteMessageArgs, FormArgs, GetArgs, PeekArgs, UpdateArgs};
+use super::send::text_of;
+use crate::queue_args::{DeleteMessageArgs, FormArgs, PeekArgs, ReceiveArgs, UpdateArgs};
 
 /// The most messages that one request gets.
 const GET_MAX: u64 = 32;
@@ -51,16 +51,20 @@ struct DeleteReport<'a> {
     deleted: bool,
 }
 
-pub(super) fn get(client: &Client, args: &GetArgs, output: &mut Output) -> Result<(), Failure> {
+pub(super) fn receive(
+    client: &Client,
+    args: &ReceiveArgs,
+    output: &mut Output,
+) -> Result<(), Failure> {
     if !output.json {
         let mut shown = 0;
-        return receive(client, args, |messages| {
+        return receive_all(client, args, |messages| {
             show_all(messages, args.form, &mut shown, output)?;
             Ok(output.flush()?)
         });
     }
     output.array(|array| {
-        receive(client, args, |messages| {
+        receive_all(client, args, |messages| {
             for message in messages {
                 array.push(&report(message, &body(message, args.form)))?;
             }
@@ -71,9 +75,9 @@ pub(super) fn get(client: &Client, args: &GetArgs, output: &mut Output) -> Resul
 
 /// Receives as many messages as were asked for, or as there are. `print` has written each before it is
 /// deleted, so that a message that nobody saw stays.
-fn receive(
+fn receive_all(
     client: &Client,
-    args: &GetArgs,
+    args: &ReceiveArgs,
     mut print: impl FnMut(&[Message]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let deadline = args.wait.map(|wait| Instant::now() + wait);
@@ -195,7 +199,7 @@ fn body(message: &Message, form: FormArgs) -> Body {
         },
         Err(_) => {
             note(&format!(
-                "message {} is not Base64, shown as it is",
+                "message {} is not Base64 and is printed as it is",
                 message.id
             ));
             Body::Text(message.text.clone())
@@ -265,7 +269,7 @@ fn show(message: &Message, body: &Body, output: &mut Output) -> Result<(), Failu
     match body {
         Body::Text(text) => output.line(&printable_lines(text))?,
         Body::Bytes(bytes) => output.line(&format!(
-            "{} bytes that are not text: --raw writes them to a file or a pipe",
+            "{} bytes of binary data: use --raw to write them to a file or a pipe",
             bytes.len()
         ))?,
     }

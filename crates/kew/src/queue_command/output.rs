@@ -7,8 +7,10 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::time::SystemTime;
 
+pub(crate) use comfy_table::CellAlignment as Align;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
 use serde::Serialize;
-use unicode_width::UnicodeWidthStr as _;
 
 use crate::safe_json;
 
@@ -97,41 +99,22 @@ impl Array<'_> {
     }
 }
 
-/// How a column is aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Right,
-}
-
 /// The lines of a table, without spaces at their ends. Cells are made printable here.
 pub(crate) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
-    let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(header)
-        .chain(rows.iter().map(|row| {
-            row.iter()
-                .map(|cell| printable(cell).into_owned())
-                .collect()
-        }))
-        .collect();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.width()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    rows.iter()
-        .map(|row| {
-            let mut line = String::new();
-            for ((cell, (_, align)), width) in row.iter().zip(columns).zip(&widths) {
-                let padding = " ".repeat(width.saturating_sub(cell.width()));
-                match align {
-                    Align::Left => line.extend([cell, padding.as_str(), "  "]),
-                    Align::Right => line.extend([padding.as_str(), cell, "  "]),
-                }
-            }
-            line.truncate(line.trim_end().len());
-            line
-        })
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(columns.iter().map(|(name, _)| name));
+    table.add_rows(
+        rows.iter()
+            .map(|row| row.iter().map(|cell| printable(cell))),
+    );
+    for (column, (_, align)) in table.column_iter_mut().zip(columns) {
+        column.set_padding((0, 2));
+        column.set_cell_alignment(*align);
+    }
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
         .collect()
 }
 

@@ -1,105 +1,108 @@
 //! Progress of long work, as one line on standard error that is written over.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::queue_args::When;
 
-/// How often the line changes.
-const INTERVAL: Duration = Duration::from_millis(200);
+/// How often a second the line changes at most.
+const RATE_HZ: u8 = 5;
+
+/// A terminal keeps no line of work that was done sooner.
+const KEPT_FROM: Duration = Duration::from_millis(200);
 
 /// Counts work that is done, by several threads at once.
 #[derive(Debug)]
 pub(super) struct Progress {
-    verb: &'static str,
-    start: Instant,
-    done: AtomicU64,
-    shown: bool,
-    /// When the line was last written; `None` if there is none.
-    last: Mutex<Option<Instant>>,
+    bar: ProgressBar,
+    /// Shown where no terminal ends the line.
+    is_in_file: bool,
 }
 
 impl Progress {
     pub(super) fn new(when: When, verb: &'static str) -> Self {
+        let target = match when {
+            When::Auto => ProgressDrawTarget::stderr_with_hz(RATE_HZ),
+            // As a terminal, because indicatif draws nothing into a file.
+            When::Always => {
+                let term = Box::new(Term::buffered_stderr());
+                ProgressDrawTarget::term_like_with_hz(term, RATE_HZ)
+            }
+            When::Never => ProgressDrawTarget::hidden(),
+        };
+        let style = ProgressStyle::with_template("{pos} {msg}, {rate}/s, {seconds} s")
+            .expect("a constant template")
+            .with_key(
+                "rate",
+                |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    // The line is a buffer in memory.
+                    let _ = write!(out, "{:.0}", rate(state.pos(), state.elapsed()));
+                },
+            )
+            .with_key(
+                "seconds",
+                |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let _ = write!(out, "{}", state.elapsed().as_secs());
+                },
+            );
         Self {
-            verb,
-            start: Instant::now(),
-            done: AtomicU64::new(0),
-            shown: match when {
-                When::Auto => io::stderr().is_terminal(),
-                When::Always => true,
-                When::Never => false,
-            },
-            last: Mutex::new(None),
+            bar: ProgressBar::with_draw_target(None, target)
+                .with_style(style)
+                .with_message(verb),
+            is_in_file: when == When::Always && !io::stderr().is_terminal(),
         }
     }
 
     /// Notes that one more is done.
     pub(super) fn advance(&self) {
-        self.done.fetch_add(1, Ordering::Relaxed);
-        self.show_if_due();
+        self.bar.inc(1);
     }
 
     /// Notes how many are done now.
     pub(super) fn set(&self, done: u64) {
-        self.done.store(done, Ordering::Relaxed);
-        self.show_if_due();
+        self.bar.set_position(done);
+    }
+
+    /// Prints something else meanwhile: the line is taken away before, and shown again behind it.
+    pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 
     pub(super) fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        self.bar.position()
     }
 
     pub(super) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        self.bar.elapsed()
     }
 
     /// How many a second so far.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a rate for people, from counts far below 2^53"
-    )]
     pub(super) fn rate(&self) -> f64 {
-        self.done() as f64 / self.elapsed().as_secs_f64().max(0.001)
+        rate(self.done(), self.elapsed())
     }
+}
 
-    fn show_if_due(&self) {
-        if !self.shown {
-            return;
-        }
-        // Whoever comes while the line is written does without.
-        let Ok(mut last) = self.last.try_lock() else {
-            return;
-        };
-        let since = last.map_or_else(|| self.elapsed(), |last| last.elapsed());
-        if since >= INTERVAL {
-            *last = Some(Instant::now());
-            self.show("\r", "");
-        }
-    }
-
-    fn show(&self, before: &str, after: &str) {
-        let mut err = io::stderr().lock();
-        // Progress that cannot be shown is no reason to stop.
-        let _ = write!(
-            err,
-            "{before}{} {}, {:.0}/s, {} s   {after}",
-            self.done(),
-            self.verb,
-            self.rate(),
-            self.elapsed().as_secs()
-        );
-        let _ = err.flush();
-    }
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate for people, from counts far below 2^53"
+)]
+fn rate(done: u64, elapsed: Duration) -> f64 {
+    done as f64 / elapsed.as_secs_f64().max(0.001)
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        let was_shown = self.last.get_mut().is_ok_and(|last| last.is_some());
-        if was_shown {
-            self.show("\r", "\n");
+        if self.is_in_file {
+            self.bar.abandon();
+            // Progress that cannot be shown is no reason to stop.
+            let _ = writeln!(io::stderr().lock());
+        } else if self.elapsed() < KEPT_FROM {
+            self.bar.finish_and_clear();
+        } else {
+            self.bar.abandon();
         }
     }
 }

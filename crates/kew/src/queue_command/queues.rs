@@ -1,4 +1,4 @@
-//! `kew queue list`, `create`, `delete` and `clear`.
+//! `kew queue list`, `create`, `delete` and `purge`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::confirm;
 use super::failure::Failure;
 use super::output::{Align, Output, table};
 use super::progress::Progress;
-use crate::queue_args::{ClearArgs, CommonArgs, CreateArgs, DeleteArgs, ListArgs};
+use crate::queue_args::{CommonArgs, CreateArgs, DeleteArgs, ListArgs, PurgeArgs, When};
 
-/// How often in a row a clear may run out of time without deleting anything.
-const FRUITLESS_CLEARS_MAX: u32 = 10;
+/// How often in a row a purge may run out of time without deleting anything.
+const FRUITLESS_PURGES_MAX: u32 = 10;
 
 /// How long a service that ran out of time is left alone.
-const CLEAR_PAUSE: Duration = Duration::from_millis(200);
+const PURGE_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
 struct QueueReport<'a> {
@@ -40,7 +40,7 @@ struct DeleteReport<'a> {
 }
 
 #[derive(Serialize)]
-struct ClearReport<'a> {
+struct PurgeReport<'a> {
     queue: &'a str,
     cleared: bool,
     messages_before: u64,
@@ -52,7 +52,11 @@ pub(super) fn list(
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let progress = Progress::new(common.progress, "queues counted");
+    let when = match args.counts {
+        true => common.progress,
+        false => When::Never,
+    };
+    let progress = Progress::new(when, "queues counted");
     if output.json {
         return output.array(|array| {
             for page in client.list_queues(&args.prefix, args.metadata) {
@@ -72,10 +76,12 @@ pub(super) fn list(
         let queues = counted(client, page?, args, &progress)?;
         let lines = queue_table(&queues, args);
         // A list may be without end, so each page is aligned by itself.
-        for line in lines.iter().skip(usize::from(!is_first)) {
-            output.line(line)?;
-        }
-        output.flush()?;
+        progress.aside(|| {
+            for line in lines.iter().skip(usize::from(!is_first)) {
+                output.line(line)?;
+            }
+            output.flush()
+        })?;
         is_first = false;
     }
     Ok(())
@@ -155,7 +161,7 @@ pub(super) fn create(
     };
     if !created && !args.if_not_exists {
         return Err(Failure::Refused {
-            message: format!("queue {} is there already", args.name),
+            message: format!("queue {} already exists", args.name),
             code: Some("QueueAlreadyExists"),
         });
     }
@@ -168,7 +174,7 @@ pub(super) fn create(
     let what = if created {
         "created"
     } else {
-        "is there already:"
+        "already exists:"
     };
     Ok(output.line(&format!("{what} {}", args.name))?)
 }
@@ -197,13 +203,13 @@ pub(super) fn delete(
             deleted,
         })?);
     }
-    let what = if deleted { "deleted" } else { "was not there:" };
+    let what = if deleted { "deleted" } else { "did not exist:" };
     Ok(output.line(&format!("{what} {}", args.name))?)
 }
 
-pub(super) fn clear(
+pub(super) fn purge(
     client: &Client,
-    args: &ClearArgs,
+    args: &PurgeArgs,
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
@@ -218,7 +224,7 @@ pub(super) fn clear(
     }
     clear_until_done(client, &args.name, before, common)?;
     if output.json {
-        return Ok(output.object(&ClearReport {
+        return Ok(output.object(&PurgeReport {
             queue: &args.name,
             cleared: true,
             messages_before: before,
@@ -249,10 +255,10 @@ fn clear_until_done(
         let now = client.queue_properties(queue)?.approximate_message_count;
         progress.set(before.saturating_sub(now));
         fruitless = if now < left { 0 } else { fruitless + 1 };
-        if fruitless >= FRUITLESS_CLEARS_MAX {
+        if fruitless >= FRUITLESS_PURGES_MAX {
             return Err(Failure::from(error).after(format!("{now} messages are left")));
         }
         left = now;
-        std::thread::sleep(CLEAR_PAUSE);
+        std::thread::sleep(PURGE_PAUSE);
     }
 }

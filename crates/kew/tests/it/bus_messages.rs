@@ -123,6 +123,31 @@ fn a_message_arrives_with_all_that_was_said_of_it() {
 }
 
 #[test]
+fn the_verbs_of_queue_storage_do_the_same() {
+    with_server(|server| {
+        assert_eq!(
+            ok(server, &["bus", "put", "orders", "a", "b"]),
+            "sent 2 messages to orders\n"
+        );
+        for verb in ["stats", "show"] {
+            assert_eq!(json_of(server, &["bus", verb, "orders"])["name"], "orders");
+        }
+        assert_eq!(
+            ok(server, &["bus", "get", "orders", "--raw", "--delete"]),
+            "a\n"
+        );
+        assert_eq!(
+            ok(server, &["bus", "clear", "orders"]),
+            "1 of 1 messages deleted\n"
+        );
+        let help = ok(server, &["bus", "--help"]);
+        for verb in ["put", "get", "clear", "stats"] {
+            assert!(help.contains(&format!("[alias: {verb}]")), "{help}");
+        }
+    });
+}
+
+#[test]
 fn many_are_sent_at_once_from_anywhere() {
     with_server(|server| {
         assert_eq!(

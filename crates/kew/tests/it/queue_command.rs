@@ -43,13 +43,13 @@ fn queues_come_and_go() {
     // The same metadata again is a success for the service, and yet nothing was created.
     shell
         .run(&created)
-        .check_error(1, &["jobs", "there already"]);
+        .check_error(1, &["jobs", "already exists"]);
     assert_eq!(
         shell.json(&["create", "jobs", "--if-not-exists"]),
         json!({"queue": "jobs", "created": false})
     );
     shell.ok(&["create", "other"]);
-    shell.ok(&["put", "other", "x"]);
+    shell.ok(&["send", "other", "x"]);
     assert_eq!(
         shell.json(&["list", "--metadata", "--counts"]),
         json!([
@@ -79,17 +79,17 @@ fn queues_come_and_go() {
 fn a_message_is_received_updated_and_completed() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
-    let sent = shell.json(&["put", "jobs", "hello", "--ttl", "never"]);
+    let sent = shell.json(&["send", "jobs", "hello", "--ttl", "never"]);
     assert_eq!(text(&sent, "expires"), "9999-12-31T23:59:59Z");
     let peeked = shell.json(&["peek", "jobs"]);
     assert_eq!(text(&peeked[0], "id"), text(&sent, "id"));
     assert_eq!(peeked[0].get("receipt"), None);
 
-    let got = shell.json(&["get", "jobs", "--visibility", "1h"]);
+    let got = shell.json(&["receive", "jobs", "--visibility", "1h"]);
     assert_eq!(text(&got[0], "text"), "hello");
     assert_eq!(got[0]["dequeue_count"], 1);
     let (id, receipt) = (text(&got[0], "id"), text(&got[0], "receipt"));
-    assert_eq!(shell.json(&["get", "jobs"]), json!([]));
+    assert_eq!(shell.json(&["receive", "jobs"]), json!([]));
 
     let update = [
         "update",
@@ -107,14 +107,14 @@ fn a_message_is_received_updated_and_completed() {
         .run(&[&update[..], &["--json"]].concat())
         .check_error(1, &["\"code\":\"MessageNotFound\"", "\"exit_code\":1"]);
 
-    let again = shell.json(&["get", "jobs"]);
+    let again = shell.json(&["receive", "jobs"]);
     assert_eq!(text(&again[0], "text"), "new");
     assert_eq!(again[0]["dequeue_count"], 2);
     assert_eq!(
         shell.json(&["complete", "jobs", id, text(&again[0], "receipt")]),
         json!({"id": id, "deleted": true})
     );
-    let stats = shell.json(&["stats", "jobs"]);
+    let stats = shell.json(&["show", "jobs"]);
     assert_eq!(stats["approximate_message_count"], 0);
     assert_eq!(stats["next_message"], Value::Null);
 }
@@ -134,16 +134,16 @@ fn bodies_arrive_as_they_were() {
     ] {
         let is_text = !body.contains('\u{1b}');
         let base64: &[&str] = if is_text { &[] } else { &["--base64"] };
-        let put = shell.run_with(&[&["put", "jobs"], base64].concat(), body.as_bytes());
+        let put = shell.run_with(&[&["send", "jobs"], base64].concat(), body.as_bytes());
         assert_eq!(put.code, 0, "{body:.20?}: {put:?}");
-        let got = shell.run(&[&["get", "jobs", "--delete", "--raw"], base64].concat());
+        let got = shell.run(&[&["receive", "jobs", "--delete", "--raw"], base64].concat());
         assert_eq!(got.text(), format!("{body}\n"), "{body:.20?}");
     }
     let bytes = b"\x00\xff\n\x80";
-    assert_eq!(shell.run_with(&["put", "jobs", "--base64"], bytes).code, 0);
+    assert_eq!(shell.run_with(&["send", "jobs", "--base64"], bytes).code, 0);
     let peeked = shell.json(&["peek", "jobs", "--base64"]);
     assert_eq!(text(&peeked[0], "base64"), "AP8KgA==");
-    let got = shell.run(&["get", "jobs", "--base64", "--raw", "--delete"]);
+    let got = shell.run(&["receive", "jobs", "--base64", "--raw", "--delete"]);
     assert_eq!(got.out, b"\x00\xff\n\x80\n");
     assert_eq!(shell.json(&["peek", "jobs"]), json!([]));
 }
@@ -152,20 +152,20 @@ fn bodies_arrive_as_they_were() {
 fn what_cannot_be_a_message_is_refused_before_it_is_sent() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
-    let put = |input: &[u8]| shell.run_with(&["put", "jobs"], input);
+    let put = |input: &[u8]| shell.run_with(&["send", "jobs"], input);
     put(b"ab\xff").check_error(2, &["not UTF-8 at byte 2", "--base64"]);
     put(b"a\x1bb").check_error(2, &["U+001B", "--base64"]);
     put(&[b'a'; 65_537]).check_error(1, &["RequestBodyTooLarge", "65536"]);
     shell
-        .run(&["put", "jobs", "--file", "/no/such/file"])
+        .run(&["send", "jobs", "--file", "/no/such/file"])
         .check_error(2, &["/no/such/file"]);
     let done = shell.run_with(
-        &["put", "jobs", "--lines", "--parallel", "1"],
+        &["send", "jobs", "--lines", "--parallel", "1"],
         b"a\nb\n\x07\nc\n",
     );
     done.check_error(2, &["line 3", "U+0007", "2 messages were put"]);
     assert_eq!(
-        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        shell.json(&["show", "jobs"])["approximate_message_count"],
         2
     );
 }
@@ -176,7 +176,7 @@ fn ten_thousand_lines_make_the_round() {
     shell.ok(&["create", "jobs"]);
     let lines: Vec<String> = (0..10_000).map(|n| format!("line {n}")).collect();
     let input = lines.join("\n");
-    let arguments = ["put", "jobs", "--lines", "--parallel", "16", "--json"];
+    let arguments = ["send", "jobs", "--lines", "--parallel", "16", "--json"];
     let put = shell.run_with(&arguments, input.as_bytes());
     assert_eq!(
         (put.code, &put.json()["put"]),
@@ -184,14 +184,14 @@ fn ten_thousand_lines_make_the_round() {
         "{put:?}"
     );
     assert_eq!(put.err, "", "no progress without a terminal");
-    let got = shell.ok(&["get", "jobs", "-n", "20000", "--raw", "--delete"]);
+    let got = shell.ok(&["receive", "jobs", "-n", "20000", "--raw", "--delete"]);
     let mut got: Vec<&str> = got.lines().collect();
     got.sort_unstable();
     let mut sent: Vec<&str> = lines.iter().map(String::as_str).collect();
     sent.sort_unstable();
     assert!(got == sent, "{} lines came back", got.len());
     assert_eq!(
-        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        shell.json(&["show", "jobs"])["approximate_message_count"],
         0
     );
 }
@@ -202,7 +202,7 @@ fn one_at_a_time_keeps_the_order_and_shows_progress() {
     shell.ok(&["create", "jobs"]);
     let lines: String = (0..2_000).map(|n| format!("{n}\r\n")).collect();
     let arguments = [
-        "put",
+        "send",
         "jobs",
         "--lines",
         "--parallel",
@@ -213,7 +213,7 @@ fn one_at_a_time_keeps_the_order_and_shows_progress() {
     let put = shell.run_with(&arguments, lines.as_bytes());
     assert_eq!(put.code, 0, "{put:?}");
     assert!(put.err.contains("2000 put, "), "{put:?}");
-    let got = shell.ok(&["get", "jobs", "-n", "2000", "--raw"]);
+    let got = shell.ok(&["receive", "jobs", "-n", "2000", "--raw"]);
     assert!(got == lines.replace('\r', ""), "another order");
 }
 
@@ -221,28 +221,50 @@ fn one_at_a_time_keeps_the_order_and_shows_progress() {
 fn clearing_keeps_the_queue() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
-    shell.run_with(&["put", "jobs", "--lines"], b"a\nb\nc");
+    shell.run_with(&["send", "jobs", "--lines"], b"a\nb\nc");
     assert_eq!(
-        shell.json(&["clear", "jobs"]),
+        shell.json(&["purge", "jobs"]),
         json!({"queue": "jobs", "cleared": true, "messages_before": 3})
     );
-    assert_eq!(shell.json(&["stats"])["approximate_message_count"], 0);
-    assert_eq!(shell.json(&["stats"])["queues"], 1);
+    assert_eq!(shell.json(&["show"])["approximate_message_count"], 0);
+    assert_eq!(shell.json(&["show"])["queues"], 1);
     shell
-        .run(&["clear", "absent"])
+        .run(&["purge", "absent"])
         .check_error(1, &["QueueNotFound"]);
+}
+
+#[test]
+fn the_older_verbs_do_the_same() {
+    let (_server, shell) = ephemeral();
+    shell.ok(&["create", "jobs"]);
+    shell.ok(&["put", "jobs", "one"]);
+    shell.ok(&["send", "jobs", "two"]);
+    for verb in ["stats", "show"] {
+        let shown = shell.json(&[verb, "jobs"]);
+        assert_eq!(shown["approximate_message_count"], 2, "{verb}");
+    }
+    assert_eq!(shell.ok(&["get", "jobs", "--raw", "--delete"]), "one\n");
+    assert_eq!(shell.ok(&["receive", "jobs", "--raw", "--delete"]), "two\n");
+    for verb in ["clear", "purge"] {
+        shell.ok(&["put", "jobs", "x"]);
+        assert_eq!(shell.json(&[verb, "jobs"])["messages_before"], 1, "{verb}");
+    }
+    let help = shell.ok(&["--help"]);
+    for verb in ["put", "get", "clear", "stats"] {
+        assert!(help.contains(&format!("[alias: {verb}]")), "{help}");
+    }
 }
 
 #[test]
 fn a_message_is_waited_for() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
-    let mut command = shell.command(&["get", "jobs", "--wait", "30s", "--raw"]);
+    let mut command = shell.command(&["receive", "jobs", "--wait", "30s", "--raw"]);
     let child = command.spawn().expect("kew was built with this test");
-    shell.ok(&["put", "jobs", "at last"]);
+    shell.ok(&["send", "jobs", "at last"]);
     let output = child.wait_with_output().expect("our own child");
     assert_eq!(output.stdout, b"at last\n");
-    let none = shell.run(&["get", "jobs", "--wait", "1ms"]);
+    let none = shell.run(&["receive", "jobs", "--wait", "1ms"]);
     assert_eq!((none.code, none.text()), (0, ""), "{none:?}");
     assert!(none.err.contains("no visible message"), "{none:?}");
 }
@@ -264,7 +286,7 @@ fn watching_shows_growth_and_ends_with_a_signal() {
         json!({"queue": "jobs", "approximate_message_count": 0, "growth_per_second": null})
     );
     assert_eq!(first["queues"][1]["approximate_message_count"], Value::Null);
-    shell.ok(&["put", "jobs", "x"]);
+    shell.ok(&["send", "jobs", "x"]);
     let grown = (0..300).map(|_| next()).find(|look| {
         let growth = look["queues"][0]["growth_per_second"].as_f64();
         growth.is_some_and(|growth| growth > 0.0)
@@ -284,11 +306,11 @@ fn nobody_reading_is_no_failure() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
     shell.run_with(
-        &["put", "jobs", "--lines"],
+        &["send", "jobs", "--lines"],
         &b"a line of text\n".repeat(1_000),
     );
     for arguments in [
-        &["get", "jobs", "-n", "1000", "--raw", "--delete"][..],
+        &["receive", "jobs", "-n", "1000", "--raw", "--delete"][..],
         &["watch", "--interval", "100ms"],
     ] {
         let mut child = shell.command(arguments).spawn().expect("built");
@@ -305,7 +327,7 @@ fn nobody_reading_is_no_failure() {
     }
     // What could not be printed was not deleted.
     assert_eq!(
-        shell.json(&["stats", "jobs"])["approximate_message_count"],
+        shell.json(&["show", "jobs"])["approximate_message_count"],
         1_000
     );
 }
@@ -315,7 +337,7 @@ fn what_a_terminal_would_obey_is_escaped_in_json_too() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
     let sent = "a\u{7f}\u{85}\u{9b}31m\u{61c}\u{202e}\u{2066}b";
-    shell.ok(&["put", "jobs", sent]);
+    shell.ok(&["send", "jobs", sent]);
     let printed = shell.ok(&["peek", "jobs", "--json"]);
     let escaped = r"a\u007f\u0085\u009b31m\u061c\u202e\u2066b";
     assert!(printed.contains(escaped), "{printed}");
@@ -335,7 +357,7 @@ fn a_signature_opens_what_it_says_and_no_more() {
     };
     // What the service's signature makes is used through the queue's.
     assert_eq!(with(&service, &["create", "jobs"]).code, 0);
-    assert_eq!(with(&service, &["put", "jobs", "x"]).code, 0);
+    assert_eq!(with(&service, &["send", "jobs", "x"]).code, 0);
 
     let reader = line(&["sas", "--permissions", "rl"]);
     assert_eq!(with(&reader, &["list"]).text(), "NAME\njobs\n");
@@ -349,7 +371,7 @@ fn a_signature_opens_what_it_says_and_no_more() {
     let signature = url.split_once('?').expect("a query").1;
     let queue = format!("QueueEndpoint={endpoint};SharedAccessSignature={signature}");
     assert_eq!(with(&queue, &["peek", "jobs", "--raw"]).text(), "x\n");
-    with(&queue, &["put", "jobs", "y"]).check_error(1, &["AuthorizationPermissionMismatch"]);
+    with(&queue, &["send", "jobs", "y"]).check_error(1, &["AuthorizationPermissionMismatch"]);
 
     let https = line(&["sas", "--https-only"]);
     with(&https, &["list"]).check_error(1, &["AuthorizationProtocolMismatch"]);

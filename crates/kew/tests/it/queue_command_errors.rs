@@ -80,15 +80,18 @@ fn a_command_line_that_cannot_be_meant() {
     for (arguments, named) in [
         (&["create", "Bad_Name"][..], "lower-case"),
         (&["create", "jobs", "--meta", "novalue"], "NAME=VALUE"),
-        (&["get", "jobs", "--visibility", "soon"], "for example 90s"),
-        (&["get", "jobs", "--count", "0"], "0 is not in"),
+        (
+            &["receive", "jobs", "--visibility", "soon"],
+            "for example 90s",
+        ),
+        (&["receive", "jobs", "--count", "0"], "0 is not in"),
         (&["peek", "jobs", "--count", "33"], "33 is not in"),
         (&["update", "jobs", "id", "receipt"], "--visibility"),
         (
             &["update", "jobs", "..", "receipt", "--visibility", "0"],
-            "no id",
+            "not an id",
         ),
-        (&["put", "jobs", "text", "--lines"], "--lines"),
+        (&["send", "jobs", "text", "--lines"], "--lines"),
         (&["watch", "--interval", "1ms"], "100ms"),
         (&["list", "--timeout", "0"], "--timeout"),
         (&["list", "--ca-cert", "/no/such/file"], "/no/such/file"),
@@ -124,7 +127,7 @@ fn nobody_answers() {
     let address = listener.local_addr().expect("it is bound");
     let shell = Shell::at(&format!("http://{address}/a1"));
     shell
-        .run(&["stats", "jobs", "--timeout", "100ms", "--retries", "1"])
+        .run(&["show", "jobs", "--timeout", "100ms", "--retries", "1"])
         .check_error(3, &["did not answer within"]);
 }
 
@@ -153,7 +156,7 @@ fn a_clear_that_runs_out_of_time_is_repeated() {
         count(100),
         DONE.to_owned(),
     ]);
-    let cleared = script.shell.json(&["clear", "jobs", "--retries", "0"]);
+    let cleared = script.shell.json(&["purge", "jobs", "--retries", "0"]);
     assert_eq!(cleared["messages_before"], 900);
     assert_eq!(script.requests().len(), 6);
 }
@@ -226,7 +229,7 @@ fn completions_are_scripts_and_manuals_are_pages() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let path = place.path().to_str().expect("UTF-8");
     assert_eq!(kew(&["man", path]).code, 0);
-    let page = std::fs::read_to_string(place.path().join("kew-queue-put.1"));
+    let page = std::fs::read_to_string(place.path().join("kew-queue-send.1"));
     assert!(page.expect("a page").contains("lines"));
     assert_eq!(kew(&["man", "/no/such/directory"]).code, 1);
 }

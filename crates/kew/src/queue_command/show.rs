@@ -1,4 +1,4 @@
-//! `kew queue stats`: one queue, or the service.
+//! `kew queue show`: one queue, or the service.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use super::note;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
 use super::queues::{count_of, pairs};
-use crate::queue_args::{CommonArgs, StatsArgs};
+use crate::queue_args::{CommonArgs, ShowArgs};
 
 #[derive(Serialize)]
 struct QueueReport<'a> {
@@ -46,9 +46,9 @@ struct ReplicationReport {
     last_sync: Option<String>,
 }
 
-pub(super) fn stats(
+pub(super) fn show(
     client: &Client,
-    args: &StatsArgs,
+    args: &ShowArgs,
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
@@ -121,7 +121,7 @@ fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Resu
         }),
         Err(error) => {
             if !output.json {
-                note(&format!("no geo-replication is known: {error}"));
+                note(&format!("cannot read the geo-replication status: {error}"));
             }
             None
         }

@@ -1,4 +1,4 @@
-//! `kew queue put`: one message, or one for each line.
+//! `kew queue send`: one message, or one for each line.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
 use crate::input::Input;
-use crate::queue_args::{CommonArgs, PutArgs};
+use crate::queue_args::{CommonArgs, SendArgs};
 
 #[derive(Serialize)]
 struct SentReport<'a> {
@@ -32,20 +32,20 @@ struct LinesReport<'a> {
     seconds: f64,
 }
 
-pub(super) fn put(
+pub(super) fn send(
     client: &Client,
-    args: &PutArgs,
+    args: &SendArgs,
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
     if args.lines {
-        put_lines(client, args, common, output)
+        send_lines(client, args, common, output)
     } else {
-        put_one(client, args, output)
+        send_one(client, args, output)
     }
 }
 
-fn put_one(client: &Client, args: &PutArgs, output: &mut Output) -> Result<(), Failure> {
+fn send_one(client: &Client, args: &SendArgs, output: &mut Output) -> Result<(), Failure> {
     let text = match &args.text {
         Some(text) => text_of(text.as_bytes(), args.base64, "the text")?,
         None => {
@@ -67,15 +67,15 @@ fn put_one(client: &Client, args: &PutArgs, output: &mut Output) -> Result<(), F
     Ok(output.line(&format!("put {} in {}", printable(&sent.id), args.name))?)
 }
 
-fn put_lines(
+fn send_lines(
     client: &Client,
-    args: &PutArgs,
+    args: &SendArgs,
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let input = Input::open(args.file.as_deref())?;
     let progress = Progress::new(common.progress, "put");
-    let result = send_lines(client, args, input, &progress);
+    let result = send_each(client, args, input, &progress);
     let (done, seconds) = (progress.done(), progress.elapsed().as_secs_f64());
     let rate = progress.rate();
     // The last line of progress comes before the result.
@@ -93,9 +93,9 @@ fn put_lines(
 }
 
 /// Reads lines here and sends them from several threads. The first failure stops all.
-fn send_lines(
+fn send_each(
     client: &Client,
-    args: &PutArgs,
+    args: &SendArgs,
     mut input: Input,
     progress: &Progress,
 ) -> Result<(), Failure> {
@@ -136,7 +136,7 @@ fn send_lines(
         for worker in workers {
             let result = worker.join().unwrap_or_else(|_| {
                 Err(Failure::Refused {
-                    message: "a thread ended too early".into(),
+                    message: "a thread panicked, which is a bug".into(),
                     code: None,
                 })
             });
@@ -148,7 +148,7 @@ fn send_lines(
 
 fn work(
     client: &Client,
-    args: &PutArgs,
+    args: &SendArgs,
     receiver: &Mutex<Receiver<(u64, String)>>,
     stop: &AtomicBool,
     progress: &Progress,
@@ -188,7 +188,7 @@ fn read_line(input: &mut Input, base64: bool) -> Result<Option<String>, Failure>
     text_of(&line, base64, &input.place()).map(Some)
 }
 
-fn options(args: &PutArgs) -> PutOptions {
+fn options(args: &SendArgs) -> PutOptions {
     PutOptions {
         visibility_timeout: args.delay,
         time_to_live: args.ttl,
