@@ -156,12 +156,15 @@ impl Load {
         }
     }
 
-    /// Waits until so many more operations are answered.
+    /// Waits until so many more operations are answered: for as long as some are, on a slow machine too.
     pub(crate) async fn acknowledged(&self, count: u64) {
-        self.acknowledged_within(count, PATIENCE).await;
+        let enough = self.ledger.acknowledged_count() + count;
+        while self.ledger.acknowledged_count() < enough {
+            self.acknowledged_within(1, PATIENCE).await;
+        }
     }
 
-    /// Waits until so many more operations are answered, for longer than usual.
+    /// Waits until so many more operations are answered, for so long at most.
     pub(crate) async fn acknowledged_within(&self, count: u64, patience: Duration) {
         let enough = self.ledger.acknowledged_count() + count;
         let begun = Instant::now();
