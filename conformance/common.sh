@@ -1,23 +1,27 @@
-# What every suite starts with. Sourced in the folder of the suite.
+# What every suite starts with. Sourced in the folder of the suite; arguments of its run select scenarios.
 #
-# KEW_BINARY names another kew to test.
+# KEW_BINARY names another kew to test. KEW_STRICT=1, as CI=true, fails what cannot run on this machine, and does not
+# skip it.
 
-# Seconds that the scenarios of one suite may take. Those that hold for as long as they are asked to, which
-# conformance/soak does, take KEW_SOAK_SECONDS of them; 20, if it is not set.
-PATIENCE=$((420 + ${KEW_SOAK_SECONDS:-0}))
+# Seconds that the scenarios of one suite may take, on a machine that does much else. Those that hold for as long as
+# they are asked to, which conformance/soak does, take KEW_SOAK_SECONDS of them; 20, if it is not set.
+PATIENCE=$((900 + ${KEW_SOAK_SECONDS:-0}))
 
+suite=$(basename "$PWD")
+is_whole=$(($# == 0))
 repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
-target=${CARGO_TARGET_DIR:-$repository/target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-$repository/target}")
+source "$repository/conformance/servers.sh"
 KEW_BINARY=${KEW_BINARY:-$target/release/kew}
 if [[ ! -x $KEW_BINARY ]]; then
     echo "$KEW_BINARY is absent; build it: cargo build --release --locked -p kew" >&2
     exit 1
 fi
 KEW_BINARY=$(realpath "$KEW_BINARY")
-export KEW_BINARY
+watch_servers "$suite"
 
 # An authority of the suite's own, which it is told to trust, and a certificate by it.
-KEW_TEST_TLS=$target/conformance/tls/$(basename "$PWD")
+KEW_TEST_TLS=$target/conformance/tls/$suite
 export KEW_TEST_TLS
 rm -rf "$KEW_TEST_TLS"
 "$KEW_BINARY" tls init --dir "$KEW_TEST_TLS" >/dev/null
@@ -25,7 +29,109 @@ rm -rf "$KEW_TEST_TLS"
 # Ends the run with status 77, which ./test reports by name, if a program is missing.
 need() {
     if ! command -v "$1" >/dev/null; then
-        echo "$1 is missing; this suite needs $2" >&2
+        skip "all of it" "$1 is missing; install $2"
         exit 77
+    fi
+}
+
+skipped_here=()
+# Says that a part of the suite cannot run on this machine; where nothing may be skipped, the suite fails.
+skip() {
+    if is_strict; then
+        echo "$suite: $1 cannot run: $2" >&2
+        exit 1
+    fi
+    echo "SKIPPED $suite: $1: $2"
+    skipped_here+=("$1")
+}
+
+# What came of the scenarios: how many passed, failed and were skipped by the runner. Every suite says so once.
+ran() {
+    declare -g passed=$1 failed=$2 skipped=${3:-0}
+}
+
+# Reads what pytest says of a run with --junitxml.
+ran_by_pytest() {
+    local suites name
+    local -A counts=()
+    suites=$(grep -oE '<testsuite [^>]*>' "$1" || true)
+    for name in tests errors failures skipped; do
+        [[ $suites =~ \ $name=\"([0-9]+)\" ]] || return 0
+        counts[$name]=${BASH_REMATCH[1]}
+    done
+    local bad=$((counts[errors] + counts[failures]))
+    ran $((counts[tests] - counts[skipped] - bad)) "$bad" "${counts[skipped]}"
+}
+
+# Reads what Maven says of a run: the last such line is that of all.
+ran_by_maven() {
+    local total
+    total=$(grep -E 'Tests run: [0-9]+, Failures: [0-9]+' "$1" | tail -n 1 || true)
+    if [[ $total =~ 'Tests run: '([0-9]+)', Failures: '([0-9]+)', Errors: '([0-9]+)', Skipped: '([0-9]+) ]]; then
+        local bad=$((BASH_REMATCH[2] + BASH_REMATCH[3]))
+        ran $((BASH_REMATCH[1] - bad - BASH_REMATCH[4])) "$bad" "${BASH_REMATCH[4]}"
+    fi
+}
+
+# Reads the output of go test -v. A scenario is one test through one door: what is indented once.
+ran_by_go() {
+    local good bad left
+    good=$(grep -c '^    --- PASS:' "$1" || true)
+    bad=$(grep -c '^    --- FAIL:' "$1" || true)
+    left=$(grep -c '^ *--- SKIP:' "$1" || true)
+    ran "$good" "$bad" "$left"
+}
+
+# Shows what a runner of the suite's own printed, and reads the total in its last line.
+ran_by_itself() {
+    local total
+    grep -vE '^[0-9]+ passed, [0-9]+ failed' "$1" || true
+    total=$(tail -n 1 "$1")
+    if [[ $total =~ ^([0-9]+)' passed, '([0-9]+)' failed'(', '([0-9]+)' skipped')?$ ]]; then
+        ran "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]:-0}"
+    fi
+}
+
+# The end of every suite. It fails if a server did not end well, if any scenario failed, or if fewer ran than are
+# recorded in scenarios.txt.
+end_suite() {
+    local status=$?
+    trap - EXIT
+    if ((status == 77)); then
+        exit 77
+    fi
+    if declare -F before_the_end >/dev/null; then
+        before_the_end || status=1
+    fi
+    check_servers || status=1
+    count_scenarios || status=1
+    exit "$status"
+}
+trap end_suite EXIT
+
+count_scenarios() {
+    local recorded all
+    if [[ -z ${passed:-} ]]; then
+        echo "$suite: no scenario ran to its end"
+        return 1
+    fi
+    echo "$passed passed, $failed failed"
+    if ((failed || passed + ${#skipped_here[@]} == 0)); then
+        return 1
+    fi
+    if ((is_whole)); then
+        if ((skipped)); then
+            echo "$suite: $skipped scenarios were skipped"
+            ! is_strict || return 1
+        fi
+        all=$((passed + failed))
+        recorded=$(awk -v suite="$suite" '$1 == suite { print $2 }' "$repository/conformance/scenarios.txt")
+        echo "scenarios $suite $all"
+        if ((all < ${recorded:-1000000} && ${#skipped_here[@]} == 0)); then
+            echo "$suite: $all scenarios ran, and conformance/scenarios.txt has ${recorded:-no line for it}"
+            return 1
+        elif ((all > ${recorded:-0})); then
+            echo "$suite: $all is more than conformance/scenarios.txt has: record it"
+        fi
     fi
 }

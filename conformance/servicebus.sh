@@ -50,15 +50,17 @@ serve_bus() {
     export KEW_BUS_HOST KEW_BUS_NAME=kew.example.net
     "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" --host "$KEW_BUS_NAME" >/dev/null
     local listen=(--bus-listen 127.0.0.1:0 --bus-listen "$KEW_BUS_HOST:5671")
-    # Empty where that is not allowed: without it there are no WebSockets and no administration.
+    # Empty where that is not allowed.
     KEW_BUS_HTTPS=
-    if [[ $(id -u) == 0 ]]; then
+    if [[ $(id -u) == 0 ]] || (($(</proc/sys/net/ipv4/ip_unprivileged_port_start) <= 443)); then
         listen+=(--bus-listen "$KEW_BUS_HOST:443")
         KEW_BUS_HTTPS=yes
+    else
+        skip "WebSockets, administration, Celery and Kombu" "this user may not listen on port 443; run as root, \
+or allow it: sysctl net.ipv4.ip_unprivileged_port_start=443"
     fi
     export KEW_BUS_HTTPS
     bus_directory=$(mktemp -d -p "$(place_of_data)")
-    trap end_bus EXIT
     bus_config >"$bus_directory/Config.json"
     coproc KEW {
         binary=$KEW_BINARY
@@ -68,7 +70,7 @@ serve_bus() {
         done
         exec "$binary" serve --data-dir "$bus_directory/data" --queue-listen 127.0.0.1:0 \
             "${listen[@]}" --import "$bus_directory/Config.json" \
-            --tls-cert "$tls/server.pem" --tls-key "$tls/server.key" 2>"$bus_directory/log"
+            --tls-cert "$tls/server.pem" --tls-key "$tls/server.key"
     }
     bus_server=$KEW_PID
     while read -r -t 60 -u "${KEW[0]}" line; do
@@ -79,7 +81,7 @@ serve_bus() {
             return
         fi
     done
-    cat "$bus_directory/log" >&2
+    echo "the server did not become ready" >&2
     exit 1
 }
 
@@ -100,22 +102,20 @@ memory_of_bus() {
     awk '/^Vm(RSS|HWM):/ { printf "%s%s %s %s", separator, $1, $2, $3; separator = ", " }' "/proc/$bus_server/status"
 }
 
-# Ends the server. A suite fails if it did not end well, or panicked meanwhile.
-end_bus() {
-    local status=$?
-    trap - EXIT
+# Ends the server; end_suite checks how it ended.
+before_the_end() {
+    local status=0
     if [[ -n ${bus_server:-} ]]; then
         # Where it runs for long, a leak would show.
         if [[ -n ${KEW_SOAK_SECONDS:-} ]]; then
             echo "the server's memory: ${bus_memory:-none} at the start; $(memory_of_bus || true) at the end"
         fi
         kill "$bus_server" 2>/dev/null || true
-        if ! wait "$bus_server" || grep -q panicked "$bus_directory/log"; then
-            cat "$bus_directory/log" >&2
-            echo "the server did not end well" >&2
-            status=1
+        wait "$bus_server" || status=$?
+        if ((status)); then
+            echo "the server ended with status $status" >&2
         fi
     fi
-    rm -rf "$bus_directory"
-    exit "$status"
+    rm -rf "${bus_directory:-}"
+    return "$status"
 }

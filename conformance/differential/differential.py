@@ -11,7 +11,6 @@ import os
 import random
 import re
 import secrets
-import signal
 import sys
 import tempfile
 import time
@@ -21,11 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benches"))
 
 import compare  # noqa: E402
+from names import names_of_nothing  # noqa: E402
 import programs  # noqa: E402
 import rules  # noqa: E402
 import service  # noqa: E402
 
 SEEDS = [1, 2, 3, 4, 5, 6]
+STEPS = 600
 DOCUMENT = ROOT / "docs" / "differences.md"
 
 
@@ -117,7 +118,7 @@ def program(seed, services, steps, used, show):
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("seeds", type=int, nargs="*", help=f"{SEEDS} and a random one")
-    parser.add_argument("--steps", type=int, default=600, help="requests of a program (600)")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"requests of a program ({STEPS})")
     parser.add_argument("--all", action="store_true", help="go on after a difference without a name")
     options = parser.parse_args()
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
@@ -133,6 +134,8 @@ def main():
         raise SystemExit(f"rules and {DOCUMENT.name} disagree: {set(names) ^ set(documented())}")
     seeds = options.seeds or [*SEEDS, secrets.randbits(32)]
     print("seeds:", *seeds, flush=True)
+    if stale := names_of_nothing():
+        raise SystemExit(f"rules.py names what there is not: {', '.join(stale)}")
     used, passed, began = collections.Counter(), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="differential-", dir=options.target) as place:
         running = []
@@ -144,12 +147,16 @@ def main():
                 passed += program(seed, services, options.steps, used, options.all)
         finally:
             for one in running:
-                one.stop(signal.SIGKILL)
+                one.stop()
     for name, count in sorted(used.items()):
         print(f"{count:6} {name}")
-    for name in sorted(set(names) - set(used)):
+    unused = sorted(set(names) - set(used))
+    for name in unused:
         print(f"     0 {name}")
     failed = len(seeds) - passed + sum(count for name, count in used.items() if "UNNAMED" in name)
+    if unused and not options.seeds and options.steps == STEPS and not failed:
+        print(f"no program needed {', '.join(unused)}: remove what does not differ, or have programs show it")
+        failed += 1
     print(f"{len(seeds) * options.steps} requests in {time.monotonic() - began:.0f} s")
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)

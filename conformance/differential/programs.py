@@ -90,6 +90,7 @@ class Request:
 class Generator:
     def __init__(self, random):
         self.random = random
+        self.next = None
 
     def start(self):
         return [Request("create", "PUT", name) for name in QUEUES]
@@ -98,7 +99,10 @@ class Generator:
         kinds = [self.put] * 6 + [self.get] * 4 + [self.update, self.delete_message] * 3
         kinds += [self.create, self.metadata, self.metadata, self.list, self.list, self.peek, self.peek]
         kinds += [self.acl, self.set_acl, self.properties, self.clear, self.delete, self.other]
-        request = self.random.choice(kinds)()
+        request = self.next or self.random.choice(kinds)()
+        # What was set is looked at before something else empties the services.
+        is_set = request.kind == "set acl" and self.random.random() < 0.5
+        self.next = Request("acl", "GET", request.queue, [("comp", "acl")]) if is_set else None
         self.spoil(request)
         return request
 

@@ -61,13 +61,8 @@ func withServer(scenarios func() int) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(directory)
-	log, err := os.Create(filepath.Join(directory, "log"))
-	if err != nil {
-		return 1, err
-	}
-	defer log.Close()
+	// It keeps its log, which is looked at at the end of the suite.
 	kew := exec.Command(os.Getenv("KEW_BINARY"), arguments(directory)...)
-	kew.Stderr = log
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "KEW_") {
 			kew.Env = append(kew.Env, variable)
@@ -90,8 +85,7 @@ func withServer(scenarios func() int) (int, error) {
 	if facts["KEW_READY"] == "" {
 		kew.Process.Kill()
 		kew.Wait()
-		text, _ := os.ReadFile(log.Name())
-		return 1, fmt.Errorf("kew did not become ready:\n%s", text)
+		return 1, errors.New("kew did not become ready")
 	}
 	status := scenarios()
 	kew.Process.Signal(syscall.SIGTERM)
@@ -127,6 +121,19 @@ func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
 			t.Parallel()
 			scenario(t, door)
 		})
+	}
+}
+
+// The same through those of one scheme.
+func eachDoorOver(t *testing.T, scheme string, scenario func(t *testing.T, door Door)) {
+	t.Helper()
+	for _, door := range doors {
+		if door.scheme == scheme {
+			t.Run(door.name, func(t *testing.T) {
+				t.Parallel()
+				scenario(t, door)
+			})
+		}
 	}
 }
 

@@ -35,10 +35,8 @@ func TestManyRequestsShareOneConnection(t *testing.T) {
 }
 
 func TestABusyServerIsAskedAgain(t *testing.T) {
-	eachDoor(t, func(t *testing.T, door Door) {
-		if door.scheme != "http" {
-			t.Skip("the busy server is played in clear")
-		}
+	// The busy server is played in clear.
+	eachDoorOver(t, "http", func(t *testing.T, door Door) {
 		front := newFront(t, 2)
 		quick := policy.RetryOptions{MaxRetries: 3, RetryDelay: 10 * time.Millisecond}
 		queue := through(t, door, front, quick)

@@ -584,6 +584,9 @@ def run(door, wanted, results):
     for scenario in SCENARIOS:
         if wanted not in scenario.__name__:
             continue
+        # Its clients know port 443 alone.
+        if scenario is queues_are_administered and not os.environ["KEW_BUS_HTTPS"]:
+            continue
         began = time.monotonic()
         try:
             bus = Bus(door)
@@ -600,7 +603,8 @@ def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     results = []
     # Most scenarios wait most of the time.
-    doors = [Door(name, os.environ) for name in ("amqp", "amqps", "websockets")]
+    names = ["amqp", "amqps", "websockets"] if os.environ["KEW_BUS_HTTPS"] else ["amqp", "amqps"]
+    doors = [Door(name, os.environ) for name in names]
     threads = [threading.Thread(target=run, args=(door, wanted, results)) for door in doors]
     for thread in threads:
         thread.start()

@@ -1,10 +1,14 @@
-// The last line of a run. A scenario is a test that holds no others.
+// How many scenarios ran. A scenario is a test that holds no others.
 
 export default async function* total(events) {
   let passed = 0;
   let failed = 0;
+  let skipped = 0;
   for await (const { type, data } of events) {
-    if (type === "test:pass" && data.details.type !== "suite" && !data.skip) {
+    // A suite that is skipped does not say what it holds.
+    if (type === "test:pass" && data.skip !== undefined) {
+      skipped += 1;
+    } else if (type === "test:pass" && data.details.type !== "suite") {
       passed += 1;
     } else if (type === "test:fail" && data.details.type !== "suite") {
       failed += 1;
@@ -13,5 +17,5 @@ export default async function* total(events) {
       failed += 1;
     }
   }
-  yield `${passed} passed, ${failed} failed\n`;
+  yield `${passed} passed, ${failed} failed, ${skipped} skipped\n`;
 }

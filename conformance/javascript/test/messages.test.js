@@ -34,7 +34,7 @@ scenarios("messages", (door) => {
     const queue = await door.fresh();
     const sent = await queue.sendMessage("text");
     assert.ok(sent.messageId && sent.popReceipt && sent.requestId);
-    assert.ok(Math.abs(sent.insertedOn - Date.now()) < 5000);
+    assert.ok(Math.abs(sent.insertedOn - Date.now()) < 20_000);
     assert.equal(sent.expiresOn - sent.insertedOn, WEEK_MS);
     assert.deepEqual(sent.nextVisibleOn, sent.insertedOn);
     const [received] = await receive(queue, { visibilityTimeout: 60 });
@@ -44,7 +44,7 @@ scenarios("messages", (door) => {
     assert.deepEqual(received.insertedOn, sent.insertedOn);
     assert.deepEqual(received.expiresOn, sent.expiresOn);
     assert.notEqual(received.popReceipt, sent.popReceipt);
-    assert.ok(Math.abs(received.nextVisibleOn - Date.now() - 60_000) < 5000);
+    assert.ok(Math.abs(received.nextVisibleOn - Date.now() - 60_000) < 20_000);
   });
 
   for (const [name, text] of Object.entries(TEXTS)) {
@@ -104,13 +104,14 @@ scenarios("messages", (door) => {
 
   test("a delay: the message comes when its time has come", async () => {
     const queue = await door.fresh();
+    const began = Date.now();
     const sent = await queue.sendMessage("later", { visibilityTimeout: 1 });
     assert.equal(sent.nextVisibleOn - sent.insertedOn, 1000);
-    assert.deepEqual(await receive(queue), []);
     const [received] = await eventually("it is visible", async () => {
       const found = await receive(queue);
       return found.length ? found : undefined;
     });
+    assert.ok(Date.now() - began > 900, "it came too early");
     assert.equal(received.dequeueCount, 1);
     for (const visibilityTimeout of [-1, 604801]) {
       const options = { visibilityTimeout, messageTimeToLive: -1 };
@@ -193,7 +194,7 @@ scenarios("messages", (door) => {
     const sent = await queue.sendMessage("old");
     const updated = await queue.updateMessage(sent.messageId, sent.popReceipt, "new", 60);
     assert.ok(updated.popReceipt && updated.popReceipt !== sent.popReceipt);
-    assert.ok(Math.abs(updated.nextVisibleOn - Date.now() - 60_000) < 5000);
+    assert.ok(Math.abs(updated.nextVisibleOn - Date.now() - 60_000) < 20_000);
     await refused(
       404,
       "MessageNotFound",

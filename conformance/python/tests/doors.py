@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 from kew import NO_RETRIES, TLS
 
 
@@ -50,6 +52,17 @@ DOORS = {
     "https-path": ("https", None),
     "https-host": ("https", "queue.localhost"),
 }
+
+
+def _only(is_meant):
+    """Has a scenario go through those doors alone for which it is meant, and not skip the others."""
+    meant = {name: door for name, door in DOORS.items() if is_meant(*door)}
+    return pytest.mark.parametrize("door", meant.values(), ids=meant.keys(), indirect=True)
+
+
+OVER_HTTP = _only(lambda scheme, host: scheme == "http")
+OVER_HTTPS = _only(lambda scheme, host: scheme == "https")
+BY_HOST = _only(lambda scheme, host: host)
 
 
 def resolve_localhost():

@@ -5,12 +5,13 @@ import pathlib
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 
 # The folder that `kew tls init` made.
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
-BINARY = os.environ.get("KEW_BINARY", "kew")
+# It keeps its log where the end of the suite looks for it.
+BINARY = os.environ["KEW_BINARY"]
+LOGS = pathlib.Path(os.environ["KEW_SERVER_LOGS"])
 PATIENCE_SECONDS = 30
 
 # What the SDK is told wherever a scenario is about the server: an answer that a retry would cover up
@@ -27,7 +28,6 @@ class Server:
         self.listen = listen
         self.process = None
         self.facts = {}
-        self.log = tempfile.TemporaryFile()
 
     def start(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KEW_")}
@@ -40,7 +40,6 @@ class Server:
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=self.log,
             env=environment,
         )
         self.facts = self._read_facts()
@@ -58,10 +57,11 @@ class Server:
                 if left > 0 and selector.select(left):
                     chunk = os.read(output.fileno(), 65536)
                 if not chunk:
-                    self.kill()
-                    self.log.seek(0)
-                    text = self.log.read().decode(errors="replace")
-                    raise AssertionError(f"kew did not become ready:\n{text}")
+                    self.process.kill()
+                    self.process.wait(PATIENCE_SECONDS)
+                    output.close()
+                    # Its log is shown at the end of the suite.
+                    raise AssertionError("kew did not become ready")
                 *lines, buffered = (buffered + chunk).split(b"\n")
                 for line in lines:
                     name, _, value = line.decode().partition("=")
@@ -86,11 +86,12 @@ class Server:
 
     def kill(self):
         """Kills it as a crash would."""
+        (LOGS / f"{self.process.pid}.killed").touch()
         self.process.kill()
-        self.process.wait(PATIENCE_SECONDS)
+        status = self.process.wait(PATIENCE_SECONDS)
         self.process.stdout.close()
+        assert status == -signal.SIGKILL, f"kew ended by itself with status {status}"
 
     def close(self):
-        if self.process is not None and self.process.poll() is None:
-            self.kill()
-        self.log.close()
+        if self.process is not None and not self.process.stdout.closed:
+            self.stop()

@@ -6,27 +6,24 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.storage.queue import AccessPolicy, QueueClient, QueueServiceClient, generate_queue_sas
 
+from doors import OVER_HTTPS
 from issuer import TENANT, USER, Credential
 
 CONTRIBUTOR = "StorageQueueDataContributor"
 READER = "StorageQueueDataReader"
 
 
-@pytest.fixture
-def secret(door):
-    if door.scheme != "https":
-        pytest.skip("the SDK sends no token in clear")
-    return door
+pytestmark = OVER_HTTPS
 
 
 @pytest.fixture
-def as_user(secret, issuer):
+def as_user(door, issuer):
     """The service, by a token."""
     clients = []
 
     def as_user(*roles, **claims):
         credential = Credential(issuer, *roles, **claims)
-        clients.append(QueueServiceClient(secret.url(), credential=credential, **secret.options))
+        clients.append(QueueServiceClient(door.url(), credential=credential, **door.options))
         return clients[-1]
 
     yield as_user
@@ -91,39 +88,39 @@ def test_tokens_that_are_not_good(as_user, queue, claims):
     assert challenge.startswith("Bearer ") and "authorization_uri=" in challenge
 
 
-def test_a_signature_of_a_user(as_user, secret, queue, refused):
+def test_a_signature_of_a_user(as_user, door, queue, refused):
     now = datetime.now(timezone.utc)
     key = as_user(CONTRIBUTOR).get_user_delegation_key(
         start=now, expiry=now + timedelta(hours=1)
     )
     assert (key.signed_oid, key.signed_tid) == (USER, TENANT)
     sas = generate_queue_sas(
-        secret.account,
+        door.account,
         queue.queue_name,
         user_delegation_key=key,
         permission="ra",
         expiry=now + timedelta(minutes=10),
     )
-    with QueueClient(secret.url(), queue.queue_name, credential=sas, **secret.options) as signed:
+    with QueueClient(door.url(), queue.queue_name, credential=sas, **door.options) as signed:
         signed.send_message("text")
         assert [one.content for one in signed.peek_messages()] == ["text"]
         with refused(403, "AuthorizationPermissionMismatch"):
             signed.receive_message()
 
 
-def test_a_user_signs_no_more_than_they_may(as_user, secret, queue):
+def test_a_user_signs_no_more_than_they_may(as_user, door, queue):
     now = datetime.now(timezone.utc)
     key = as_user(READER).get_user_delegation_key(
         start=now, expiry=now + timedelta(hours=1)
     )
     sas = generate_queue_sas(
-        secret.account,
+        door.account,
         queue.queue_name,
         user_delegation_key=key,
         permission="rap",
         expiry=now + timedelta(minutes=10),
     )
-    with QueueClient(secret.url(), queue.queue_name, credential=sas, **secret.options) as signed:
+    with QueueClient(door.url(), queue.queue_name, credential=sas, **door.options) as signed:
         assert signed.peek_messages() == []
         with pytest.raises(HttpResponseError) as caught:
             signed.send_message("text")

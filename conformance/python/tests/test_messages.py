@@ -6,6 +6,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from azure.core.exceptions import ResourceNotFoundError
 
+from kew import PATIENCE_SECONDS
+
 SECOND = timedelta(seconds=1)
 WEEK = timedelta(days=7)
 
@@ -14,13 +16,13 @@ def contents(messages):
     return [message.content for message in messages]
 
 
-def wait_until_received(queue, seconds):
-    """Receives one message that is hidden for `seconds`; returns it and how long it took."""
-    began = time.monotonic()
-    while time.monotonic() < began + seconds + 10:
+def wait_until_received(queue, began):
+    """Receives one message that is hidden for a second, since `began` or later, and not before that is over."""
+    while time.monotonic() < began + PATIENCE_SECONDS:
         message = queue.receive_message(visibility_timeout=600)
         if message is not None:
-            return message, time.monotonic() - began
+            assert time.monotonic() - began > 0.9, "it was not hidden"
+            return message
         time.sleep(0.02)
     raise AssertionError("the message did not become visible")
 
@@ -43,7 +45,7 @@ def test_receive_answers_with_everything(queue):
     assert received.expires_on == sent.expires_on
     assert received.pop_receipt and received.pop_receipt != sent.pop_receipt
     hidden = received.next_visible_on - datetime.now(timezone.utc)
-    assert abs(hidden - timedelta(seconds=60)) < 3 * SECOND
+    assert abs(hidden - timedelta(seconds=60)) < 20 * SECOND
 
 
 def test_an_empty_queue_gives_nothing(queue):
@@ -87,29 +89,29 @@ def test_thirty_two_at_once(queue):
 
 def test_a_message_comes_back_when_its_time_is_over(queue):
     queue.send_message("text")
+    began = time.monotonic()
     first = queue.receive_message(visibility_timeout=1)
-    assert queue.receive_message() is None
-    assert queue.peek_messages() == []
-    second, waited = wait_until_received(queue, 1)
-    assert 0.8 < waited < 3
+    # On a machine that stands still, it may be over already.
+    assert queue.peek_messages() == [] or time.monotonic() - began > 0.9
+    second = wait_until_received(queue, began)
     assert (second.id, second.dequeue_count) == (first.id, 2)
     assert second.pop_receipt != first.pop_receipt
 
 
 def test_send_with_a_delay(queue):
+    began = time.monotonic()
     sent = queue.send_message("later", visibility_timeout=1)
     assert sent.next_visible_on - sent.inserted_on == SECOND
-    assert queue.receive_message() is None
-    received, waited = wait_until_received(queue, 1)
-    assert 0.8 < waited < 3
+    received = wait_until_received(queue, began)
     assert (received.id, received.dequeue_count) == (sent.id, 1)
 
 
 def test_time_to_live_ends_a_message(queue, refused):
-    queue.send_message("short", time_to_live=1)
+    # Long enough for the next request to find it.
+    queue.send_message("short", time_to_live=3)
     held = queue.receive_message(visibility_timeout=600)
     queue.send_message("stays")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         # The receipt of an expired message is dead, although its time is not over.
         try:
@@ -166,7 +168,7 @@ def test_update_of_the_visibility_alone_keeps_the_content(queue):
     before = datetime.now(timezone.utc)
     # By id and receipt: given a whole message, the SDK sends its old content again.
     updated = queue.update_message(received.id, received.pop_receipt, visibility_timeout=60)
-    assert abs(updated.next_visible_on - before - timedelta(seconds=60)) < 3 * SECOND
+    assert abs(updated.next_visible_on - before - timedelta(seconds=60)) < 20 * SECOND
     queue.update_message(received.id, updated.pop_receipt, visibility_timeout=0)
     assert contents(queue.peek_messages()) == ["kept"]
 
@@ -181,10 +183,9 @@ def test_update_can_empty_the_content(queue):
 def test_update_counts_from_now(queue):
     queue.send_message("text")
     received = queue.receive_message(visibility_timeout=600)
+    began = time.monotonic()
     queue.update_message(received.id, received.pop_receipt, visibility_timeout=1)
-    assert queue.receive_message() is None
-    again, waited = wait_until_received(queue, 1)
-    assert 0.8 < waited < 3
+    again = wait_until_received(queue, began)
     assert again.dequeue_count == 2
 
 
@@ -199,7 +200,7 @@ def test_the_receipt_of_a_send_is_good_at_once(queue):
 def test_a_late_receipt_is_good_as_long_as_nobody_receives(queue):
     queue.send_message("text")
     received = queue.receive_message(visibility_timeout=1)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not queue.peek_messages():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -217,8 +218,9 @@ def test_delete_twice(queue, refused):
 
 def test_a_receipt_ends_with_the_next_receive(queue, refused):
     queue.send_message("text")
+    began = time.monotonic()
     first = queue.receive_message(visibility_timeout=1)
-    second, _ = wait_until_received(queue, 1)
+    second = wait_until_received(queue, began)
     for operation in [
         lambda: queue.delete_message(first),
         lambda: queue.update_message(first, content="stolen", visibility_timeout=0),

@@ -5,6 +5,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import ExponentialRetry, QueueClient
 
+from doors import OVER_HTTP
 from front import Front
 
 
@@ -26,9 +27,9 @@ def test_many_requests_share_one_connection(door, queue, refused):
         assert front.connections == 1
 
 
+# The busy server is played in clear.
+@OVER_HTTP
 def test_a_busy_server_is_asked_again(door, queue):
-    if door.scheme != "http":
-        pytest.skip("the busy server is played in clear")
     # retry_total=0 of the other scenarios would win over a policy.
     door.options.pop("retry_total")
     quick = ExponentialRetry(initial_backoff=0, increment_base=0, retry_total=3, random_jitter_range=0)
@@ -39,9 +40,9 @@ def test_a_busy_server_is_asked_again(door, queue):
     assert queue.get_queue_properties().approximate_message_count == 1
 
 
+# The busy server is played in clear.
+@OVER_HTTP
 def test_a_busy_server_and_no_patience(door, queue):
-    if door.scheme != "http":
-        pytest.skip("the busy server is played in clear")
     with Front(door.server.port, busy=1) as front:
         with through(door, front, queue.queue_name) as client:
             with pytest.raises(HttpResponseError) as caught:

@@ -11,10 +11,8 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from conftest import fresh, missing
 
 
-@pytest.fixture(autouse=True)
-def not_over_websockets(door):
-    if door.name == "websockets":
-        pytest.skip("the asynchronous clients have no WebSockets without another library")
+# The asynchronous clients have no WebSockets without another library.
+pytestmark = pytest.mark.parametrize("door", ["amqp", "amqps"], indirect=True)
 
 
 async def take(receiver, count):

@@ -41,15 +41,17 @@ def test_locks_are_renewed_by_the_sdk(client):
             assert is_empty(other)
 
 
-@pytest.mark.skipif(SECONDS < IDLE_SECONDS + SLACK_SECONDS, reason="it takes more than five minutes")
-@pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
-def test_an_idle_queue_deletes_itself():
-    with connect() as admin:
-        admin.create_queue("x-idle", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
-        began = time.monotonic()
-        with pytest.raises(ResourceNotFoundError):
-            while time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
-                time.sleep(1)
-                admin.get_queue("x-idle")
-        # Looking at a queue is no use of it.
-        assert time.monotonic() - began > IDLE_SECONDS - 5
+# Within the suites there is no time for it.
+if SECONDS >= IDLE_SECONDS + SLACK_SECONDS:
+
+    @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
+    def test_an_idle_queue_deletes_itself():
+        with connect() as admin:
+            admin.create_queue("x-idle", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
+            began = time.monotonic()
+            with pytest.raises(ResourceNotFoundError):
+                while time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
+                    time.sleep(1)
+                    admin.get_queue("x-idle")
+            # Looking at a queue is no use of it.
+            assert time.monotonic() - began > IDLE_SECONDS - 5

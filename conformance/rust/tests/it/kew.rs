@@ -50,7 +50,7 @@ impl Server {
             .expect("kew starts");
         let mut facts = HashMap::new();
         let output = process.stdout.take().expect("standard output");
-        // Ends without KEW_READY if kew does: what it said is on standard error.
+        // Ends without KEW_READY if kew does: what it said is in its log.
         for line in BufReader::new(output).lines() {
             let line = line.expect("a line");
             let (name, value) = line.split_once('=').expect("NAME=value");
@@ -83,9 +83,14 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// Asks it to stop. How it ended is seen in its log, which is looked at at the end of the suite.
     fn drop(&mut self) {
-        // An ending that fails changes nothing about what was seen.
-        let _ = self.process.kill();
+        let asked = Command::new("kill")
+            .arg(self.process.id().to_string())
+            .status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.process.kill();
+        }
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kew::{Door, Server};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 type Scenario = fn(Door) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 

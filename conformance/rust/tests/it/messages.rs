@@ -1,6 +1,6 @@
 //! Messages: send, receive, peek, update, delete, clear.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azure_core::Result;
 use azure_core::time::OffsetDateTime;
@@ -138,7 +138,7 @@ pub async fn send_and_receive_answer_with_everything(door: Door) {
     let queue = door.fresh().await;
     let sent = send(&queue, "text").await;
     let inserted = sent.insertion_time.unwrap();
-    assert!((OffsetDateTime::now_utc() - inserted).whole_seconds().abs() < 5);
+    assert!((OffsetDateTime::now_utc() - inserted).whole_seconds().abs() < 20);
     let week = Duration::from_secs(7 * 24 * 3600);
     assert_eq!(sent.expiration_time, Some(inserted + week));
     assert_eq!(sent.time_next_visible, Some(inserted));
@@ -150,7 +150,7 @@ pub async fn send_and_receive_answer_with_everything(door: Door) {
     assert_eq!(received.expiration_time, sent.expiration_time);
     assert_ne!(received.pop_receipt, sent.pop_receipt);
     let hidden = received.time_next_visible.unwrap() - OffsetDateTime::now_utc();
-    assert!((hidden.whole_seconds() - 60).abs() < 5);
+    assert!((hidden.whole_seconds() - 60).abs() < 20);
 }
 
 pub async fn texts(door: Door) {
@@ -221,14 +221,18 @@ pub async fn time_to_live(door: Door) {
 
 pub async fn a_delay(door: Door) {
     let queue = door.fresh().await;
+    let began = Instant::now();
     let sent = try_send(&queue, "later", Some(1), None).await.unwrap();
     let delay = sent.time_next_visible.unwrap() - sent.insertion_time.unwrap();
     assert_eq!(delay.whole_seconds(), 1);
-    assert!(receive(&queue, 32).await.is_empty());
     eventually("it is visible", || async {
         receive(&queue, 32).await.pop()
     })
     .await;
+    assert!(
+        began.elapsed() > Duration::from_millis(900),
+        "it came too early"
+    );
     for delay in [-1, 604_801] {
         let result = try_send(&queue, "x", Some(delay), Some(-1)).await;
         refused(result, 400, "OutOfRangeQueryParameterValue");

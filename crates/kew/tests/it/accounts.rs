@@ -144,7 +144,7 @@ fn an_account_lives_through_rotation_crash_and_restart() {
         let gone = client(&server, &rotated[0]).peek("jobs", 1).await;
         assert_eq!(status(gone), (404, "ResourceNotFound".to_owned()));
     });
-    let log = server.terminate().log;
+    let log = server.terminate();
     assert!(log.contains("audit: remove account"), "{log}");
     for key in &all_keys {
         assert!(!log.contains(&**key) && !listed.contains(&**key));
@@ -252,7 +252,7 @@ fn the_public_key_stays_on_loopback() {
         let mut named = Client::new(endpoint.through(at(&server)).into());
         named.create_queue("jobs", &[]).await.expect("served");
     });
-    let log = server.terminate().log;
+    let log = server.terminate();
     assert!(log.contains("no account can be reached"), "{log}");
     assert!(
         log.contains("well-known account there with --allow-public-key"),

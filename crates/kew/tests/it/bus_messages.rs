@@ -521,7 +521,7 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
     with(&["send", "target", "x"]).check_error(1, &["401"]);
     with(&["receive", "orders"]).check_error(1, &["401"]);
     with(&["delete", "orders"]).check_error(1, &["401"]);
-    assert!(server.terminate().status.success());
+    server.terminate();
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn fill(data_dir: &Path) -> Found {
         of_session(&mut client, "com.microsoft:set-session-state", state).await;
         everything(&mut client).await
     });
-    assert!(server.terminate().status.success());
+    server.terminate();
     found
 }
 
@@ -143,7 +143,7 @@ fn look(data_dir: &Path) -> (Found, Option<Bytes>) {
             _ => (found, None),
         }
     });
-    assert!(server.terminate().status.success());
+    server.terminate();
     seen
 }
 

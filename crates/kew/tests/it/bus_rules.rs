@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::server::{PATIENCE, Server};
@@ -138,8 +137,7 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
     assert!(string.contains(";EntityPath=JOBS;"), "{string}");
 
     // After a crash, and on the data directory itself.
-    server.signal(Signal::KILL);
-    drop(server);
+    server.kill();
     let keys = done(&data_dir, &["keys", "WORKER"]);
     assert_eq!(text(&keys, "/keys/0/value"), primary);
     assert_eq!(text(&keys, "/keys/1/value"), secondary);

@@ -14,7 +14,7 @@ use queue_load::{Client, Endpoint, PutOptions};
 
 use crate::load::{self, Ending, Load, Style};
 use crate::preload;
-use crate::server::{Server, show};
+use crate::server::{PATIENCE, Server, show};
 
 const HOUR_SECONDS: i64 = 3600;
 
@@ -136,10 +136,7 @@ async fn jump(wall: &WallClock, data_dir: &Path, seed: u64) {
             if !got.is_empty() {
                 break got;
             }
-            assert!(
-                leased.elapsed() < Duration::from_secs(10),
-                "{offset:+} s: no lease ends"
-            );
+            assert!(leased.elapsed() < PATIENCE, "{offset:+} s: no lease ends");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         let ended = leased.elapsed();

@@ -20,7 +20,8 @@ fn a_full_disk_is_drained_and_works_again_when_freed() {
 
 async fn fill(disk: &SmallDisk, seed: u64) {
     let mut load = Load::new(seed, &Style::default());
-    let server = disk.start();
+    let mut server = disk.start();
+    server.expect_error("the disk is full: messages can be received");
     load.create_queues(&server).await;
 
     load.begin_writers(&server.endpoint(), Mix::Puts, Ending::Full);

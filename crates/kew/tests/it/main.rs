@@ -35,6 +35,8 @@ mod queue_command;
 mod queue_command_errors;
 mod repair;
 mod server;
+mod skip;
 mod small_disk;
 mod start_errors;
 mod tls;
+mod verdict;

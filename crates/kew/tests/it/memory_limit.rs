@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::load::{self, Ending, Load, Mix, Style, Texts, from_environment, stop_in_order};
 use crate::server::{Server, show};
+use crate::skip::skip;
 
 const LIMIT_MIB: u64 = 512;
 
@@ -28,9 +29,11 @@ fn more_bodies_than_memory_end_nothing() {
         .arg("--version")
         .output();
     if let Err(error) = prlimit {
-        show(&format!(
-            "SKIPPED: a limit of memory needs prlimit: {error}"
-        ));
+        skip(
+            "memory_limit",
+            &format!("no prlimit ({error})"),
+            "install util-linux",
+        );
         return;
     }
     let seed = load::seed();

@@ -68,14 +68,10 @@ fn the_public_key_is_taken_by_names_of_the_server_alone() {
     check_status(&refused, 401);
     assert!(refused.contains("--server-name"), "{refused}");
     check_status(&ask(metrics, "/metrics", "evil.example"), 403);
-    let ended = server.terminate();
+    let log = server.terminate();
     // A person finds there what the name was.
     let says = ["evil.example:5300", "--server-name"];
-    assert!(
-        says.iter().all(|text| ended.log.contains(text)),
-        "{}",
-        ended.log
-    );
+    assert!(says.iter().all(|text| log.contains(text)), "{log}");
 }
 
 #[test]
@@ -94,7 +90,7 @@ fn the_log_names_every_listener_as_it_is() {
     let bus = server.facts("KEW_BUS_LISTEN").join(", ");
     let through = SocketAddr::from(([127, 0, 0, 1], address(&server, "KEW_BUS_LISTEN").port()));
     check_status(&ask(through, "/$Resources/Queues", "localhost"), 401);
-    let log = server.terminate().log;
+    let log = server.terminate();
     for says in [
         format!("ready: Queue Storage on {queue}, messages in"),
         format!("ready: Service Bus queues on {bus}\n"),

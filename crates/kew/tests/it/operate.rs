@@ -38,7 +38,7 @@ pub(crate) fn with_server(check: impl FnOnce(&Server)) {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(&place.path().join("data"));
     check(&server);
-    assert!(server.terminate().status.success());
+    server.terminate();
 }
 
 pub(crate) fn kew(server: &Server, arguments: &[&str]) -> Done {

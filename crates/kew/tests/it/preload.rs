@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::server::show;
+use crate::skip::skip;
 
 /// Builds `preload/NAME.c` into a directory; `None`, with a word about it, where that cannot work.
 pub(crate) fn build(name: &str, place: &Path) -> Option<PathBuf> {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
-        show("SKIPPED: needs LD_PRELOAD of Linux with glibc");
+        skip(name, "no LD_PRELOAD", "run on Linux with glibc");
         return None;
     }
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/preload");
@@ -26,7 +26,11 @@ pub(crate) fn build(name: &str, place: &Path) -> Option<PathBuf> {
             Some(library)
         }
         Err(error) => {
-            show(&format!("SKIPPED: needs a C compiler, and cc: {error}"));
+            skip(
+                name,
+                &format!("no C compiler ({error})"),
+                "install cc (Debian: gcc and libc6-dev)",
+            );
             None
         }
     }

@@ -1,4 +1,6 @@
 //! Runs `kew` as a process and waits for what it says.
+//!
+//! However a process ends, `verdict` judges its whole log and its exit status.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -13,6 +15,8 @@ use std::time::{Duration, Instant};
 use queue_load::{Client, Endpoint};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::verdict::{Ending, faults};
+
 /// How long a server may take to become ready, or to end after it was asked to.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -22,9 +26,11 @@ pub(crate) struct Server {
     facts: BTreeMap<String, Vec<String>>,
     lines: Receiver<String>,
     log: Log,
+    expected_errors: Vec<&'static str>,
+    is_judged: bool,
 }
 
-/// How a server ended that did not become ready.
+/// How a command ended, or a server that did not become ready.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -63,7 +69,9 @@ impl Server {
                         return Ok(server);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(server.ended()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(server.judge(Ending::WithACode));
+                }
                 Err(RecvTimeoutError::Timeout) => panic!("kew was not ready in {PATIENCE:?}"),
             }
         }
@@ -90,7 +98,14 @@ impl Server {
             facts: BTreeMap::new(),
             lines: read_lines(stdout),
             log: Log::collect(stderr),
+            expected_errors: Vec::new(),
+            is_judged: false,
         }
+    }
+
+    /// The server is to log an error with this text by its end. Any other error fails the test.
+    pub(crate) fn expect_error(&mut self, text: &'static str) {
+        self.expected_errors.push(text);
     }
 
     /// The values of a fact that was printed before the server was ready.
@@ -147,25 +162,37 @@ impl Server {
     }
 
     /// Kills the server as a crash would, and waits until it is gone.
-    pub(crate) fn kill(mut self) {
-        self.signal(Signal::KILL);
-        self.child.wait().expect("our own child");
+    pub(crate) fn kill(self) {
+        self.end_by(Signal::KILL);
     }
 
-    /// Asks the server to stop and returns how it ended.
-    pub(crate) fn terminate(self) -> Ended {
-        self.signal(Signal::TERM);
-        self.wait()
+    /// Asks the server to stop, waits until it has ended in order, and returns its log.
+    pub(crate) fn terminate(self) -> String {
+        self.stop(Signal::TERM)
     }
 
-    /// Waits until the server has ended by itself.
-    pub(crate) fn wait(mut self) -> Ended {
+    /// The same by a signal of one's choice.
+    pub(crate) fn stop(mut self, signal: Signal) -> String {
+        self.signal(signal);
+        self.wait();
+        self.judge(Ending::InOrder).log
+    }
+
+    /// Ends the server by a signal that it cannot or does not handle, and returns its log.
+    pub(crate) fn end_by(mut self, signal: Signal) -> String {
+        self.signal(signal);
+        self.wait();
+        self.judge(Ending::By(signal)).log
+    }
+
+    /// Waits until the server closes its output, which it does when it ends.
+    fn wait(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.ended(),
+                Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => panic!("kew did not end in {PATIENCE:?}"),
             }
         }
@@ -185,26 +212,36 @@ impl Server {
         name == "KEW_READY"
     }
 
-    /// How the server ended; its output is closed, so that it is about to.
-    fn ended(&mut self) -> Ended {
+    /// The one place where a process comes to its end: checks how it ended and all that it logged. Its output is
+    /// closed, or it was killed, so that it is about to end.
+    fn judge(&mut self, ending: Ending) -> Ended {
+        self.is_judged = true;
         let status = self.child.wait().expect("our own child");
-        Ended {
-            status,
-            log: self.log.finish(),
+        let log = self.log.finish();
+        let faults = faults(status, &log, ending, &self.expected_errors);
+        if !faults.is_empty() || std::thread::panicking() {
+            let from = log.floor_char_boundary(log.len().saturating_sub(8 * 1024));
+            show(&format!("--- kew logged:\n{}\n---", &log[from..]));
         }
+        if !faults.is_empty() {
+            let said = format!("kew did not end well: {}", faults.join("; "));
+            // A second panic would end the whole run.
+            if std::thread::panicking() {
+                show(&said);
+            } else {
+                panic!("{said}");
+            }
+        }
+        Ended { status, log }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that it has ended already, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = self.log.finish();
-            let from = log.len().saturating_sub(8 * 1024);
-            let tail = log.get(from..).unwrap_or(&log);
-            show(&format!("--- kew logged:\n{tail}\n---"));
+        if !self.is_judged {
+            // An error means that it has ended already, which the judgement says.
+            let _ = self.child.kill();
+            self.judge(Ending::By(Signal::KILL));
         }
     }
 }
@@ -218,7 +255,9 @@ pub(crate) fn run(arrange: impl FnOnce(&mut Command)) -> (Ended, String) {
         let left = deadline.saturating_duration_since(Instant::now());
         match server.lines.recv_timeout(left) {
             Ok(line) => printed.extend([line.as_str(), "\n"]),
-            Err(RecvTimeoutError::Disconnected) => return (server.ended(), printed),
+            Err(RecvTimeoutError::Disconnected) => {
+                return (server.judge(Ending::WithACode), printed);
+            }
             Err(RecvTimeoutError::Timeout) => panic!("kew did not end in {PATIENCE:?}"),
         }
     }

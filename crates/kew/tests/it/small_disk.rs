@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::server::{Server, show};
+use crate::server::Server;
+use crate::skip::skip;
 
 /// A tmpfs that only processes in its namespace see.
 pub(crate) struct SmallDisk {
@@ -39,7 +40,11 @@ impl SmallDisk {
         let mut holder = match holder {
             Ok(holder) => holder,
             Err(error) => {
-                show(&format!("SKIPPED: a full disk needs unshare: {error}"));
+                skip(
+                    "full_disk",
+                    &format!("no unshare ({error})"),
+                    "install util-linux",
+                );
                 return None;
             }
         };
@@ -51,8 +56,10 @@ impl SmallDisk {
             mount_point: mount_point.to_owned(),
         };
         if line != "mounted\n" {
-            show(
-                "SKIPPED: a full disk needs user namespaces with tmpfs, which this machine forbids",
+            skip(
+                "full_disk",
+                "no tmpfs in a user namespace",
+                "allow unprivileged user namespaces, or run as root with CAP_SYS_ADMIN",
             );
             return None;
         }

@@ -101,7 +101,12 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
     let first = wire.send(get("?visibilitytimeout=1")).await;
     first.check_element("DequeueCount", "1");
     let hidden = wire.send(get("?peekonly=true")).await;
-    assert_eq!(hidden.element("MessageId"), None);
+    // If it was asked for in time.
+    let is_over = start.elapsed() >= Duration::from_secs(1);
+    assert!(
+        is_over || hidden.element("MessageId").is_none(),
+        "{hidden:?}"
+    );
     let second = get_at_last(wire, "?visibilitytimeout=1").await;
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(900), "{waited:?}");
@@ -167,14 +172,15 @@ async fn item_49_an_expired_message_is_gone_with_its_receipt_also_after_a_restar
     let broker = start();
     let wire = &mut Door::with_broker(broker.clone()).connect();
     wire.send(call("PUT", "/orders")).await.check_status(201);
-    wire.send(put("orders", "?messagettl=1", "x"))
+    // Long enough for the next request to find it.
+    wire.send(put("orders", "?messagettl=3", "x"))
         .await
         .check_status(201);
     let hidden = wire.send(get("?visibilitytimeout=100")).await;
-    wire.send(put("orders", "?messagettl=1", "y"))
+    let began = Instant::now();
+    wire.send(put("orders", "?messagettl=3", "y"))
         .await
         .check_status(201);
-    let began = Instant::now();
     while wire
         .send(get("?peekonly=true"))
         .await
@@ -184,7 +190,7 @@ async fn item_49_an_expired_message_is_gone_with_its_receipt_also_after_a_restar
         assert!(began.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(20)).await;
     }
-    assert!(began.elapsed() >= Duration::from_millis(900));
+    assert!(began.elapsed() >= Duration::from_millis(2900));
     let check_gone = async |wire: &mut Wire| {
         for query in ["", "?peekonly=true"] {
             let answer = wire.send(get(query)).await;

@@ -236,7 +236,8 @@ impl Wire {
 
     /// Whether the server closes the connection at once, in order, and says nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
-        self.closes_within(Duration::from_secs(5)).await
+        // Sooner than a connection that is idle, and late enough for a machine that stands still for a while.
+        self.closes_within(Duration::from_secs(20)).await
     }
 
     /// Whether the server closes the connection ever, and says nothing before. For clocks that run

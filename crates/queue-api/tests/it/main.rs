@@ -22,6 +22,8 @@ mod overload;
 mod properties;
 mod queues;
 mod rebinding;
+#[path = "../../../kew/tests/it/skip.rs"]
+mod skip;
 mod smuggling;
 mod turns;
 mod versions;

@@ -36,7 +36,7 @@ final class Expect {
 
     static void near(OffsetDateTime expected, OffsetDateTime got) {
         Duration difference = Duration.between(expected, got).abs();
-        assertTrue(difference.compareTo(Duration.ofSeconds(5)) < 0, () -> got + ", expected " + expected);
+        assertTrue(difference.compareTo(Duration.ofSeconds(20)) < 0, () -> got + ", expected " + expected);
     }
 
     static void eventually(String what, BooleanSupplier so) throws InterruptedException {

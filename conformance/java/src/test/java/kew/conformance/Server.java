@@ -47,13 +47,13 @@ final class Server {
 
     private void start() throws IOException {
         Path directory = Files.createTempDirectory("kew-java-");
-        Path log = directory.resolve("log");
         String tls = System.getenv("KEW_TEST_TLS");
         ProcessBuilder builder = new ProcessBuilder(System.getenv("KEW_BINARY"), "serve",
             "--data-dir", directory.resolve("data").toString(), "--queue-listen", "127.0.0.1:0",
             "--tls-cert", tls + "/server.pem", "--tls-key", tls + "/server.key");
         builder.environment().keySet().removeIf(name -> name.startsWith("KEW_"));
-        Process process = builder.redirectError(log.toFile()).start();
+        // It keeps its log, which is looked at at the end of the suite.
+        Process process = builder.start();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> end(process, directory)));
         Thread late = new Thread(() -> killLate(process));
         late.setDaemon(true);
@@ -63,7 +63,7 @@ final class Server {
         while (!facts.containsKey("KEW_READY")) {
             String line = lines.readLine();
             if (line == null) {
-                throw new IOException("kew did not become ready:\n" + Files.readString(log));
+                throw new IOException("kew did not become ready");
             }
             int at = line.indexOf('=');
             facts.put(line.substring(0, at), line.substring(at + 1).replace("'", ""));

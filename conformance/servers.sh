@@ -1,0 +1,55 @@
+# One check for every server under test, in whatever language the harness is that starts it. Sourced, with $target
+# set and the real kew in $KEW_BINARY.
+
+# Whether nothing may be skipped.
+is_strict() {
+    [[ ${KEW_STRICT:-} == 1 || ${CI:-} == true ]]
+}
+
+# Puts a script in place of KEW_BINARY, which keeps the log of each server it starts as PID.log in KEW_SERVER_LOGS.
+# Whoever ends one by a signal other than TERM makes a file PID.killed there first.
+watch_servers() {
+    KEW_SERVER_LOGS=$target/conformance/servers/$1
+    rm -rf "$KEW_SERVER_LOGS"
+    mkdir -p "$KEW_SERVER_LOGS"
+    KEW_SERVER_LOGS=$(realpath "$KEW_SERVER_LOGS")
+    # It becomes kew itself, so that signals reach that.
+    cat >"$KEW_SERVER_LOGS/kew" <<END
+#!/bin/sh
+if [ "\$1" = serve ]; then
+    exec '$KEW_BINARY' "\$@" 2>>'$KEW_SERVER_LOGS'/\$\$.log
+fi
+exec '$KEW_BINARY' "\$@"
+END
+    chmod +x "$KEW_SERVER_LOGS/kew"
+    KEW_BINARY=$KEW_SERVER_LOGS/kew
+    export KEW_BINARY KEW_SERVER_LOGS
+}
+
+# Whether all of them ended as they should: none panicked or logged an error, each stopped in order or was killed by
+# its scenario, and none was left behind. Shows the logs of the others.
+check_servers() {
+    local log pid faults deadline=$((SECONDS + 30)) status=0
+    for log in "$KEW_SERVER_LOGS"/*.log; do
+        [[ -e $log ]] || continue
+        pid=$(basename "$log" .log)
+        # One that is being ended may take a moment.
+        while [[ -e /proc/$pid ]] && ((SECONDS < deadline)); do
+            sleep 0.05
+        done
+        faults=$(grep -E 'panicked at|^[^ ]+ +ERROR |"level":"ERROR"' "$log" || true)
+        if [[ -e /proc/$pid ]]; then
+            faults+=$'\nit still runs'
+            kill -KILL "$pid" || true
+        elif [[ ! -e ${log%.log}.killed ]] && ! tail -n 1 "$log" | grep -qE ' INFO stopped$'; then
+            faults+=$'\nit did not stop in order'
+        fi
+        if [[ -n $faults ]]; then
+            echo "--- a server logged:"
+            tail -n 100 "$log"
+            echo "--- the server did not end well: $faults"
+            status=1
+        fi
+    done >&2
+    return "$status"
+}
