@@ -1,4 +1,4 @@
-//! What can be asked of `kew bus`.
+//! The arguments of `kew bus`.
 
 use std::path::PathBuf;
 
@@ -17,17 +17,17 @@ pub(crate) struct BusArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BusCommand {
-    /// Say who may do what: authorization rules, each with rights and two keys.
+    /// Manage authorization rules, each with rights and two keys.
     ///
-    /// A rule of the namespace holds everywhere, one of a queue (--entity) there alone, and in its
-    /// dead-letter queue. There are at most 12 of each. Asks the server that uses the data directory; if
-    /// none does, changes the directory itself.
+    /// A rule of the namespace applies to all queues. A rule of a queue (--entity) applies to that queue and
+    /// its dead-letter queue. The namespace and each queue can have 12 rules. If a server uses the data
+    /// directory, it makes the change. Otherwise this command changes the directory itself.
     Rule(RuleArgs),
 
-    /// Print the queues and their settings as a configuration file of the emulator, which --import
-    /// of kew serve takes.
+    /// Export queues and their settings as a configuration file of the emulator.
     ///
-    /// It has no messages, no authorization rules, and no setting that such files do not have.
+    /// kew serve --import reads this file. It contains no messages, no authorization rules, and no settings
+    /// that the emulator does not have.
     Export(ExportArgs),
     #[command(flatten)]
     Operate(Box<OperateCommand>),
@@ -43,34 +43,34 @@ pub(super) struct RuleArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// Write it to this file, which must not be there yet
+    /// Write to this file, which must not exist yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
     pub(super) of: DirectoryArgs,
 }
 
-/// Whose rules are meant.
+/// Whether rules are those of the namespace or of a queue.
 #[derive(Debug, Args)]
 pub(crate) struct WhoseArgs {
-    /// The queue whose they are; without it, the namespace's
+    /// Use the rules of this queue [default: the rules of the namespace]
     #[arg(long, value_name = "QUEUE")]
     pub(super) entity: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuleCommand {
-    /// Add a rule, and print its two keys with connection strings.
+    /// Add a rule and print its two keys with connection strings.
     Add {
-        /// 1 to 256 letters, digits and . - _
+        /// The name of the rule: 1 to 256 letters, digits and . - _
         name: String,
-        /// What it allows, separated by commas: send, listen, manage (which includes the others)
+        /// Rights, separated by commas: send, listen, manage (which includes the other two)
         #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
         rights: Vec<Right>,
         #[command(flatten)]
         of: WhoseArgs,
     },
-    /// List rules and their rights, without their keys.
+    /// List rules and their rights, but not their keys.
     List {
         #[command(flatten)]
         of: WhoseArgs,
@@ -82,18 +82,18 @@ pub(crate) enum RuleCommand {
         #[command(flatten)]
         of: WhoseArgs,
     },
-    /// Print a rule's two keys with connection strings.
+    /// Print the two keys of a rule with connection strings.
     Keys {
         /// The rule
         name: String,
         #[command(flatten)]
         of: WhoseArgs,
     },
-    /// Make a key anew, and print it. The old one stops working at once.
+    /// Replace a key and print the new one. The old key stops working at once.
     Regenerate {
         /// The rule
         name: String,
-        /// Which of its keys
+        /// Which key to replace
         #[arg(long)]
         key: Key,
         #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::serve_args::ServeArgs;
 
 /// A durable message service that speaks Azure Queue Storage and Azure Service Bus.
 ///
-/// Without a command it serves.
+/// Without a command, kew starts the server.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -28,43 +28,45 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve until SIGTERM or SIGINT.
+    /// Run the server until SIGTERM or SIGINT.
     ///
-    /// Once every listener is open, standard output has one NAME=value line a fact, in the form
-    /// that a shell reads; KEW_READY=1 is the last. Everything else goes to standard error.
+    /// When all listeners are open, Kew prints NAME=value lines on standard output that a shell can read.
+    /// The last one is KEW_READY=1. Everything else goes to standard error.
     Serve(Box<ServeArgs>),
     /// Add, list, change and remove accounts.
     ///
-    /// Asks the server that uses the data directory; if none does, changes the directory itself.
+    /// If a server uses the data directory, it makes the change. Otherwise this command changes the
+    /// directory itself.
     Account(AccountArgs),
-    /// Administer Service Bus: who may do what, queues and messages.
+    /// Use and administer Service Bus: queues, messages and authorization rules.
     ///
-    /// Rules are asked of the server that uses the data directory; if none does, the directory itself is
-    /// changed. Everything else is asked of a server by a connection string, and exits as kew queue does.
+    /// For rule and export, the server that uses the data directory answers; if there is none, the command
+    /// uses the directory itself. All other commands connect to a server with a connection string. Their
+    /// exit codes are those of kew queue.
     Bus(BusArgs),
-    /// Make certificates with which clients can reach this server over HTTPS.
+    /// Create certificates for HTTPS.
     Tls(TlsArgs),
-    /// Look at the log of a data directory, and repair it if it is damaged.
+    /// Inspect, verify and repair the log of a data directory.
     Log(LogArgs),
-    /// Measure how fast this disk makes small writes durable, which bounds what a queue can do.
+    /// Measure how fast this disk makes small writes durable, which limits the speed of every queue.
     DiskTest(DiskTestArgs),
-    /// Use queues: of this server, of the service in the cloud, or of an emulator.
+    /// Use Queue Storage: of this server, of Azure, or of an emulator.
     ///
-    /// Without --connection-string and its environment variables it asks the well-known account at
-    /// 127.0.0.1:10001, where kew serve serves by default. Durations are a number with ms, s, m, h or d;
-    /// a number alone is seconds.
+    /// Without --connection-string and its environment variables, kew queue uses the well-known account at
+    /// 127.0.0.1:10001, the default address of kew serve. A duration is a number with ms, s, m, h or d; a
+    /// number alone means seconds.
     ///
-    /// Exits with 0 if it was done, 1 if the service refused or there is no such queue or message, 2 if
-    /// the command line cannot be meant, and 3 if nobody answered, not in time, or the service was too busy.
-    /// Results go to standard output; errors, notes and progress to standard error.
+    /// Exit codes: 0 for success; 1 if the service refused, or the queue or message does not exist; 2 for
+    /// invalid arguments; 3 if the service did not answer in time or was too busy. Results go to standard
+    /// output; errors, notes and progress go to standard error.
     Queue(QueueArgs),
-    /// Look at the dead letters of Service Bus queues, send them again or delete them.
+    /// Browse, resubmit and delete dead letters of Service Bus queues.
     ///
-    /// Exits as kew queue does.
+    /// The exit codes are those of kew queue.
     Dlq(Box<DlqArgs>),
-    /// Print the completions for a shell, to be read by it.
+    /// Print shell completions.
     Completions(CompletionsArgs),
-    /// Write manual pages, one for each command.
+    /// Write a manual page for each command.
     Man(ManArgs),
 }
 
@@ -79,47 +81,47 @@ pub(crate) struct AccountArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Add an account, and print its two keys with connection strings. They are not shown again.
+    /// Add an account and print its two keys with connection strings. Kew does not show them again.
     Add {
         /// 3 to 24 lower-case letters and digits
         name: String,
-        /// The most queues it may have
+        /// Maximum number of queues
         #[arg(long, value_name = "N")]
         quota_queues: Option<u64>,
-        /// The most bytes its messages may take, 128 more than the body for each;
-        /// a number, with KiB, MiB, GiB or TiB or without
+        /// Maximum size of all messages; each counts its body and 128 bytes.
+        /// A number of bytes, or a number with KiB, MiB, GiB or TiB
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         quota_bytes: Option<u64>,
-        /// Take a key in Base64 from standard input, for the primary and the secondary one
+        /// Read a key in Base64 from standard input, and use it as primary and secondary key
         #[arg(long)]
         key_from_stdin: bool,
     },
     /// List accounts and their quotas.
     List,
-    /// Make a key anew, and print it. The old one stops working at once.
+    /// Replace a key and print the new one. The old key stops working at once.
     Rotate {
         /// The account
         name: String,
-        /// Which of its keys
+        /// Which key to replace
         #[arg(long)]
         key: Key,
     },
-    /// Change an account's quota, or whether it is served.
+    /// Change the quotas of an account, or disable or enable it.
     #[command(group(ArgGroup::new("change").required(true).multiple(true)
         .args(["quota_queues", "quota_bytes", "disable", "enable"])))]
     Set {
         /// The account
         name: String,
-        /// The most queues it may have, or none
+        /// Maximum number of queues, or none for no limit
         #[arg(long, value_name = "N|none", value_parser = parse_limit)]
         quota_queues: Option<Limit>,
-        /// The most bytes its messages may take, or none
+        /// Maximum size of all messages, or none for no limit
         #[arg(long, value_name = "SIZE|none", value_parser = parse_size_limit)]
         quota_bytes: Option<Limit>,
-        /// Refuse every request to it
+        /// Refuse all requests to this account
         #[arg(long, conflicts_with = "enable")]
         disable: bool,
-        /// Serve it again
+        /// Accept requests to this account again
         #[arg(long)]
         enable: bool,
     },
@@ -127,7 +129,7 @@ pub(crate) enum AccountCommand {
     Remove {
         /// The account
         name: String,
-        /// Delete its queues with all in them; otherwise it must have none
+        /// Delete its queues with all their messages; without this flag, the account must have no queues
         #[arg(long)]
         with_queues: bool,
     },
@@ -141,25 +143,24 @@ pub(crate) struct TlsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TlsCommand {
-    /// Make a certificate authority of your own, and a certificate for this server by it.
+    /// Create a certificate authority and a server certificate that it signs.
     ///
-    /// Writes ca.pem, ca.key, server.pem and server.key. `kew serve` uses them by itself if they are in
-    /// its data directory, which is where they go by default. Then tells how each SDK is made to
-    /// trust ca.pem.
+    /// Writes ca.pem, ca.key, server.pem and server.key, by default into the data directory, where
+    /// kew serve finds them. Then prints how to make each SDK trust ca.pem.
     ///
-    /// Run again, it makes a new certificate for the server by the same authority, for the same
-    /// names and those of --host. A server that runs with TLS loads it within seconds, or at once on
-    /// SIGHUP; one that was started without TLS has to be restarted. The authority is valid for 10 years,
-    /// the server's certificate for 397 days.
+    /// Run it again to renew the server certificate with the same authority, for the same names and those
+    /// of --host. A server that runs with TLS loads the new certificate within seconds, or at once on
+    /// SIGHUP. Restart a server that was started without TLS. The authority is valid for 10 years, the
+    /// server certificate for 397 days.
     ///
-    /// The authority can vouch only for the names that it was made for, and for the addresses of
-    /// this machine. For other names a new one is made with --force, which has to be trusted anew.
+    /// The authority can sign only for the names it was created with, and for the addresses of this
+    /// machine. For other names, create a new authority with --force, and make clients trust it.
     Init(TlsInitArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TlsInitArgs {
-    /// Where to put the files [default: tls in the data directory]
+    /// Directory for the files [default: tls in the data directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 
@@ -168,16 +169,16 @@ pub(crate) struct TlsInitArgs {
     #[arg(long, env = "KEW_DATA_DIR", value_name = "DIR", conflicts_with = "dir")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// A name or an address under which clients reach the server, besides localhost,
-    /// *.queue.localhost, host.docker.internal, 127.0.0.1 and ::1; repeatable
+    /// A name or address that clients use for the server, in addition to localhost,
+    /// *.queue.localhost, host.docker.internal, 127.0.0.1 and ::1; repeat it for several
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
-    /// Make a new authority in place of the one that is there
+    /// Replace the existing authority with a new one
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Print one line of JSON
+    /// Print the result as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -190,25 +191,25 @@ pub(crate) struct LogArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// List segments and snapshots, and where the log begins and ends.
+    /// List segments and snapshots, and show where the log ends.
     Inspect(DataDirArgs),
-    /// Read everything and check every checksum; fails if anything is damaged. Changes nothing.
+    /// Read the whole log and check every checksum. Fails if anything is damaged, and changes nothing.
     Verify(DataDirArgs),
-    /// List what a damaged log has lost; with --accept-loss, go on without it.
+    /// List what a damaged log has lost; with --accept-loss, repair it.
     ///
-    /// For a data directory with which the server does not start, or with messages whose bodies are
-    /// damaged. No server may be running.
+    /// Use it when the server does not start with a data directory, or when bodies of messages are damaged.
+    /// Stop the server first.
     ///
-    /// First run it without --accept-loss: it changes nothing and lists every message that would be
-    /// lost, and every part of the history that cannot be read. Whatever matches its checksum is
-    /// kept, also behind damage; no message is altered. A message whose deletion cannot be read
-    /// comes back. A queue whose name cannot be read is kept as recovered-N.
+    /// Run it first without --accept-loss. It then changes nothing, and lists every message that would be
+    /// lost and every part of the history that it cannot read. A repair keeps everything that matches its
+    /// checksum, even after a damaged place, and alters no message. A message whose deletion cannot be read
+    /// comes back. A queue whose name cannot be read is renamed to recovered-N.
     ///
-    /// With --accept-loss it lists the same, and then makes a new log of the rest. Damaged files
-    /// stay in the data directory, under names that begin with damaged-. An interruption does no
-    /// harm: run it again.
+    /// With --accept-loss it lists the same, and then writes a new log with everything else. Damaged files
+    /// stay in the data directory, with names that begin with damaged-. If the repair is interrupted, run
+    /// it again.
     ///
-    /// Exits with 0 if there is nothing to repair or it was repaired, and with 1 otherwise.
+    /// Exit codes: 0 if there is nothing to repair or the repair succeeded, otherwise 1.
     Repair(RepairArgs),
 }
 
@@ -217,18 +218,18 @@ pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) of: DataDirArgs,
 
-    /// Give up what is listed, and make a new log of the rest
+    /// Accept the listed losses, and repair the log
     #[arg(long)]
     pub(crate) accept_loss: bool,
 
-    /// Print JSON: one line that lists, and one that says what was done
+    /// Print JSON: one line with the losses, and one with the result of the repair
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskTestArgs {
-    /// A directory on the disk to measure; a file is made in it and removed
+    /// A directory on the disk to measure. Kew creates a file there and removes it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) data_dir: PathBuf,
 
@@ -239,13 +240,13 @@ pub(crate) struct DiskTestArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell, for example: source <(kew completions bash)
+    /// The shell, for example: source <(kew completions bash)
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// The directory to write them to; it must be there
+    /// The directory for the pages; it must exist
     pub(crate) dir: PathBuf,
 }
 

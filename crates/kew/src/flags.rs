@@ -7,7 +7,7 @@ use clap::Args;
 /// Before something is lost.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Yes {
-    /// Do not ask. Without a terminal nobody is asked
+    /// Do not ask for confirmation. Without a terminal, Kew never asks
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Yes {
 /// Before much is changed.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Caution {
-    /// Only count
+    /// Count what would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -44,11 +44,11 @@ pub(crate) struct DirectoryArgs {
     #[command(flatten)]
     pub(crate) of: DataDirArgs,
 
-    /// The socket of the server, if it is not admin.sock in the data directory
+    /// The server's administration socket, if it is not admin.sock in the data directory
     #[arg(long, env = "KEW_ADMIN_SOCKET", value_name = "PATH", global = true)]
     pub(crate) admin_socket: Option<PathBuf>,
 
-    /// Print one line of JSON
+    /// Print the result as one line of JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! What can be asked of `kew bus` and `kew dlq` about messages and queues.
+//! The arguments of `kew bus` and `kew dlq` for queues and messages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,116 +10,118 @@ use crate::bus_message_args::{LockedArgs, ReceiveArgs, SendArgs};
 use crate::flags::Caution;
 use crate::queue_values::{duration, pair};
 
-/// Whom to ask, and how to print what is answered.
+/// The connection, and the form of the output.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Common {
-    /// Which server to ask, in the form of the SDKs
+    /// Connection string in the form of the SDKs
     /// [env: KEW_BUS_CONNECTION_STRING, then SERVICEBUS_CONNECTION_STRING]
     /// [default: the emulator's rule at localhost:5672]
     ///
-    /// Its rule must have the right to manage the namespace; to send messages and to receive them, Send
-    /// and Listen are enough, and a rule of the queue if the string names it as EntityPath. Others on this
-    /// machine can see what is on a command line: prefer the environment for secrets.
+    /// Its rule needs the right Manage for the namespace. To send or receive messages, the right Send or
+    /// Listen is enough; with EntityPath in the string, so is a rule of that queue. Other users of this
+    /// machine can see command lines. Use the environment for secrets.
     #[arg(long, value_name = "STRING")]
     pub(super) connection_string: Option<String>,
 
-    /// Certificate authorities to trust beside those of the system, in PEM
+    /// Also trust the certificate authorities in this PEM file
     #[arg(long, value_name = "FILE")]
     pub(super) ca_cert: Option<PathBuf>,
 
-    /// Print JSON: an object or an array, and errors as objects too
+    /// Print results and errors as JSON
     #[arg(long)]
     pub(super) json: bool,
 
-    /// How long one request may take
+    /// Time limit for each request
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(super) timeout: Duration,
 
-    /// How often a request that only looks is tried again when the server is busy or not there
+    /// How often to retry a request that only reads when the server is busy or unreachable
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(super) retries: u32,
 }
 
-/// Which messages are meant; all of them, if nothing is said.
+/// Which messages to use; without any of these, all.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which messages")]
 pub(crate) struct FilterArgs {
-    /// From this sequence number on
+    /// Messages with this sequence number or a higher one
     #[arg(long, value_name = "NUMBER")]
     pub(super) from: Option<u64>,
-    /// Up to this sequence number
+    /// Messages with this sequence number or a lower one
     #[arg(long = "until", value_name = "NUMBER")]
     pub(super) until: Option<u64>,
-    /// Enqueued at this time or later, such as 2026-01-31T12:00:00Z
+    /// Messages enqueued at or after this time, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(super) after: Option<String>,
-    /// Enqueued before this time
+    /// Messages enqueued before this time
     #[arg(long, value_name = "TIME")]
     pub(super) before: Option<String>,
-    /// In this state
+    /// Messages in this state
     #[arg(long, value_name = "STATE", value_parser = ["active", "locked", "deferred", "scheduled"])]
     pub(super) state: Option<String>,
-    /// Dead letters for this reason
+    /// Dead letters with this reason
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
     /// Dead letters whose description contains this
     #[arg(long, value_name = "TEXT")]
     pub(super) description: Option<String>,
-    /// With this subject
+    /// Messages with this subject
     #[arg(long, value_name = "TEXT")]
     pub(super) subject: Option<String>,
-    /// With this content type
+    /// Messages with this content type
     #[arg(long, value_name = "TEXT")]
     pub(super) content_type: Option<String>,
-    /// With this message id
+    /// Messages with this message id
     #[arg(long, value_name = "ID")]
     pub(super) message_id: Option<String>,
-    /// Of this session
+    /// Messages of this session
     #[arg(long, value_name = "ID")]
     pub(super) session: Option<String>,
-    /// With this application property; repeatable. A value that is JSON is of its type, any other a text
+    /// Messages with this application property; repeat it for several. A value that is valid JSON has its
+    /// JSON type; any other value is a string
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(super) property: Vec<(String, String)>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperateCommand {
-    /// List queues with their counts
+    /// List queues with their message counts
     List(ListArgs),
-    /// Show a queue
+    /// Show the message counts and settings of a queue
     #[command(visible_alias = "stats")]
     Show(ShowArgs),
     /// Create a queue
     Create(CreateArgs),
-    /// Change settings of a queue
+    /// Change the settings of a queue
     Update(UpdateArgs),
-    /// Delete a queue with all its messages
+    /// Delete a queue and all its messages
     Delete(DeleteQueueArgs),
-    /// Send messages: from arguments, a file or standard input
+    /// Send messages from arguments, a file or standard input
     ///
-    /// Several go in batches, of which each is sent as a whole or not at all.
+    /// Several messages are sent in batches. Each batch is sent completely or not at all.
     #[command(visible_alias = "put")]
     Send(SendArgs),
-    /// Receive messages; each is locked for a while, or taken out with --delete
+    /// Receive messages and lock them for a while; --delete deletes them
     ///
-    /// Over HTTP, as all of kew bus, which has no sessions, and names of properties in lower case alone.
+    /// kew bus uses HTTP: it cannot receive messages of sessions, and the names of properties are in lower
+    /// case.
     #[command(visible_alias = "get")]
     Receive(ReceiveArgs),
-    /// Look at messages in any state without receiving them
+    /// Browse messages in any state without receiving them
     Peek(PeekArgs),
-    /// Delete messages in any state: ready, deferred, scheduled, of sessions
+    /// Delete messages in any state: active, deferred, scheduled and of sessions
     #[command(visible_alias = "clear")]
     Purge(PurgeArgs),
-    /// One message, by its sequence number
+    /// Use a single message
     #[command(subcommand)]
     Message(MessageCommand),
-    /// End the lock of a message or session for its holder: it can be received at once, and no delivery
-    /// counts as failed
+    /// Take the lock of a message or session away from its holder. It can be received again at once, and
+    /// the delivery does not count as failed
     BreakLock(BreakLockArgs),
-    /// List purges and resubmissions that run, and those that have ended
+    /// List running and finished purges and resubmissions
     Jobs(ListArgs),
-    /// Stop a purge or resubmission where it is
+    /// Stop a purge or resubmission. What it has done so far stays done
     Cancel(CancelArgs),
 }
 
@@ -127,17 +129,17 @@ pub(crate) enum OperateCommand {
 pub(crate) enum DlqCommand {
     /// List queues that have dead letters
     List(ListArgs),
-    /// Look at dead letters without receiving them
+    /// Browse dead letters without receiving them
     Peek(PeekArgs),
     /// Count dead letters by reason, description, subject and content type
     Groups(GroupsArgs),
-    /// Send dead letters again, as they are or edited: each in one step, so that none is lost or doubled
+    /// Send dead letters again, unchanged or edited. Each moves in one step: none is lost or duplicated
     Resubmit(ResubmitArgs),
     /// Delete dead letters
     Purge(PurgeArgs),
 }
 
-/// `kew dlq` with what all its commands share.
+/// The arguments of `kew dlq`.
 #[derive(Debug, Args)]
 pub(crate) struct DlqArgs {
     #[command(subcommand)]
@@ -162,10 +164,10 @@ pub(crate) struct ShowArgs {
 pub(crate) struct PeekArgs {
     /// The queue
     pub(super) queue: String,
-    /// How many messages at most
+    /// Maximum number of messages
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: u64,
-    /// Leave the bodies out
+    /// Do not print bodies
     #[arg(long)]
     pub(super) no_bodies: bool,
     #[command(flatten)]
@@ -176,7 +178,7 @@ pub(crate) struct PeekArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GroupsArgs {
-    /// The queue whose dead letters are meant
+    /// The queue that has the dead letters
     pub(super) queue: String,
     #[command(flatten)]
     pub(super) filter: FilterArgs,
@@ -188,10 +190,10 @@ pub(crate) struct GroupsArgs {
 pub(crate) struct PurgeArgs {
     /// The queue
     pub(super) queue: String,
-    /// Also messages that somebody has locked
+    /// Also delete locked messages
     #[arg(long)]
     pub(super) with_locked: bool,
-    /// Also the states of sessions that have no messages then
+    /// Also clear the states of sessions that then have no messages
     #[arg(long)]
     pub(super) session_states: bool,
     #[command(flatten)]
@@ -204,31 +206,32 @@ pub(crate) struct PurgeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResubmitArgs {
-    /// The queue whose dead letters are meant
+    /// The queue that has the dead letters
     pub(super) queue: String,
-    /// Send to this queue [default: the one whose dead letters they are]
+    /// Send them to this queue [default: the queue that has the dead letters]
     #[arg(long, value_name = "QUEUE")]
     pub(super) to: Option<String>,
-    /// Give each a new message id, so that duplicate detection takes it. Otherwise each keeps its own, and
-    /// stays if the destination has seen it within its window
+    /// Give each message a new message id, so that duplicate detection accepts it. Without this flag,
+    /// messages keep their ids, and those that the destination detects as duplicates are not resubmitted
     #[arg(long)]
     pub(super) new_ids: bool,
-    /// Set an application property; repeatable. A value that is JSON is of its type, any other a text
+    /// Set an application property; repeat it for several. A value that is valid JSON has its JSON type; any
+    /// other value is a string
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(super) set: Vec<(String, String)>,
-    /// Remove an application property; repeatable
+    /// Remove an application property; repeat it for several
     #[arg(long, value_name = "NAME")]
     pub(super) remove: Vec<String>,
-    /// Give each this subject
+    /// Set the subject
     #[arg(long, value_name = "TEXT")]
     pub(super) set_subject: Option<String>,
-    /// Give each this content type
+    /// Set the content type
     #[arg(long, value_name = "TEXT")]
     pub(super) set_content_type: Option<String>,
-    /// Give each this session
+    /// Set the session id
     #[arg(long, value_name = "ID")]
     pub(super) set_session: Option<String>,
-    /// Give each this body
+    /// Replace the body
     #[arg(long, value_name = "TEXT")]
     pub(super) set_body: Option<String>,
     #[command(flatten)]
@@ -241,15 +244,15 @@ pub(crate) struct ResubmitArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MessageCommand {
-    /// Show a message; with --lock or --delete, receive it. Others' deliveries are not counted for it
+    /// Show a message by its sequence number, or receive it with --lock or --delete
     Get(GetArgs),
     /// Delete a message
     Delete(DeleteArgs),
-    /// A message that was received is done
+    /// Complete a received message
     Complete(LockedArgs),
-    /// Give a message that was received back; its delivery counts as failed
+    /// Abandon a received message. Its delivery counts as failed
     Abandon(LockedArgs),
-    /// Keep a message that was received locked for longer
+    /// Renew the lock of a received message
     Renew(LockedArgs),
 }
 
@@ -260,10 +263,10 @@ pub(crate) struct GetArgs {
     pub(super) queue: String,
     /// The sequence number
     pub(super) number: u64,
-    /// Lock it, and print its lock token
+    /// Lock the message and print its lock token
     #[arg(long)]
     pub(super) lock: bool,
-    /// Take it out of the queue
+    /// Delete the message from the queue
     #[arg(long)]
     pub(super) delete: bool,
     #[command(flatten)]
@@ -276,7 +279,7 @@ pub(crate) struct DeleteArgs {
     pub(super) queue: String,
     /// The sequence number
     pub(super) number: u64,
-    /// Also if somebody has locked it
+    /// Delete it even if it is locked
     #[arg(long)]
     pub(super) with_locked: bool,
     #[command(flatten)]
@@ -302,7 +305,7 @@ pub(crate) struct BreakLockArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
-    /// The job, as printed when it began
+    /// The id of the job, as printed when it started
     pub(super) id: String,
     #[command(flatten)]
     pub(super) common: Common,

@@ -1,4 +1,4 @@
-//! What can be asked of `kew queue`.
+//! The arguments of `kew queue`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::queue_values::{
     duration, message_part, metadata_pair, queue_name, time_to_live, whole_seconds,
 };
 
-/// `kew queue` with what all its commands share.
+/// The arguments of `kew queue`.
 #[derive(Debug, Args)]
 pub(crate) struct QueueArgs {
     #[command(subcommand)]
@@ -22,31 +22,31 @@ pub(crate) struct QueueArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct CommonArgs {
-    /// Which service to ask, in the form of the SDKs, or as a URL with a shared access signature
+    /// Connection string in the form of the SDKs, or a URL with a shared access signature
     /// [env: KEW_CONNECTION_STRING, then AZURE_STORAGE_CONNECTION_STRING]
     /// [default: the well-known account at 127.0.0.1:10001]
     ///
-    /// Others on this machine can see what is on a command line: prefer the environment for secrets.
+    /// Other users of this machine can see command lines. Use the environment for secrets.
     #[arg(long, global = true, value_name = "STRING")]
     pub(crate) connection_string: Option<String>,
 
-    /// Certificate authorities to trust beside those of the system, in PEM
+    /// Also trust the certificate authorities in this PEM file
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca_cert: Option<PathBuf>,
 
-    /// Print JSON: an object or an array, and errors as objects too
+    /// Print results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// How long one try of a request may take
+    /// Time limit for each attempt of a request
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
 
-    /// How often a request is tried again when the service is busy or not there
+    /// How often to retry a request when the service is busy or unreachable
     #[arg(long, global = true, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) retries: u32,
 
-    /// Whether to show progress of long work on standard error; auto: if it is a terminal
+    /// Show progress of long operations on standard error; auto: only on a terminal
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) progress: When,
 }
@@ -60,60 +60,59 @@ pub(crate) enum When {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List queues by name
+    /// List queues, sorted by name
     List(ListArgs),
     /// Create a queue
     Create(CreateArgs),
-    /// Delete a queue with all its messages
+    /// Delete a queue and all its messages
     Delete(DeleteArgs),
-    /// Send messages: from an argument, a file or standard input
+    /// Send messages from an argument, a file or standard input
     #[command(visible_alias = "put")]
     Send(SendArgs),
-    /// Receive messages; each is hidden from others for a while, or deleted with --delete
+    /// Receive messages and hide them from other receivers for a while; --delete deletes them
     #[command(visible_alias = "get")]
     Receive(ReceiveArgs),
-    /// Look at messages without receiving them
+    /// Browse messages without receiving them
     Peek(PeekArgs),
-    /// Hide a received message for longer, show it again, or replace its text
+    /// Extend or end the visibility timeout of a received message, or replace its text
     Update(UpdateArgs),
-    /// Delete a message that was received: its work is done
+    /// Delete a received message after you have processed it
     #[command(visible_alias = "complete")]
     DeleteMessage(DeleteMessageArgs),
     /// Delete all messages of a queue and keep the queue
     #[command(visible_alias = "clear")]
     Purge(PurgeArgs),
-    /// Show a queue's counts, metadata and next message; without a name, those of the service
+    /// Show the message count, metadata and next message of a queue; without a name, the totals of all queues
     #[command(visible_alias = "stats")]
     Show(ShowArgs),
-    /// Watch counts and rates until Ctrl-C
+    /// Show message counts and their growth until you press Ctrl-C
     Watch(WatchArgs),
-    /// Print a URL with a shared access signature, made from the account key: nobody is asked
+    /// Print a URL with a shared access signature. Uses the account key and contacts no server
     Sas(SasArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Only queues whose names begin so
+    /// Only queues whose names start with this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: String,
     /// Show metadata
     #[arg(long)]
     pub(crate) metadata: bool,
-    /// Show how many messages each has, hidden ones included: one more request a queue
+    /// Show the number of messages, including hidden ones. Sends one more request per queue
     #[arg(long)]
     pub(crate) counts: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// 3 to 63 lower-case letters, digits and single hyphens
-    /// The queue
+    /// The name of the queue: 3 to 63 lower-case letters, digits and single hyphens
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Metadata; repeatable. Names are sent in lower case, which the service does not tell apart
+    /// Add metadata; repeat it for several. Names are not case-sensitive and are sent in lower case
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata_pair)]
     pub(crate) meta: Vec<(String, String)>,
-    /// Succeed if the queue is there already, whatever its metadata
+    /// Succeed if the queue exists, even with other metadata
     #[arg(long)]
     pub(crate) if_not_exists: bool,
 }
@@ -123,7 +122,7 @@ pub(crate) struct DeleteArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Succeed if there is no such queue
+    /// Succeed if the queue does not exist
     #[arg(long)]
     pub(crate) if_exists: bool,
     #[command(flatten)]
@@ -135,25 +134,25 @@ pub(crate) struct SendArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// The message; standard input if neither it nor --file is given
+    /// The message; without it and without --file, read it from standard input
     #[arg(conflicts_with_all = ["file", "lines"])]
     pub(crate) text: Option<String>,
-    /// Take the message from a file, all of it
+    /// Send the whole file as one message
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Send each line as a message, without its LF or CRLF; an empty line is an empty message
+    /// Send each line as a message, without its LF or CRLF. An empty line is an empty message
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Encode messages in Base64: for what is not text, or for receivers that expect it
+    /// Encode messages in Base64, for binary data or for receivers that expect it
     #[arg(long)]
     pub(crate) base64: bool,
-    /// How long messages live, or never [default: the service's, 7 days]
+    /// Time to live, or never if messages do not expire [default: that of the service, 7 days]
     #[arg(long, value_name = "DURATION|never", value_parser = time_to_live)]
     pub(crate) ttl: Option<i64>,
-    /// How long messages stay hidden first
+    /// Hide the messages for this long before they can be received
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     pub(crate) delay: Option<u32>,
-    /// How many lines are sent at once; with 1, they keep their order
+    /// How many requests to send at once; 1 keeps the order of the lines
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256), requires = "lines")]
     pub(crate) parallel: u16,
 }
@@ -163,16 +162,17 @@ pub(crate) struct ReceiveArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// How many messages at most
+    /// Maximum number of messages
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
-    /// How long messages are hidden from others [default: the service's, 30 s]
+    /// Visibility timeout: hide the messages from other receivers for this long
+    /// [default: that of the service, 30 s]
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     pub(crate) visibility: Option<u32>,
-    /// Delete each message after it was printed
+    /// Delete each message after printing it
     #[arg(long)]
     pub(crate) delete: bool,
-    /// If there is none, wait so long for the first
+    /// If the queue is empty, wait this long for the first message
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub(crate) struct PeekArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// How many messages at most; the service shows no more than 32
+    /// Maximum number of messages, up to 32
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) count: u32,
     #[command(flatten)]
@@ -194,10 +194,10 @@ pub(crate) struct PeekArgs {
 /// How messages are printed.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FormArgs {
-    /// Decode messages from Base64; one that is none is shown as it is
+    /// Decode messages from Base64. Messages that are not Base64 are printed as they are
     #[arg(long)]
     pub(crate) base64: bool,
-    /// Print bodies only, unaltered unless to a terminal, with a line feed after each
+    /// Print only the bodies, each followed by a line feed. On a terminal, escape control characters
     #[arg(long, conflicts_with = "json")]
     pub(crate) raw: bool,
 }
@@ -207,13 +207,13 @@ pub(crate) struct UpdateArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// The message's id, as printed by receive
+    /// The id that receive printed
     #[arg(value_parser = message_part)]
     pub(crate) id: String,
-    /// The latest receipt for it, as printed by receive or update
+    /// The latest receipt that receive or update printed
     #[arg(value_parser = message_part)]
     pub(crate) receipt: String,
-    /// How long the message is hidden from now on; 0 shows it at once
+    /// Hide the message for this long from now on; 0 makes it visible at once
     #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
     pub(crate) visibility: u32,
     /// The message's new text
@@ -229,10 +229,10 @@ pub(crate) struct DeleteMessageArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// The message's id, as printed by receive
+    /// The id that receive printed
     #[arg(value_parser = message_part)]
     pub(crate) id: String,
-    /// The latest receipt for it, as printed by receive or update
+    /// The latest receipt that receive or update printed
     #[arg(value_parser = message_part)]
     pub(crate) receipt: String,
 }
@@ -255,19 +255,19 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SasArgs {
-    /// The queue that the URL opens [default: the whole service]
+    /// The queue that the URL gives access to [default: the whole service]
     #[arg(value_parser = queue_name)]
     pub(crate) name: Option<String>,
-    /// What it permits [default: all]
+    /// The permissions of the URL [default: all]
     ///
-    /// Of a queue: r (peek, properties, metadata), a (send), u (update), p (receive, delete). Of the
+    /// For a queue: r (peek, properties, metadata), a (send), u (update), p (receive, delete). For the
     /// service: r (read), w (write), d (delete), l (list), a (add), c (create), u (update), p (process).
     #[arg(long, value_name = "LETTERS")]
     pub(crate) permissions: Option<String>,
-    /// How long it is good
+    /// How long the URL is valid
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     pub(crate) expiry: Duration,
-    /// Good over TLS alone
+    /// Allow the URL over HTTPS only
     #[arg(long)]
     pub(crate) https_only: bool,
 }
@@ -277,7 +277,7 @@ pub(crate) struct WatchArgs {
     /// Queues to watch [default: all]
     #[arg(value_parser = queue_name)]
     pub(crate) names: Vec<String>,
-    /// Only queues whose names begin so
+    /// Only queues whose names start with this text
     #[arg(
         long,
         value_name = "TEXT",
@@ -285,10 +285,10 @@ pub(crate) struct WatchArgs {
         conflicts_with = "names"
     )]
     pub(crate) prefix: String,
-    /// How long to wait between two looks, 100ms or more
+    /// Time between two updates, at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub(crate) interval: Duration,
-    /// End after so many looks
+    /// Stop after this many updates
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
