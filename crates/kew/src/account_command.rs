@@ -74,7 +74,7 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         Answer::Accounts { accounts } => print_accounts(accounts),
         Answer::Account(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        _ => bail!("the server answered about Service Bus"),
+        _ => bail!("the server sent an unexpected answer"),
     }
     Ok(())
 }
@@ -106,7 +106,9 @@ fn print_keys(answer: &AccountAnswer) {
         print_accounts(std::slice::from_ref(&answer.account));
         return;
     }
-    print_line(&format!("account {name}; what follows is not shown again"));
+    print_line(&format!(
+        "account {name}: Kew does not show these keys again"
+    ));
     for key in &answer.keys {
         print_line(&format!("{:?} key: {}", key.key, key.value.0));
         print_line(&format!(

@@ -34,7 +34,7 @@ pub(crate) fn run(args: BusArgs) -> ExitCode {
 fn export(ExportArgs { output, of }: ExportArgs) -> Result<()> {
     let config = match ask(of.of.data_dir, of.admin_socket, Act::ExportBus)? {
         Ok(Answer::Config { config }) => config,
-        Ok(_) => bail!("the server answered about something else"),
+        Ok(_) => bail!("the server sent an unexpected answer"),
         Err(failure) => bail!("{}", failure.message),
     };
     let text = match of.json {

@@ -77,7 +77,7 @@ impl Input {
         read.map_err(|error| unreadable(&self.place(), &error))?;
         if bytes.len() as u64 > MESSAGE_SIZE_BYTES_MAX {
             return Err(Failure::Usage(format!(
-                "{} is longer than {MESSAGE_SIZE_BYTES_MAX} bytes, which no service takes",
+                "{} is longer than {MESSAGE_SIZE_BYTES_MAX} bytes, which no service accepts",
                 self.place()
             )));
         }

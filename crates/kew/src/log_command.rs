@@ -38,11 +38,11 @@ fn inspect(args: &DataDirArgs) -> Result<()> {
 fn look_at(path: &Path) -> Result<Inspection> {
     DataDir::inspect(path).map_err(|error| match error {
         DataDirError::InUse { .. } => anyhow!(
-            "the data directory {} is in use: stop the server, or look at a snapshot of the disk",
+            "the data directory {} is in use: stop the server, or inspect a snapshot of the disk",
             path.display()
         ),
         error => Error::new(error).context(format!(
-            "cannot look at the data directory {}",
+            "cannot inspect the data directory {}",
             path.display()
         )),
     })
@@ -68,27 +68,27 @@ fn print_report(report: &Report) {
     print_segments(&report.segments);
     report.snapshots.iter().for_each(print_snapshot);
     print_line(&format!(
-        "ends at {}, proven durable up to {}; a start replays {} events",
+        "ends at {}, proven durable up to {}; the next start replays {} events",
         report.end, report.durable, report.events_to_replay
     ));
     if let Some(cut) = &report.tail_cut {
         print_line(&format!(
-            "{} from byte {}: {} bytes were begun and never became durable",
+            "{} from byte {}: {} bytes were written and never became durable",
             cut.file, cut.offset, cut.size_bytes
         ));
     }
     for file in &report.temporaries {
-        print_line(&format!("{file}: unfinished, or waiting to be used again"));
+        print_line(&format!("{file}: unfinished, or kept for reuse"));
     }
     if let Some(size_bytes) = report.ballast_bytes {
         print_line(&format!(
-            "ballast: {} KiB put aside for a full disk",
+            "ballast: {} KiB reserved for a full disk",
             size_bytes / 1024
         ));
     }
     for file in &report.set_aside {
         print_line(&format!(
-            "{file}: set aside by a repair, and not read any more"
+            "{file}: set aside by a repair; Kew no longer reads it"
         ));
     }
     for file in &report.foreign {

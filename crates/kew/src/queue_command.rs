@@ -68,9 +68,7 @@ fn connections(command: &QueueCommand) -> usize {
 
 fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
     if common.timeout.is_zero() {
-        return Err(Failure::Usage(
-            "--timeout 0 leaves no time to answer".into(),
-        ));
+        return Err(Failure::Usage("--timeout must be longer than 0".into()));
     }
     let options = Options {
         timeout: common.timeout,

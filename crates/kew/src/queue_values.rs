@@ -11,10 +11,10 @@ pub(crate) fn queue_name(text: &str) -> Result<String, String> {
         return Err("a queue's name has 3 to 63 characters".into());
     }
     if !text.bytes().all(in_name) {
-        return Err("a queue's name has lower-case letters, digits and hyphens only".into());
+        return Err("a queue's name can have only lower-case letters, digits and hyphens".into());
     }
     if text.starts_with('-') || text.ends_with('-') || text.contains("--") {
-        return Err("hyphens in a queue's name stand alone between letters or digits".into());
+        return Err("each hyphen in a queue's name must be between letters or digits".into());
     }
     Ok(text.to_owned())
 }
@@ -28,7 +28,7 @@ pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
         return Err("the name begins with a letter or _ and has letters, digits and _".into());
     }
     if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Err("the value can have visible ASCII characters and spaces only".into());
+        return Err("the value can have only printable ASCII characters and spaces".into());
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -36,7 +36,7 @@ pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
 /// A message's id or receipt: anything that can be sent.
 pub(crate) fn message_part(text: &str) -> Result<String, String> {
     if text.is_empty() || text == "." || text == ".." {
-        return Err("that is no id or receipt: take those that receive prints".into());
+        return Err("not an id or receipt: use the values that receive prints".into());
     }
     Ok(text.to_owned())
 }
@@ -44,9 +44,12 @@ pub(crate) fn message_part(text: &str) -> Result<String, String> {
 /// A message's number, id or lock token in a path of Service Bus.
 pub(crate) fn bus_message_part(text: &str) -> Result<String, String> {
     if text.contains('/') {
-        return Err("a path cannot hold an id with /: give the message's sequence number".into());
+        return Err(
+            "an id with / cannot be part of a path: use the sequence number of the message".into(),
+        );
     }
-    message_part(text).map_err(|_| "that is none: take what receive prints".into())
+    message_part(text)
+        .map_err(|_| "not an id or lock token: use the values that receive prints".into())
 }
 
 /// A text that XML can hold.
@@ -54,7 +57,7 @@ pub(crate) fn xml_text(text: &str) -> Result<String, String> {
     let is_wrong = |c: &char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
     match text.chars().find(is_wrong) {
         Some(wrong) => Err(format!(
-            "it cannot hold the character {:#x}",
+            "the text has the character {:#x}, which XML cannot contain",
             u32::from(wrong)
         )),
         None => Ok(text.to_owned()),
@@ -86,7 +89,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
     let duration = duration(text)?;
     if duration.subsec_millis() != 0 {
-        return Err("the service counts in whole seconds".into());
+        return Err("the duration must be in whole seconds".into());
     }
     u32::try_from(duration.as_secs()).map_err(|_| "the duration is too long".to_owned())
 }
@@ -111,7 +114,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
 pub(crate) fn point_in_time(text: &str) -> Result<SystemTime, String> {
     let time: Result<jiff::Timestamp, _> = text.parse();
     time.map(SystemTime::from)
-        .map_err(|_| "a time is such as 2026-01-31T12:00:00Z".to_owned())
+        .map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 /// How long something lasts that may have no end.
@@ -149,7 +152,9 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     let name = bus_entity(text)?;
     if name.contains('$') {
-        return Err("sub-queues come and go with their queue".into());
+        return Err(
+            "sub-queues are created and deleted with their queue: use the name of the queue".into(),
+        );
     }
     let lower = name.to_lowercase();
     let mut segments = lower.rsplit('/');
@@ -157,7 +162,7 @@ pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     let is_head = (second, last) == (Some("messages"), Some("head")) && third.is_some();
     let is_message = third == Some("messages") && segments.next().is_some();
     if is_head || is_message {
-        return Err("over HTTP that is the path of a message, and no queue's".into());
+        return Err("over HTTP this is the path of a message, not of a queue".into());
     }
     Ok(name)
 }
@@ -167,7 +172,9 @@ pub(crate) fn bus_entity(text: &str) -> Result<String, String> {
     let name = text.trim_matches('/');
     let is_step = |segment: &str| matches!(segment, "" | "." | "..");
     if name.split('/').any(is_step) {
-        return Err("a queue's name has letters, digits and . - _ between single slashes".into());
+        return Err(
+            "a queue's name can have letters, digits, . - _ and single slashes between them".into(),
+        );
     }
     Ok(name.to_owned())
 }

@@ -157,7 +157,7 @@ impl Settings {
             .unwrap_or_else(|| vec![QUEUE_LISTEN_DEFAULT.into()]);
         if listen.is_empty() {
             return Err(SettingsError(
-                "queue_listen is an empty list: at least one address is needed".into(),
+                "queue_listen is an empty list: give at least one address".into(),
             ));
         }
         let queue_listen = listen
@@ -200,8 +200,7 @@ fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
         match (layer.allow_public_key, layer.no_public_key) {
             (Some(true), Some(true)) => {
                 return Err(SettingsError(
-                    "the public key is to be allowed everywhere (--allow-public-key) and nowhere \
-                     (--no-public-key): only one of them can be meant"
+                    "--allow-public-key and --no-public-key contradict each other: set only one of them"
                         .into(),
                 ));
             }
@@ -228,8 +227,7 @@ fn place(layers: &[(&Layer, &str)]) -> Result<Place, SettingsError> {
         match (&layer.data_dir, layer.ephemeral) {
             (Some(_), Some(true)) => {
                 return Err(SettingsError(format!(
-                    "{name} asks for a data directory (--data-dir) and to keep nothing \
-                     (--ephemeral): only one of them can be meant"
+                    "{name} sets both a data directory (--data-dir) and --ephemeral: set only one of them"
                 )));
             }
             (_, Some(true)) => return Ok(Place::Memory),
@@ -252,9 +250,7 @@ pub(crate) fn data_dir_or_default(chosen: Option<PathBuf>) -> Result<PathBuf, Se
             .map(|share| share.join("kew"))
     };
     chosen.or_else(in_home).ok_or_else(|| {
-        SettingsError(
-            "there is no home directory to keep messages in: name one with --data-dir".into(),
-        )
+        SettingsError("there is no home directory for the data directory: set --data-dir".into())
     })
 }
 

@@ -119,11 +119,11 @@ impl Made {
         ));
         print_line("");
         if self.is_found {
-            print_line("kew serve uses it by itself with this data directory.");
+            print_line("kew serve uses it automatically with this data directory.");
             print_line(
                 "A server that runs with TLS loads it within seconds, or at once on SIGHUP (kill -HUP PID).",
             );
-            print_line("A server that was started without TLS has to be restarted.");
+            print_line("Restart a server that was started without TLS.");
         } else {
             print_line(&format!(
                 "Use it with: kew serve --tls-cert {} --tls-key {}",
@@ -131,7 +131,7 @@ impl Made {
                 quoted(&self.path(SERVER_KEY))
             ));
         }
-        print_line("Make clients trust the authority, one line each:");
+        print_line("To make clients trust the authority, use one of these:");
         for line in trust::lines(&ca) {
             print_line("");
             print_line(&format!("# {}: {}", line.client, line.note));

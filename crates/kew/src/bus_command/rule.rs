@@ -41,7 +41,7 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
         Answer::Rules { rules } => print_rules(rules),
         Answer::Rule(answer) => print_keys(answer),
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        _ => bail!("the server answered about something else"),
+        _ => bail!("the server sent an unexpected answer"),
     }
     Ok(())
 }

@@ -35,11 +35,11 @@ pub(super) fn run(args: &RepairArgs) -> Result<()> {
     }
     if !args.accept_loss {
         bail!(
-            "nothing was changed; to give up what is listed and keep the rest, run this again with --accept-loss"
+            "nothing was changed; to accept these losses and repair the log, run this again with --accept-loss"
         );
     }
     let mut entropy = [0; 24];
-    getrandom::fill(&mut entropy).context("the operating system gives no random bytes")?;
+    getrandom::fill(&mut entropy).context("cannot get random bytes from the operating system")?;
     let (salt, secret) = entropy.split_at(8);
     let salt = u64::from_le_bytes(salt.try_into().expect("split at 8"));
     let secret = secret.try_into().expect("24 less 8 is 16");
@@ -59,15 +59,15 @@ fn print_listing(repair: &Repair<'_>) {
     if !repair.is_needed() {
         for damage in &losses.damage {
             print_line(&format!(
-                "damaged, and not needed: {} at byte {}: {}",
+                "damaged, but not needed: {} at byte {}: {}",
                 damage.file, damage.offset, damage.what
             ));
         }
-        print_line("nothing to repair: a start is not refused, and every message can be read");
+        print_line("nothing to repair: the server can start, and every message can be read");
         return;
     }
     if let Some(refusal) = repair.refusal() {
-        print_line(&format!("a start is refused: {refusal}"));
+        print_line(&format!("the server cannot start: {refusal}"));
     }
     for damage in &losses.damage {
         print_line(&format!(
@@ -118,36 +118,36 @@ fn print_lost(message: &LostMessage) {
 fn print_consequences(losses: &Losses) {
     for name in &losses.renamed {
         print_line(&format!(
-            "renamed: a queue whose name is lost is kept as {name}"
+            "renamed: the name of a queue is lost; the queue is now {name}"
         ));
     }
     for name in &losses.dropped {
         print_line(&format!(
-            "lost: a queue {name} with its messages; a newer one has its name"
+            "lost: an older queue {name} with its messages; a newer queue has its name"
         ));
     }
     for (name, count) in &losses.may_return {
         print_line(&format!(
-            "may come back: of {count} messages of {name}, those that were deleted in the unreadable part"
+            "may come back: some of {count} messages of {name}, if they were deleted in the unreadable part"
         ));
     }
     if losses.secret_is_lost {
         print_line("lost: the secret that message ids are made with; every message gets a new id");
     }
     if !losses.gaps.is_empty() {
-        print_line("pop receipts that were given out before the repair become invalid");
+        print_line("pop receipts from before the repair become invalid");
     }
 }
 
 fn print_repaired(rebuilt: &Rebuilt) {
     print_line(&format!(
-        "repaired: the log begins anew at log position {}",
+        "repaired: the new log starts at log position {}",
         rebuilt.position
     ));
     for file in &rebuilt.set_aside {
         print_line(&format!("set aside: {file}"));
     }
-    print_line("what was set aside is not read any more; remove it when you do not need it");
+    print_line("Kew no longer reads these files; remove them when you do not need them");
 }
 
 fn listing(repair: &Repair<'_>) -> Value {

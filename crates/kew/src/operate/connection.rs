@@ -227,7 +227,7 @@ impl Client {
     pub(super) fn not_understood(&self, what: &dyn std::fmt::Display) -> Failure {
         let url = self.account.url();
         Failure::Refused {
-            message: format!("{url} answered something else than it was asked for: {what}"),
+            message: format!("{url} sent an unexpected answer: {what}"),
             code: None,
         }
     }

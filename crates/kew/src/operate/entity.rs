@@ -20,7 +20,7 @@ const ENTRY: (&str, &str) = (
 
 pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure> {
     if args.settings.duplicate_window.is_some() && !args.detect_duplicates {
-        let message = "--duplicate-window means nothing without --detect-duplicates";
+        let message = "--duplicate-window has no effect without --detect-duplicates";
         return Err(Failure::Usage(message.into()));
     }
     let mut description = Description::default();
@@ -41,7 +41,7 @@ pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure>
     }
     let what = match created {
         true => "created",
-        false => "is there already:",
+        false => "already exists:",
     };
     Ok(it
         .output
@@ -84,7 +84,7 @@ pub(super) fn delete(it: &mut Session, args: &DeleteQueueArgs) -> Result<(), Fai
     }
     let what = match deleted {
         true => "deleted",
-        false => "was not there:",
+        false => "did not exist:",
     };
     Ok(it
         .output

@@ -94,7 +94,7 @@ fn run(it: &mut Session, act: &str, entity: &str, body: &Value, done: &str) -> R
         if pause < POLL_MAX && pause.saturating_mul(2) >= POLL_MAX {
             // Whoever stops waiting does not stop it.
             note(&format!(
-                "job {} goes on at the server: kew bus cancel {0} ends it",
+                "job {} keeps running on the server: kew bus cancel {0} stops it",
                 job.id
             ));
         }

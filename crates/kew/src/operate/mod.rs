@@ -115,9 +115,7 @@ fn with(common: &Common, work: impl FnOnce(&mut Session) -> Result<(), Failure>)
 
 fn session(common: &Common) -> Result<Session, Failure> {
     if common.timeout.is_zero() {
-        return Err(Failure::Usage(
-            "--timeout 0 leaves no time to answer".into(),
-        ));
+        return Err(Failure::Usage("--timeout must be longer than 0".into()));
     }
     let account = Account::find(common.connection_string.as_deref())?;
     let roots = read_certificates(common.ca_cert.as_deref())?;

@@ -64,7 +64,7 @@ fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
     match (at, since_1970) {
         (Some(at), Some(since)) if since.as_secs() <= LAST_S => Ok(httpdate::fmt_http_date(at)),
         _ => {
-            let message = "--at and --delay are for times from 1970 to the end of the year 9999";
+            let message = "--at and --delay must give a time from 1970 to the end of the year 9999";
             Err(Failure::Usage(message.into()))
         }
     }
@@ -90,7 +90,7 @@ impl Common {
                 return Err(Failure::Usage(message));
             }
             if user_properties.insert(name.clone(), value).is_some() {
-                let message = format!("--property {name} is said twice");
+                let message = format!("--property {name} is given twice");
                 return Err(Failure::Usage(message));
             }
         }

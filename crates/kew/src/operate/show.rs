@@ -157,13 +157,13 @@ pub(super) fn groups(it: &mut Session, args: &GroupsArgs, entity: &str) -> Resul
     let found: Groups = it.client.get(&path)?;
     if found.others > 0 {
         note(&format!(
-            "{} messages of further groups are not shown",
+            "{} messages of other groups are not shown",
             found.others
         ));
     }
     if let Some(next) = found.next {
         note(&format!(
-            "there are more messages: go on with --from {next}"
+            "there are more messages: continue with --from {next}"
         ));
     }
     if it.output.json {

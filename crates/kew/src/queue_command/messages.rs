@@ -199,7 +199,7 @@ fn body(message: &Message, form: FormArgs) -> Body {
         },
         Err(_) => {
             note(&format!(
-                "message {} is not Base64, shown as it is",
+                "message {} is not Base64 and is printed as it is",
                 message.id
             ));
             Body::Text(message.text.clone())
@@ -269,7 +269,7 @@ fn show(message: &Message, body: &Body, output: &mut Output) -> Result<(), Failu
     match body {
         Body::Text(text) => output.line(&printable_lines(text))?,
         Body::Bytes(bytes) => output.line(&format!(
-            "{} bytes that are not text: --raw writes them to a file or a pipe",
+            "{} bytes of binary data: use --raw to write them to a file or a pipe",
             bytes.len()
         ))?,
     }

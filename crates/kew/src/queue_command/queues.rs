@@ -161,7 +161,7 @@ pub(super) fn create(
     };
     if !created && !args.if_not_exists {
         return Err(Failure::Refused {
-            message: format!("queue {} is there already", args.name),
+            message: format!("queue {} already exists", args.name),
             code: Some("QueueAlreadyExists"),
         });
     }
@@ -174,7 +174,7 @@ pub(super) fn create(
     let what = if created {
         "created"
     } else {
-        "is there already:"
+        "already exists:"
     };
     Ok(output.line(&format!("{what} {}", args.name))?)
 }
@@ -203,7 +203,7 @@ pub(super) fn delete(
             deleted,
         })?);
     }
-    let what = if deleted { "deleted" } else { "was not there:" };
+    let what = if deleted { "deleted" } else { "did not exist:" };
     Ok(output.line(&format!("{what} {}", args.name))?)
 }
 

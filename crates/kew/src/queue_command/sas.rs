@@ -20,7 +20,7 @@ pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Res
     let longest = Duration::from_secs(100 * 366 * 86_400);
     if args.expiry.is_zero() || args.expiry > longest {
         return Err(Failure::Usage(
-            "--expiry is above 0 and at most 36600d".into(),
+            "--expiry must be longer than 0 and at most 36600d".into(),
         ));
     }
     let expires = rfc3339(SystemTime::now() + args.expiry);

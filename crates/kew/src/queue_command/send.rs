@@ -136,7 +136,7 @@ fn send_each(
         for worker in workers {
             let result = worker.join().unwrap_or_else(|_| {
                 Err(Failure::Refused {
-                    message: "a thread ended too early".into(),
+                    message: "a thread panicked, which is a bug".into(),
                     code: None,
                 })
             });

@@ -121,7 +121,7 @@ fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Resu
         }),
         Err(error) => {
             if !output.json {
-                note(&format!("no geo-replication is known: {error}"));
+                note(&format!("cannot read the geo-replication status: {error}"));
             }
             None
         }

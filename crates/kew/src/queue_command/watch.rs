@@ -49,7 +49,7 @@ struct Past {
 
 pub(super) fn watch(client: &Client, args: &WatchArgs, output: &mut Output) -> Result<(), Failure> {
     if args.interval < INTERVAL_MIN {
-        return Err(Failure::Usage("--interval is 100ms or more".into()));
+        return Err(Failure::Usage("--interval must be at least 100ms".into()));
     }
     let end = end_signal()?;
     let mut past = Past::default();

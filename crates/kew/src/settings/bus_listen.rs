@@ -46,8 +46,7 @@ impl BusListen {
             Vec::new()
         } else if named.iter().any(is_none) {
             return Err(SettingsError::new(
-                "Service Bus is to be served nowhere and somewhere (--bus-listen): only one of them \
-                 can be meant",
+                "--bus-listen has both none and addresses: give either none or addresses",
             ));
         } else {
             let addresses = named.iter().map(|address| parse_address(address));

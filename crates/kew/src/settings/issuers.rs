@@ -184,7 +184,7 @@ impl IssuersLayer {
             let url = &issuer.options.issuer;
             if issuers.iter().any(|other| other.options.issuer == *url) {
                 return Err(SettingsError::new(format!(
-                    "the issuer {url:?} is named twice: a token would be of both"
+                    "the issuer {url:?} is named twice: give each issuer once"
                 )));
             }
             issuers.push(issuer);

@@ -54,10 +54,10 @@ impl TlsSettings {
         match exposed {
             Some(address) if self.files.is_none() && self.plain != PlainHttp::Anywhere => {
                 Err(SettingsError(format!(
-                    "listen address {address} can be reached from other machines, and without TLS \
-                     whoever sees a request can read it, and repeat it for 15 minutes: make a \
-                     certificate with kew tls init, name one with --tls-cert and --tls-key, or \
-                     allow it with --allow-plain-http"
+                    "listen address {address} is reachable from other machines, and without TLS \
+                     anyone who can see a request on the network can read it, and repeat it for 15 \
+                     minutes: create a certificate with kew tls init, set --tls-cert and --tls-key, \
+                     or allow it with --allow-plain-http"
                 )))
             }
             _ => Ok(()),
@@ -76,15 +76,14 @@ pub(super) fn complete(
     let plain = match (tls_only.unwrap_or(false), allow_plain.unwrap_or(false)) {
         (true, true) => {
             return Err(SettingsError(
-                "to refuse all requests without TLS (--tls-only) and to serve them to other \
-                 machines (--allow-plain-http) cannot both be meant"
+                "--tls-only and --allow-plain-http contradict each other: set only one of them"
                     .into(),
             ));
         }
         (true, false) if files.is_none() => {
             return Err(SettingsError(
-                "--tls-only needs a certificate: make one with kew tls init, or name one with \
-                 --tls-cert and --tls-key"
+                "--tls-only needs a certificate: create one with kew tls init, or set --tls-cert and \
+                 --tls-key"
                     .into(),
             ));
         }

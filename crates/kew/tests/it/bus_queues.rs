@@ -111,7 +111,7 @@ fn queues_are_created_and_deleted_once_unless_told_otherwise() {
         let again = kew(server, &["bus", "create", "q", "--max-delivery-count", "2"]);
         again.check_error(1, &["40900", "409"]);
         let again = ["bus", "create", "q", "--if-not-exists"];
-        assert_eq!(ok(server, &again), "is there already: q\n");
+        assert_eq!(ok(server, &again), "already exists: q\n");
         assert_eq!(
             json_of(server, &again),
             json!({"queue": "q", "created": false})

@@ -43,7 +43,7 @@ fn queues_come_and_go() {
     // The same metadata again is a success for the service, and yet nothing was created.
     shell
         .run(&created)
-        .check_error(1, &["jobs", "there already"]);
+        .check_error(1, &["jobs", "already exists"]);
     assert_eq!(
         shell.json(&["create", "jobs", "--if-not-exists"]),
         json!({"queue": "jobs", "created": false})

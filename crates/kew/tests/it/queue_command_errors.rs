@@ -89,7 +89,7 @@ fn a_command_line_that_cannot_be_meant() {
         (&["update", "jobs", "id", "receipt"], "--visibility"),
         (
             &["update", "jobs", "..", "receipt", "--visibility", "0"],
-            "no id",
+            "not an id",
         ),
         (&["send", "jobs", "text", "--lines"], "--lines"),
         (&["watch", "--interval", "1ms"], "100ms"),
