@@ -30,6 +30,8 @@ use kew_log::MemoryStorage;
 use kew_metrics::{page, read};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use crate::panics::fail_on_panics_of_the_server;
+
 pub(crate) const LOCAL: Origin = Origin {
     peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1),
     is_secure: false,
@@ -131,6 +133,7 @@ impl Server {
     }
 
     async fn open_named(broker: Broker, options: BusApiOptions, origin: Origin) -> Self {
+        fail_on_panics_of_the_server();
         let api = BusApi::open(broker.clone(), options).await.unwrap();
         Self {
             broker,

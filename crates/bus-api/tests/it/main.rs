@@ -20,6 +20,8 @@ mod metrics;
 mod names;
 mod operator;
 mod oversized;
+#[path = "../../../queue-api/tests/it/panics.rs"]
+mod panics;
 mod resend;
 mod rest;
 mod rights;

@@ -14,6 +14,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::panics::fail_on_panics_of_the_server;
+
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -53,6 +55,7 @@ impl Door {
     }
 
     pub(crate) fn of(api: QueueApi) -> Self {
+        fail_on_panics_of_the_server();
         Self {
             api,
             shutdown: watch::channel(false).0,

@@ -19,6 +19,7 @@ mod messages;
 mod metrics;
 mod names;
 mod overload;
+mod panics;
 mod properties;
 mod queues;
 mod rebinding;
