@@ -14,6 +14,23 @@ use kew_fuzz::mutate::{Input, changes};
 
 use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
 
+/// Checks an input as it is, and what it makes of an example. A macro, because cargo-bolero finds a harness by the
+/// function in which the check stands.
+macro_rules! check_changed {
+    ($example:expr, $check:expr) => {{
+        let (example, check) = ($example, $check);
+        bolero::check!()
+            .with_iterations(INPUTS)
+            .with_max_len(INPUT_SIZE_MAX)
+            .for_each(|bytes: &[u8]| {
+                check(bytes);
+                let mut changed = example.to_vec();
+                changes(&mut changed, &mut Input::new(bytes));
+                check(&changed);
+            });
+    }};
+}
+
 /// A list with one of everything.
 fn value_example() -> Vec<u8> {
     let mut out = BytesMut::new();
@@ -80,22 +97,9 @@ fn check_value(bytes: &[u8]) -> bool {
 
 #[test]
 fn value() {
-    check_changed(&value_example(), |bytes| {
+    check_changed!(value_example(), |bytes: &[u8]| {
         check_value(bytes);
     });
-}
-
-/// Checks an input as it is, and what it makes of an example.
-fn check_changed(example: &[u8], check: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
-    bolero::check!()
-        .with_iterations(INPUTS)
-        .with_max_len(INPUT_SIZE_MAX)
-        .for_each(|bytes: &[u8]| {
-            check(bytes);
-            let mut changed = example.to_vec();
-            changes(&mut changed, &mut Input::new(bytes));
-            check(&changed);
-        });
 }
 
 fn check_message(bytes: &[u8]) -> bool {
@@ -136,7 +140,7 @@ fn check_message(bytes: &[u8]) -> bool {
 
 #[test]
 fn message() {
-    check_changed(MESSAGE, |bytes| {
+    check_changed!(MESSAGE, |bytes: &[u8]| {
         check_message(bytes);
     });
 }
@@ -214,7 +218,7 @@ fn frame() {
         Performative::Transfer(transfer(0, Some(0), false)),
         b"payload",
     ));
-    check_changed(&example, |bytes| {
+    check_changed!(&example, |bytes: &[u8]| {
         let mut input = BytesMut::from(bytes);
         // A frame that is kept beyond its buffer is copied, once.
         gauge::within(1024 + 2 * bytes.len(), || {

@@ -112,6 +112,7 @@ impl State {
             (second, dead_letters, Role::DeadLetters { of: queue }),
             (third, failed_transfers, Role::FailedTransfers { of: queue }),
         ] {
+            // A damaged history may use a name twice: the later entity gets it.
             self.catalogue.insert(name.clone(), incarnation);
             let entity = BusQueue::new(name, role, options.clone(), at);
             self.bus.insert(incarnation, entity);
@@ -139,12 +140,7 @@ impl State {
             if is_planted(Bug::BusDeadLettersLeft) && incarnation != queue {
                 continue;
             }
-            if let Some(entity) = self.bus.remove(&incarnation) {
-                self.catalogue.remove(&entity.name);
-                if let Some(deadline) = entity.deadline {
-                    self.deadlines.remove(&(deadline, incarnation));
-                }
-            }
+            self.remove_bus(incarnation);
         }
     }
 

@@ -136,7 +136,8 @@ impl State {
         self.note_bus_deadline(queue);
     }
 
-    fn remove_bus(&mut self, queue: Incarnation) -> Option<BusQueue> {
+    /// Removes an entity, and its name unless a later entity has that.
+    pub(super) fn remove_bus(&mut self, queue: Incarnation) -> Option<BusQueue> {
         let entity = self.bus.remove(&queue)?;
         if self.catalogue.get(&entity.name) == Some(&queue) {
             self.catalogue.remove(&entity.name);
