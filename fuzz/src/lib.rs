@@ -9,3 +9,7 @@ pub mod forge;
 pub mod gauge;
 pub mod golden;
 pub mod mutate;
+
+// cargo-bolero builds the tests of this library too, and a fuzzer's runtime comes with bolero.
+#[cfg(test)]
+use bolero as _;
