@@ -34,6 +34,12 @@ need() {
     fi
 }
 
+# Installs a package of Debian. Suites that run side by side wait for each other.
+install_debian() {
+    mkdir -p "$target/conformance"
+    flock "$target/conformance/apt.lock" sh -c 'apt-get update -q && apt-get install -q -y "$1"' sh "$1" || exit 1
+}
+
 skipped_here=()
 # Says that a part of the suite cannot run on this machine; where nothing may be skipped, the suite fails.
 skip() {

@@ -6,8 +6,9 @@ is_strict() {
     [[ ${KEW_STRICT:-} == 1 || ${CI:-} == true ]]
 }
 
-# Puts a script in place of KEW_BINARY, which keeps the log of each server it starts as PID.log in KEW_SERVER_LOGS.
-# Whoever ends one by a signal other than TERM makes a file PID.killed there first.
+# Puts a script in place of KEW_BINARY, which keeps the log of each server it starts in KEW_SERVER_LOGS, as PID-START.log:
+# the system may use a PID again, but not with the same time of start. A harness that ends a server by a signal other
+# than TERM makes a file PID.killed there first.
 watch_servers() {
     KEW_SERVER_LOGS=$target/conformance/servers/$1
     rm -rf "$KEW_SERVER_LOGS"
@@ -17,7 +18,15 @@ watch_servers() {
     cat >"$KEW_SERVER_LOGS/kew" <<END
 #!/bin/sh
 if [ "\$1" = serve ]; then
-    exec '$KEW_BINARY' "\$@" 2>>'$KEW_SERVER_LOGS'/\$\$.log
+    own='$KEW_SERVER_LOGS'/\$\$
+    # An earlier server had this PID.
+    if [ -e "\$own.killed" ]; then
+        for log in "\$own"-*.log; do
+            touch "\${log%.log}.killed"
+        done
+        rm "\$own.killed"
+    fi
+    exec '$KEW_BINARY' "\$@" 2>>"\$own-\$(cut -d ' ' -f 22 /proc/\$\$/stat).log"
 fi
 exec '$KEW_BINARY' "\$@"
 END
@@ -26,22 +35,28 @@ END
     export KEW_BINARY KEW_SERVER_LOGS
 }
 
+# Whether a server still runs, given as PID-START.
+is_running() {
+    [[ -n ${1#*-} && $(cut -d ' ' -f 22 "/proc/${1%-*}/stat" 2>/dev/null) == "${1#*-}" ]]
+}
+
 # Whether all of them ended as they should: none panicked or logged an error, each stopped in order or was killed by
 # its scenario, and none was left behind. Shows the logs of the others.
 check_servers() {
-    local log pid faults deadline=$((SECONDS + 30)) status=0
+    local log name pid faults deadline=$((SECONDS + 30)) status=0
     for log in "$KEW_SERVER_LOGS"/*.log; do
         [[ -e $log ]] || continue
-        pid=$(basename "$log" .log)
+        name=$(basename "$log" .log)
+        pid=${name%-*}
         # One that is being ended may take a moment.
-        while [[ -e /proc/$pid ]] && ((SECONDS < deadline)); do
+        while is_running "$name" && ((SECONDS < deadline)); do
             sleep 0.05
         done
         faults=$(grep -E 'panicked at|^[^ ]+ +ERROR |"level":"ERROR"' "$log" || true)
-        if [[ -e /proc/$pid ]]; then
+        if is_running "$name"; then
             faults+=$'\nit still runs'
             kill -KILL "$pid" || true
-        elif [[ ! -e ${log%.log}.killed ]] && ! tail -n 1 "$log" | grep -qE ' INFO stopped$'; then
+        elif [[ ! -e ${log%.log}.killed && ! -e $KEW_SERVER_LOGS/$pid.killed ]] && ! tail -n 1 "$log" | grep -qE ' INFO stopped$'; then
             faults+=$'\nit did not stop in order'
         fi
         if [[ -n $faults ]]; then

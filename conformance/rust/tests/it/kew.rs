@@ -85,7 +85,9 @@ impl Server {
 impl Drop for Server {
     /// Asks it to stop. How it ended is seen in its log, which is looked at at the end of the suite.
     fn drop(&mut self) {
-        let asked = Command::new("kill")
+        // The shell's own: a program of that name is not on every machine.
+        let asked = Command::new("sh")
+            .args(["-c", "kill \"$1\"", "sh"])
             .arg(self.process.id().to_string())
             .status();
         if !asked.is_ok_and(|status| status.success()) {

@@ -112,7 +112,10 @@ impl State {
             (second, dead_letters, Role::DeadLetters { of: queue }),
             (third, failed_transfers, Role::FailedTransfers { of: queue }),
         ] {
-            // A damaged history may use a name twice: the later entity gets it.
+            // In a damaged history the deletion of an earlier queue of that name may be missing.
+            if let Some(&earlier) = self.catalogue.get(&name) {
+                self.remove_bus(earlier);
+            }
             self.catalogue.insert(name.clone(), incarnation);
             let entity = BusQueue::new(name, role, options.clone(), at);
             self.bus.insert(incarnation, entity);

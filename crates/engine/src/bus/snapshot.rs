@@ -113,7 +113,8 @@ impl State {
         let incarnation = incarnation(r)?;
         if kind == kind::QUEUE {
             let queue = queue(r)?;
-            if self.queue_name(incarnation).is_some() {
+            let is_taken = self.queue_name(incarnation).is_some();
+            if is_taken || self.catalogue.contains_key(&queue.name) {
                 return Err(r.error("bus queue that was there before"));
             }
             self.catalogue.insert(queue.name.clone(), incarnation);

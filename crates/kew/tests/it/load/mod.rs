@@ -156,10 +156,13 @@ impl Load {
         }
     }
 
-    /// Waits until so many more operations are answered: for as long as some are, on a slow machine too.
+    /// Waits until so many more operations are answered: one after the other in time, and at least ten a second.
     pub(crate) async fn acknowledged(&self, count: u64) {
         let enough = self.ledger.acknowledged_count() + count;
+        let begun = Instant::now();
+        let all = PATIENCE + Duration::from_millis(100) * u32::try_from(count).unwrap_or(u32::MAX);
         while self.ledger.acknowledged_count() < enough {
+            assert!(begun.elapsed() < all, "the writers are too slow");
             self.acknowledged_within(1, PATIENCE).await;
         }
     }
