@@ -3,18 +3,15 @@ package kew.conformance;
 import static kew.conformance.Expect.refused;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import com.azure.storage.common.StorageSharedKeyCredential;
 import com.azure.storage.common.policy.RequestRetryOptions;
-import com.azure.storage.common.policy.RetryPolicyType;
 import com.azure.storage.queue.QueueClient;
 import com.azure.storage.queue.QueueClientBuilder;
 import com.azure.storage.queue.QueueMessageEncoding;
 import com.azure.storage.queue.models.QueueErrorCode;
 import com.azure.storage.queue.models.QueueMessageItem;
 import java.io.IOException;
-import java.time.Duration;
 import java.util.Base64;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedClass;
@@ -41,20 +38,6 @@ record TransportTest(Door door) {
             }
             // The SDK may ask again before it has put back the connection of the last answer.
             assertTrue(front.connections.get() <= 3, () -> front.connections + " connections");
-        }
-    }
-
-    @Test
-    void aBusyServerIsAskedAgain() throws IOException {
-        assumeFalse(door.isSecret(), "the busy server is played in clear");
-        Duration delay = Duration.ofMillis(10);
-        RequestRetryOptions quick = new RequestRetryOptions(RetryPolicyType.FIXED, 4, (Duration) null, delay, delay, null);
-        try (Front front = new Front(2)) {
-            through(front, quick).sendMessage("text");
-            assertEquals(3, front.connections.get());
-        }
-        try (Front front = new Front(1)) {
-            refused(503, () -> through(front, Door.NO_RETRIES).sendMessage("text"));
         }
     }
 
