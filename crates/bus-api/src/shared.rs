@@ -1,7 +1,7 @@
 //! What all connections share, each subject's part by itself.
 //!
 //! It stands above the parts and below those who serve connections: a part knows nothing of it, and takes what it
-//! needs from whoever calls it.
+//! needs from its caller.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! Authorization rules, for whoever administers the server.
+//! Authorization rules, for administrators of the server.
 
 use super::BusApi;
 use crate::authorization::rights::{AuthorizationRule, WhichKey};
 use crate::authorization::rules::{Change, RuleError};
 
-/// Rules of the namespace, or those of the queue that is named. A change must run to its end: whoever
-/// may be interrupted runs it in a task of its own.
+/// Rules of the namespace, or those of the queue that is named. A change must run to its end: a
+/// caller that may be interrupted runs it in a task of its own.
 impl BusApi {
     /// The rules, in the order in which they were added.
     pub async fn rules(&self, queue: Option<&str>) -> Result<Vec<AuthorizationRule>, RuleError> {

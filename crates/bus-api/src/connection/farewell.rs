@@ -23,8 +23,8 @@ fn error_of(why: TurnedAway) -> Error {
     }
 }
 
-/// Opens an AMQP connection to close it with an error: SDKs show that to whoever uses them, and of an
-/// end before the open they could only guess. `begun` was read already.
+/// Opens an AMQP connection to close it with an error. SDKs show that error to their users. If the connection
+/// ended before the open, they could only guess why. `begun` was read already.
 pub(crate) async fn close<S>(stream: &mut S, begun: &[u8], why: TurnedAway) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,

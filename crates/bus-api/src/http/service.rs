@@ -11,7 +11,7 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct HttpService {
     pub(super) shared: Arc<Shared>,
-    /// For long heads of requests, whoever sends them.
+    /// For long heads of requests, from authenticated and other clients.
     pub(super) heads: Room,
     /// For bodies of requests, of clients with a token: strangers have no part in it.
     pub(super) bodies: Room,

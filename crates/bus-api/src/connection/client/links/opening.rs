@@ -62,7 +62,7 @@ pub(crate) async fn find(
             session: None,
         });
     };
-    // Whoever names a session is answered at once.
+    // A client that names a session is answered at once.
     let mut watch = match session {
         SessionChoice::Next => Some(broker.watch(view.incarnation, Awaited::Session)),
         SessionChoice::Named(_) => None,

@@ -123,8 +123,8 @@ impl Receive {
         Looked::of(submitted.answer().await)
     }
 
-    /// Room for what it brings, for which it waits only if there is something. Whoever was woken keeps
-    /// the wake-up meanwhile.
+    /// Room for the messages that it brings. It waits for room only if there are messages, and keeps the
+    /// wake-up meanwhile.
     async fn room(&self) -> Place {
         if let Some(room) = self.shared.answers.try_for(self.size_bytes) {
             return Place::Room(room);
