@@ -42,8 +42,8 @@ mod shared;
 
 pub use api::{BusApi, BusApiOptions};
 pub use authorization::operation::{HttpOperation, ManagementOperation};
-pub use authorization::rights::{AuthorizationRule, InvalidRule, Right, Rights, WhichKey};
-pub use authorization::rules::RuleError;
+pub use authorization::rights::{AuthorizationRule, InvalidRule, Right, Rights};
+pub use authorization::rules::{BusRules, RuleScope, RuleStore};
 pub use authorization::sas::sign_token;
 pub use configuration::config::{BusConfig, ImportError, ImportedQueue, read_config};
 pub use configuration::import::import;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use kew_bus_api::Right;
+use kew_principals::WhichKey;
 
 use crate::flags::DirectoryArgs;
 use crate::operate_args::OperateCommand;
-use crate::quota::Key;
+use crate::principal_command::which_key;
 
 #[derive(Debug, Args)]
 pub(crate) struct BusArgs {
@@ -50,7 +51,7 @@ pub(super) struct ExportArgs {
     pub(super) of: DirectoryArgs,
 }
 
-/// Whether rules are those of the namespace or of a queue.
+/// The scope of rules: the namespace or a queue.
 #[derive(Debug, Args)]
 pub(crate) struct WhoseArgs {
     /// Use the rules of this queue [default: the rules of the namespace]
@@ -67,6 +68,9 @@ pub(crate) enum RuleCommand {
         /// Rights, separated by commas: send, listen, manage (which includes the other two)
         #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
         rights: Vec<Right>,
+        /// Read a key in Base64 from standard input, and use it as primary and secondary key
+        #[arg(long)]
+        key_from_stdin: bool,
         #[command(flatten)]
         of: WhoseArgs,
     },
@@ -75,14 +79,14 @@ pub(crate) enum RuleCommand {
         #[command(flatten)]
         of: WhoseArgs,
     },
-    /// Remove a rule. Its keys stop working at once.
-    Remove {
+    /// Show a rule without its keys.
+    Show {
         /// The rule
         name: String,
         #[command(flatten)]
         of: WhoseArgs,
     },
-    /// Print the two keys of a rule with connection strings.
+    /// Print the two keys of a rule with connection strings. The audit log records it.
     Keys {
         /// The rule
         name: String,
@@ -90,12 +94,30 @@ pub(crate) enum RuleCommand {
         of: WhoseArgs,
     },
     /// Replace a key and print the new one. The old key stops working at once.
-    Regenerate {
+    #[command(visible_alias = "regenerate")]
+    Rotate {
         /// The rule
         name: String,
         /// Which key to replace
-        #[arg(long)]
-        key: Key,
+        #[arg(long, value_parser = which_key())]
+        key: WhichKey,
+        #[command(flatten)]
+        of: WhoseArgs,
+    },
+    /// Change the rights of a rule. Rights that it loses end at once; its keys stay.
+    Set {
+        /// The rule
+        name: String,
+        /// All rights of the rule, separated by commas: send, listen, manage (which includes the other two)
+        #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
+        rights: Vec<Right>,
+        #[command(flatten)]
+        of: WhoseArgs,
+    },
+    /// Remove a rule. Its keys stop working at once.
+    Remove {
+        /// The rule
+        name: String,
         #[command(flatten)]
         of: WhoseArgs,
     },

@@ -4,8 +4,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use kew_principals::WhichKey;
 
-use crate::quota::{Key, Limit, parse_limit, parse_size, parse_size_limit};
+use crate::principal_command::which_key;
+use crate::quota::{Limit, parse_limit, parse_size, parse_size_limit};
 
 use crate::bus_args::BusArgs;
 use crate::flags::{DataDirArgs, DirectoryArgs};
@@ -81,7 +83,7 @@ pub(crate) struct AccountArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Add an account and print its two keys with connection strings. Kew does not show them again.
+    /// Add an account and print its two keys with connection strings.
     Add {
         /// 3 to 24 lower-case letters and digits
         name: String,
@@ -96,15 +98,25 @@ pub(crate) enum AccountCommand {
         #[arg(long)]
         key_from_stdin: bool,
     },
-    /// List accounts and their quotas.
+    /// List accounts and their quotas, but not their keys.
     List,
+    /// Show an account without its keys.
+    Show {
+        /// The account
+        name: String,
+    },
+    /// Print the two keys of an account with connection strings. The audit log records it.
+    Keys {
+        /// The account
+        name: String,
+    },
     /// Replace a key and print the new one. The old key stops working at once.
     Rotate {
         /// The account
         name: String,
         /// Which key to replace
-        #[arg(long)]
-        key: Key,
+        #[arg(long, value_parser = which_key())]
+        key: WhichKey,
     },
     /// Change the quotas of an account, or disable or enable it.
     #[command(group(ArgGroup::new("change").required(true).multiple(true)

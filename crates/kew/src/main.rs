@@ -20,6 +20,7 @@ mod logs;
 mod open_files;
 mod operate;
 mod operate_args;
+mod principal_command;
 mod queue_args;
 mod queue_command;
 mod queue_values;

@@ -1,14 +1,6 @@
-//! Keys and quotas of accounts as the command line and the administration name them.
+//! Quotas of accounts as the command line and the administration name them.
 
 use serde::{Deserialize, Serialize};
-
-/// Which key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Key {
-    Primary,
-    Secondary,
-}
 
 /// A quota, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin;
-use crate::admin::bus::BusEndpoint;
+use crate::admin::rule::BusEndpoint;
 use crate::bus;
 use crate::cli::print_line;
 use crate::holders;

@@ -1,21 +1,22 @@
 //! The storage accounts that a listener serves, and their keys.
 //!
-//! A key is prepared for signing once, when it is read, and shows itself to nobody afterwards.
+//! A key is prepared for signing once, when it is read. After that nothing can show it.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_engine::{AccountRecord, AccountSecret};
+use kew_principals::Served;
 use thiserror::Error;
 
 /// The account name that development tools and SDKs know without configuration.
 const WELL_KNOWN_ACCOUNT: &str = "devstoreaccount1";
 
-/// Its key, which is public: whoever can reach a listener that serves this account owns it.
+/// Its key, which is public: every client that reaches a listener that serves this account has full access.
 const WELL_KNOWN_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
@@ -52,6 +53,11 @@ impl AccountKey {
             return Err(InvalidAccount::Key);
         }
         Ok(Self::new(&bytes))
+    }
+
+    /// The Base64 form of a key of the log.
+    pub(crate) fn text_of(secret: &AccountSecret) -> Box<str> {
+        STANDARD.encode(secret.as_bytes()).into()
     }
 
     pub(crate) fn new(bytes: &[u8]) -> Self {
@@ -189,50 +195,14 @@ impl Accounts {
     pub(crate) fn insert(&mut self, account: Account) {
         self.0.insert(account.name.clone(), account);
     }
-}
 
-/// The accounts that are served now. Clones share them.
-///
-/// A request takes a snapshot, which costs it a lock that nobody holds for longer than to swap two
-/// pointers; a change makes a new set.
-#[derive(Clone, Debug, Default)]
-pub struct ServedAccounts(Arc<RwLock<Arc<Accounts>>>);
-
-impl ServedAccounts {
-    pub(crate) fn new(accounts: Accounts) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(accounts))))
-    }
-
-    pub(crate) fn snapshot(&self) -> Arc<Accounts> {
-        // The set is swapped as a whole: it is right even if somebody panicked.
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn replace(&self, accounts: Accounts) {
-        let accounts = Arc::new(accounts);
-        let old = {
-            let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *served, accounts)
-        };
-        drop(old);
-    }
-
-    /// Serves an account from now on, in the place of the one of that name. Changes are made one at a
-    /// time: their maker sees to it.
-    pub(crate) fn put(&self, account: Account) {
-        let mut accounts = Accounts::clone(&self.snapshot());
-        accounts.insert(account);
-        self.replace(accounts);
-    }
-
-    /// Serves an account no more, and gives it back.
-    pub(crate) fn take(&self, name: &str) -> Option<Account> {
-        let mut accounts = Accounts::clone(&self.snapshot());
-        let taken = accounts.0.remove(name)?;
-        self.replace(accounts);
-        Some(taken)
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
     }
 }
+
+/// The accounts that are served now.
+pub type ServedAccounts = Served<Accounts>;
 
 impl FromIterator<Account> for Accounts {
     fn from_iter<I: IntoIterator<Item = Account>>(accounts: I) -> Self {

@@ -48,7 +48,7 @@ mod sharing;
 mod spelling;
 mod version;
 
-pub use account_store::{AccountChange, AccountError, AccountStore, KeyName};
+pub use account_store::{AccountStore, StorageAccounts};
 pub use accounts::{Account, AccountKey, Accounts, InvalidAccount, ServedAccounts};
 pub use api::{QueueApi, QueueApiOptions, WallClock};
 pub use auth::{InvalidKeys, Issuer, IssuerOptions, Issuers, Role};

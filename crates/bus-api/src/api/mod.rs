@@ -12,11 +12,11 @@ use kew_broker::{Broker, Rejection};
 use kew_issuer::Issuers;
 use kew_listen::{Place, ServerNames, Share};
 use kew_metrics::Family;
+use kew_principals::PrincipalError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::first::{Begun, First, first_of};
 use crate::authorization::authority::Authority;
-use crate::authorization::rules::RuleError;
 use crate::configuration::config::BusConfig;
 use crate::configuration::export::export;
 use crate::connection::Driver;
@@ -75,7 +75,7 @@ impl Default for BusApiOptions {
 
 impl BusApi {
     /// A front end for a broker, with the rules that the log has.
-    pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, RuleError> {
+    pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, PrincipalError> {
         let BusApiOptions {
             limits,
             issuers,

@@ -1,30 +1,29 @@
 //! What a credential allows: signatures of rules, names of rules with a key, tokens of an issuer.
 //!
-//! Rules of the namespace are at hand; those of an entity are asked of the broker, and only if none of
-//! the namespace has signed.
+//! Rules of the namespace are in memory. Rules of a queue are read from the broker, and only if no rule of
+//! the namespace has signed the token.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use kew_broker::{Broker, Rejection};
-use kew_engine::Refusal;
-use kew_engine::bus::BusRefusal;
+use kew_broker::Broker;
 use kew_issuer::{Issuers, Role};
+use kew_principals::PrincipalError;
 
 use super::bad_token::BadToken;
 use super::grant::Grant;
 use super::rights::{AuthorizationRule, Right, Rights};
-use super::rules::{RuleError, Rules};
+use super::rules::{BusRules, RuleScope, RuleStore};
 use super::sas::{self, SignedToken};
 use crate::ground::address::path_of;
 use crate::ground::clock::Clock;
 use crate::ground::constants::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 use crate::ground::origin::Origin;
 
-/// What bearer tokens are for.
+/// The audience of bearer tokens.
 const RESOURCE: &str = "https://servicebus.azure.net";
 
-/// What a role allows, if it is one of this service's: who owns may manage, and so do everything.
+/// The right of a role, if it is a role of this service. An owner may manage, which includes everything.
 fn right_of(role: Role) -> Option<Right> {
     match role {
         Role::BusOwner => Some(Right::Manage),
@@ -37,20 +36,20 @@ fn right_of(role: Role) -> Option<Right> {
 /// Judges credentials, by the rules that are served now and by the issuers that are trusted.
 #[derive(Debug)]
 pub(crate) struct Authority {
-    pub(crate) rules: Rules,
+    pub(crate) rules: RuleStore,
     issuers: Issuers,
     clock: Clock,
 }
 
 impl Authority {
-    /// With the rules that the log has.
+    /// Reads the rules of the log.
     pub(crate) async fn open(
         broker: Broker,
         issuers: Issuers,
         clock: Clock,
-    ) -> Result<Self, RuleError> {
+    ) -> Result<Self, PrincipalError> {
         Ok(Self {
-            rules: Rules::open(broker).await?,
+            rules: BusRules::open(broker, clock).await?,
             issuers,
             clock,
         })
@@ -58,8 +57,8 @@ impl Authority {
 
     /// What the header `Authorization` of a request allows.
     ///
-    /// Refuses a credential that does not hold, or that is not for `path`, the path of the request's
-    /// URL in any form. What it allows there is to be asked of the grant.
+    /// Refuses a credential that is not valid, or that is not for `path`, the path of the request's URL in
+    /// any form. The grant says what it allows there.
     pub(crate) async fn grant_of(
         &self,
         authorization: &str,
@@ -73,7 +72,7 @@ impl Authority {
         self.grant_for(token, path, origin).await
     }
 
-    /// What a token allows that is put for an audience.
+    /// What a token allows that a client puts for an audience.
     pub(crate) async fn grant_for(
         &self,
         token: &str,
@@ -160,12 +159,11 @@ impl Authority {
         token: &SignedToken<'_>,
     ) -> Result<(Rights, Option<Box<str>>), BadToken> {
         for queue in token.queues() {
-            let rules = match self.rules.of_queue(queue).await {
+            let scope = RuleScope::Queue(queue.into());
+            let rules = match self.rules.list(&scope).await {
                 Ok(rules) => rules,
-                Err(RuleError::Rejected(Rejection::Refused(Refusal::Bus(
-                    BusRefusal::QueueNotFound { .. },
-                ))))
-                | Err(RuleError::NoQueueName(_)) => continue,
+                // There is no such queue, and there can be none.
+                Err(PrincipalError::NotFound { .. } | PrincipalError::Invalid(_)) => continue,
                 Err(_) => return Err(BadToken::Unavailable),
             };
             if let Some(rights) = token.rights_by(&rules) {
@@ -175,8 +173,8 @@ impl Authority {
         Err(BadToken::Signature)
     }
 
-    /// What the name of a rule of the namespace and one of its keys allow, if they belong together.
-    /// They hold as long as the connection.
+    /// What the name of a rule of the namespace and one of its keys allow, if the key is right. They are valid
+    /// as long as the connection.
     pub(crate) fn grant_of_password(
         &self,
         name: &str,
@@ -198,7 +196,7 @@ impl Authority {
     }
 }
 
-/// Whether these are the rule and the key that everybody knows.
+/// Whether these are the well-known rule and its public key.
 pub(crate) fn is_public(name: &str, key: &[u8]) -> bool {
     name.eq_ignore_ascii_case(WELL_KNOWN_RULE)
         && verify_slices_are_equal(WELL_KNOWN_KEY.as_bytes(), key).is_ok()

@@ -10,7 +10,7 @@ use super::grant::Grant;
 pub(crate) enum Credential {
     /// A token that a rule has signed.
     Signature(Arc<str>),
-    /// A token of the issuer. It is not kept: no change of rules is anything to it.
+    /// A token of the issuer. It is not kept, because changes of rules do not affect it.
     Bearer,
     /// A rule and its key.
     Password(Arc<Password>),
@@ -23,21 +23,21 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The name of a rule and what a client says is its key.
+/// The name of a rule and the key that a client sent with it.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Password {
     pub(crate) name: Box<str>,
     pub(crate) key: Box<[u8]>,
 }
 
-/// What allows a connection something.
+/// A credential of a connection, with what it allows.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// The audience that it was put for, as a path; none for a password.
+    /// The audience that the token was put for, as a path. A password has none.
     pub(crate) audience: Option<String>,
     pub(crate) credential: Credential,
     pub(crate) grant: Grant,
 }
 
-/// A status, and why.
+/// A status, with the reason.
 pub(crate) type Refused = (i32, String);

@@ -1,4 +1,4 @@
-//! What the front end keeps with a queue, and the engine does not read.
+//! The data that the front end stores with a queue. The engine does not read it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use super::rights::AuthorizationRule;
 /// The version that this build writes.
 const VERSION: u32 = 1;
 
-/// What is known of a queue that does not change what happens to its messages.
+/// Properties of a queue that do not change what happens to its messages.
 ///
-/// It is kept as JSON in [`BusQueueOptions::description`]. A field that is not there has its
-/// default; one that a later version wrote is passed over.
+/// Stored as JSON in [`BusQueueOptions::description`]. A missing field has its default. An unknown field, which a
+/// later version wrote, is ignored.
 ///
 /// [`BusQueueOptions::description`]: kew_engine::bus::BusQueueOptions::description
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(crate) struct Description {
     pub(crate) name: String,
     /// Its authorization rules: at most [`AuthorizationRule::COUNT_MAX`].
     pub(crate) rules: Vec<AuthorizationRule>,
-    /// What its owner wrote about it.
+    /// A text of its owner.
     pub(crate) user_metadata: String,
     /// Shown as it was set. The server stores sends together in any case.
     pub(crate) enable_batched_operations: bool,
@@ -32,11 +32,11 @@ pub(crate) struct Description {
     pub(crate) enable_express: bool,
     /// Shown as it was set. Order is kept in any case.
     pub(crate) support_ordering: bool,
-    /// How the name of the queue was spelled that messages go on to.
+    /// The queue that messages are forwarded to, as its name was spelled.
     pub(crate) forward_to: String,
-    /// How the name of the queue was spelled that dead letters go on to.
+    /// The queue that dead letters are forwarded to, as its name was spelled.
     pub(crate) forward_dead_letters_to: String,
-    /// Of a queue that does not detect duplicates: for how long it would. Shown as it was set.
+    /// The duplicate window of a queue that does not detect duplicates. Shown as it was set.
     pub(crate) duplicate_window_ms: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Description {
 }
 
 impl Description {
-    /// That of a queue that was created with this spelling.
+    /// The description of a queue that was created with this spelling.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -75,9 +75,8 @@ impl Description {
             .into()
     }
 
-    /// Reads what [`Self::encode`] wrote; no bytes are the default. What cannot be read, which
-    /// checksums rule out but for a bug, is reported and gives the default: without rules, so that
-    /// it lets nobody in.
+    /// Reads what [`Self::encode`] wrote. No bytes are the default. Bytes that cannot be read are a bug, because
+    /// the log has checksums: they are reported, and give the default. That has no rules, so it allows nothing.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         if bytes.is_empty() {
             return Self::default();

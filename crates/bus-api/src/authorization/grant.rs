@@ -2,19 +2,19 @@
 
 use super::rights::{Right, Rights};
 
-/// What a credential that was found to be right allows.
+/// What a valid credential allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The path that it is for, in lower case; empty for the whole namespace.
+    /// The path that it is for, in lower case. Empty for the whole namespace.
     pub(crate) path: String,
     pub(crate) rights: Rights,
     /// Until when, in seconds since 1970.
     pub(crate) expires_at_s: u64,
-    /// The queue whose own rule has signed, if it was no rule of the namespace. Names of queues may
-    /// begin with those of others: it is that queue alone, with its sub-queues.
+    /// The queue whose own rule has signed, or `None` for a rule of the namespace. The grant covers that queue
+    /// with its sub-queues, but not another queue whose name begins with the same words.
     pub(crate) queue: Option<Box<str>>,
-    /// Who has it, in words for the audit log: a rule, or the user that the issuer names. The name of
-    /// either has at most 256 bytes, and is to be logged escaped.
+    /// The holder, for the audit log: a rule, or the user that the issuer names. The name has at most 256
+    /// bytes. Log it escaped.
     pub(crate) holder: Box<str>,
 }
 

@@ -1,8 +1,8 @@
 //! What the credentials of one connection allow together.
 //!
-//! A link is judged by all of them, and is judged again whenever one of them goes or is replaced. So what
-//! they allow is added up by path: to judge a link costs what its address has segments, however many
-//! tokens there are, and links are looked at only if something may be allowed no more.
+//! A link is judged by all credentials, and judged again whenever a credential goes or is replaced. So what
+//! they allow is added up by path. The cost of judging a link grows with the segments of its address, not with
+//! the number of tokens. Links are judged again only if a right may be lost.
 
 use std::collections::HashMap;
 
@@ -20,8 +20,8 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Takes one in the place of that for the same audience, unless there are too many. Says whether
-    /// something may be allowed no more.
+    /// Takes a grant, and drops the one for the same audience. Refuses it if there are too many. Returns
+    /// whether a right may be lost.
     pub(crate) fn add(&mut self, shown: Shown, tokens_max: usize) -> Result<bool, Refused> {
         let replaced = self.remove(|own| own.audience == shown.audience);
         if self.all.len() >= tokens_max {
@@ -33,8 +33,8 @@ impl Grants {
         Ok(self.reach.lacks_any_of(&replaced))
     }
 
-    /// A credential was judged again, by other rules than before. It may have been replaced since. Says
-    /// whether something may be allowed no more.
+    /// Takes the result for a credential that was judged again after a change of rules. The credential may
+    /// have been replaced since. Returns whether a right may be lost.
     pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) -> bool {
         let mut judged = self.remove(|own| own.credential == *credential);
         let before: Vec<Shown> = judged.clone();
@@ -48,7 +48,7 @@ impl Grants {
         self.reach.lacks_any_of(&before)
     }
 
-    /// Forgets those that have expired. Says whether something may be allowed no more.
+    /// Drops grants that have expired. Returns whether a right may be lost.
     pub(crate) fn expire(&mut self, now_s: u64) -> bool {
         let expired = self.remove(|own| own.grant.expires_at_s <= now_s);
         self.reach.lacks_any_of(&expired)
@@ -62,7 +62,7 @@ impl Grants {
         removed
     }
 
-    /// All of them.
+    /// All grants.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Shown> {
         self.all.iter()
     }
@@ -82,7 +82,7 @@ impl Grants {
         self.reach.rights_at(&entity.name).has(right)
     }
 
-    /// What requests about an entity may do: some SDKs put a token for these alone.
+    /// What requests about an entity may do. Some SDKs put a token for requests only.
     pub(crate) fn rights_of_requests(&self, entity: &EntityName) -> Rights {
         self.reach
             .rights_at(&format!("{}/$management", entity.name))
@@ -250,7 +250,7 @@ mod tests {
         assert!(!add(&mut grants, shown("a", "q", &[Right::Send], None)));
         assert!(!add(&mut grants, shown("a", "q", &[Right::Manage], None)));
         assert!(may_send(&grants));
-        // Less, and somebody else has what is gone.
+        // Fewer rights, and another grant has the one that is gone.
         assert!(!add(&mut grants, shown("b", "q", &[Right::Manage], None)));
         assert!(!add(&mut grants, shown("a", "q", &[Right::Listen], None)));
         assert!(may_send(&grants));

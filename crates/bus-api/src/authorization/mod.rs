@@ -4,8 +4,8 @@
 //!   needs;
 //! - `sas`, `bad_token`: signatures of rules; `grant`: what one credential allows; `credential`: what a client has
 //!   shown; `grants`: what all credentials of a connection allow;
-//! - `description`: what is kept with a queue besides its settings, its rules among it; `rules`: the rules in the
-//!   log, and the one place that changes them;
+//! - `description`: what is stored with a queue besides its settings, with its rules; `rules`: the rules in the
+//!   log, as a kind of principals;
 //! - `authority`: judges credentials; `put_token`: those that a client puts to the node `$cbs`.
 
 pub(crate) mod authority;

@@ -1,8 +1,8 @@
 //! What clients can ask for, and the right that each operation needs: the one table of both.
 //!
-//! Whoever carries out an operation names it by its variant here and asks for [`right`] of that, so that
-//! an operation without a decided right does not compile. The tests of permissions run over the same
-//! lists. A link needs the right of its direction, which is said where links are attached.
+//! Code that carries out an operation names it by its variant here and asks for the variant's [`right`]. So an
+//! operation without a right does not compile. The tests of permissions run over the same lists. A link needs
+//! the right of its direction: the code that attaches links decides it.
 //!
 //! [`right`]: ManagementOperation::right
 
@@ -26,14 +26,14 @@ macro_rules! operations {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// What it is called.
+            /// Its name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
                 }
             }
 
-            /// What whoever asks for it must be allowed.
+            /// The right that a client needs for it.
             pub const fn right(self) -> Right {
                 match self {
                     $(Self::$variant => Right::$right,)+

@@ -22,7 +22,7 @@ pub(crate) struct PutToken {
     pub(crate) token: Arc<str>,
 }
 
-/// The longest token that is taken, in bytes: some time waits until it is judged.
+/// The longest token that is accepted, in bytes. Tokens wait in memory until they are judged.
 const TOKEN_SIZE_BYTES_MAX: usize = 64 << 10;
 
 impl PutToken {
@@ -52,8 +52,8 @@ impl PutToken {
         })
     }
 
-    /// Refuses an audience that names an entity which is not there. One that names none, such as the
-    /// namespace, is taken, and so is any while the broker is too busy to say: a link will tell.
+    /// Refuses an audience that names an entity that does not exist. Accepts an audience without an entity, such
+    /// as the namespace. While the broker is too busy to answer, accepts every audience: a link finds out.
     ///
     /// Source: observed at the service, which looks at the token first.
     pub(crate) async fn check_entity(&self, broker: &Broker) -> Result<(), BadToken> {
@@ -67,7 +67,7 @@ impl PutToken {
         }
     }
 
-    /// What the client has shown, if the token holds.
+    /// The credential, if the token is valid.
     pub(crate) fn shown(self, judged: Result<Grant, BadToken>) -> Result<Shown, Refused> {
         let grant = judged.map_err(|error| (i32::from(error.status()), error.to_string()))?;
         Ok(Shown {

@@ -1,4 +1,4 @@
-//! Authorization rules: a name, two keys, and what whoever knows one of them may do.
+//! Authorization rules: a name, two keys, and what a client that knows one of them may do.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -6,9 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::{hmac, rand};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use aws_lc_rs::hmac;
+use kew_principals::{Key, NoRandomBytes};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -65,8 +64,7 @@ impl FromStr for Right {
     }
 }
 
-/// A set of rights. Whoever may manage may do the others, too, so that a set with
-/// [`Right::Manage`] has all three.
+/// A set of rights. Managing includes the other two, so a set with [`Right::Manage`] has all three.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Right>", into = "Vec<Right>")]
 pub struct Rights(u8);
@@ -85,7 +83,7 @@ impl Rights {
         self.0 == 0
     }
 
-    /// Those that it has, in the order in which they are shown.
+    /// Its rights, in the order in which they are shown.
     pub fn iter(self) -> impl Iterator<Item = Right> {
         Right::ALL.into_iter().filter(move |right| self.has(*right))
     }
@@ -125,24 +123,14 @@ impl fmt::Debug for Rights {
     }
 }
 
-/// One of the two keys of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WhichKey {
-    /// The first.
-    Primary,
-    /// The second: it serves while the first is replaced, and the other way round.
-    Secondary,
-}
-
-/// A rule of the namespace or of an entity. Whoever knows one of its keys has its rights there.
+/// A rule of the namespace or of an entity. A client that knows one of its keys has its rights there.
 ///
-/// What `serde` writes of it shows its keys, because that is how rules are kept.
+/// `serde` writes its keys, because that is how rules are stored.
 ///
 /// Source: Service Bus, *Shared Access Signatures*.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorizationRule {
-    /// What it is called: 1 to 256 letters, digits and `. - _`. Names differ in more than case.
+    /// Its name: 1 to 256 letters, digits and `. - _`. Case does not tell names apart.
     pub name: Box<str>,
     /// What it allows: at least one right.
     pub rights: Rights,
@@ -156,7 +144,7 @@ pub struct AuthorizationRule {
     pub modified_at_ms: u64,
 }
 
-/// What cannot be a rule, or a list of rules.
+/// Why a rule or a list of rules is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidRule {
     /// Not a name.
@@ -168,7 +156,7 @@ pub enum InvalidRule {
     /// A rule that allows nothing.
     #[error("the rule {0:?} has no right: it must have at least one of Send, Listen and Manage")]
     NoRight(String),
-    /// A key that none can be.
+    /// Not a key.
     #[error("a key of the rule {0:?} is not 1 to 256 bytes long")]
     Key(String),
     /// Two rules with one name.
@@ -177,9 +165,9 @@ pub enum InvalidRule {
     /// More than there may be.
     #[error("{0} authorization rules: there are at most {max}", max = AuthorizationRule::COUNT_MAX)]
     TooMany(usize),
-    /// No randomness for a key.
-    #[error("the operating system gave no random bytes for a key")]
-    NoRandomness,
+    /// No keys could be made.
+    #[error(transparent)]
+    NoRandomBytes(#[from] NoRandomBytes),
 }
 
 impl AuthorizationRule {
@@ -191,18 +179,24 @@ impl AuthorizationRule {
     const NAME_LENGTH_MAX: usize = 256;
     const KEY_LENGTH_MAX: usize = 256;
 
-    /// A rule with keys that were never used before, 256 random bits each, in Base64.
+    /// A rule with two new keys.
     pub fn generate(name: &str, rights: Rights, now_ms: u64) -> Result<Self, InvalidRule> {
-        let rule = Self {
-            name: name.into(),
-            rights,
-            primary_key: new_key()?,
-            secondary_key: new_key()?,
-            created_at_ms: now_ms,
-            modified_at_ms: now_ms,
-        };
+        let rule = Self::new(name, rights, &Key::pair(None)?, now_ms);
         rule.check()?;
         Ok(rule)
+    }
+
+    /// A rule with these keys. Nothing is checked yet.
+    pub fn new(name: &str, rights: Rights, keys: &[Key; 2], now_ms: u64) -> Self {
+        let [primary_key, secondary_key] = keys.each_ref().map(Key::to_base64);
+        Self {
+            name: name.into(),
+            rights,
+            primary_key,
+            secondary_key,
+            created_at_ms: now_ms,
+            modified_at_ms: now_ms,
+        }
     }
 
     /// The emulator's, with a key that is public.
@@ -215,17 +209,6 @@ impl AuthorizationRule {
             created_at_ms: 0,
             modified_at_ms: 0,
         }
-    }
-
-    /// Makes one of the keys anew. The old one stops working.
-    pub fn regenerate(&mut self, which: WhichKey, now_ms: u64) -> Result<(), InvalidRule> {
-        let key = new_key()?;
-        match which {
-            WhichKey::Primary => self.primary_key = key,
-            WhichKey::Secondary => self.secondary_key = key,
-        }
-        self.modified_at_ms = now_ms;
-        Ok(())
     }
 
     /// Checks name, rights and keys.
@@ -266,8 +249,7 @@ impl AuthorizationRule {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// Whether these are the bytes of one of its keys. How long it takes does not tell which bytes
-    /// are wrong.
+    /// Whether these are the bytes of one of its keys. Takes the same time whichever bytes are wrong.
     pub fn has_key(&self, key: &[u8]) -> bool {
         let is_key = |own: &str| verify_slices_are_equal(own.as_bytes(), key).is_ok();
         is_key(&self.primary_key) | is_key(&self.secondary_key)
@@ -290,22 +272,19 @@ impl fmt::Debug for AuthorizationRule {
     }
 }
 
-fn new_key() -> Result<Box<str>, InvalidRule> {
-    let mut bytes = [0; 32];
-    rand::fill(&mut bytes).map_err(|_| InvalidRule::NoRandomness)?;
-    Ok(STANDARD.encode(bytes).into())
-}
-
 #[cfg(test)]
 mod tests {
+    use kew_principals::{Kind as _, WhichKey};
+
     use super::*;
+    use crate::authorization::rules::BusRules;
 
     fn rule(name: &str) -> AuthorizationRule {
         AuthorizationRule::generate(name, Rights::ALL, 5).unwrap()
     }
 
     #[test]
-    fn whoever_may_manage_may_do_everything() {
+    fn managing_includes_everything() {
         let sets: Vec<Rights> = vec![
             [].into_iter().collect(),
             [Right::Send].into_iter().collect(),
@@ -334,9 +313,9 @@ mod tests {
         let (primary, secondary) = (rule.primary_key.clone(), rule.secondary_key.clone());
         assert!(rule.has_key(primary.as_bytes()) && rule.has_key(secondary.as_bytes()));
         assert!(!rule.has_key(b"") && !rule.has_key(b"other"));
-        rule.regenerate(WhichKey::Primary, 6).unwrap();
+        BusRules::set_key(&mut rule, WhichKey::Primary, &Key::generate().unwrap());
         assert!(!rule.has_key(primary.as_bytes()) && rule.has_key(secondary.as_bytes()));
-        assert_eq!((rule.created_at_ms, rule.modified_at_ms), (5, 6));
+        assert_eq!((rule.created_at_ms, rule.modified_at_ms), (5, 5));
         let shown = format!("{rule:?}");
         assert_eq!(shown, "AuthorizationRule(r {Send, Listen, Manage})");
     }

@@ -1,4 +1,4 @@
-//! Shared access signatures: what a rule's key says that its bearer may do, and until when.
+//! Shared access signatures: tokens that a rule's key has signed, for a path and a time.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use super::bad_token::BadToken;
 use super::rights::{AuthorizationRule, Rights};
 use crate::ground::address::path_of;
 
-/// What every token of this kind begins with, whatever type a client says that it is of.
+/// The beginning of every token of this kind, whatever type the client gives for it.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
 
-/// The longest token of this kind that is taken, in bytes.
+/// The longest token of this kind that is accepted, in bytes.
 const SIZE_BYTES_MAX: usize = 8 << 10;
 
 /// Makes a token for a resource, such as `sb://host/queue`, by the key of a rule: for clients of a server.
 ///
-/// It holds until a time in seconds since 1970, and allows what the rule allows, below the resource.
+/// It is valid until a time in seconds since 1970, and allows what the rule allows, below the resource.
 pub fn sign_token(resource: &str, rule: &str, key: &str, expires_at_s: u64) -> String {
     let resource = utf8_percent_encode(resource, NON_ALPHANUMERIC);
     let signed = format!("{resource}\n{expires_at_s}");
@@ -30,13 +30,13 @@ pub fn sign_token(resource: &str, rule: &str, key: &str, expires_at_s: u64) -> S
     format!("{PREFIX}sr={resource}&sig={signature}&se={expires_at_s}&skn={rule}")
 }
 
-/// A token that was read. Whose it is was not looked into.
+/// A token that was read. Its signature was not checked yet.
 #[derive(Debug)]
 pub(crate) struct SignedToken<'a> {
     pub(crate) rule: Cow<'a, str>,
     /// The path that it is for; empty for the whole namespace.
     pub(crate) path: String,
-    /// Whether its resource has no scheme: what looks like a path may be a host.
+    /// Whether its resource has no scheme. Then the beginning of the path may be a host.
     pub(crate) is_bare: bool,
     /// Until when it holds, in seconds since 1970.
     pub(crate) expires_at_s: u64,
@@ -72,7 +72,7 @@ impl<'a> SignedToken<'a> {
             path: path_of(&decoded),
             is_bare: !decoded.contains("://"),
             expires_at_s: expiry.parse().map_err(|_| BadToken::Expiry)?,
-            // What is signed is the resource as it came: SDKs encode it in different ways.
+            // The resource is signed as it came, because SDKs encode it in different ways.
             signed: format!("{resource}\n{expiry}"),
             signature,
         })
@@ -85,8 +85,8 @@ impl<'a> SignedToken<'a> {
         signer.map(|rule| rule.rights)
     }
 
-    /// The queues whose own rules may have signed it: the one that its path names or lies in, also
-    /// where the path is that of a request over HTTP such as `queue/messages/head`.
+    /// The queues whose own rules may have signed it: the queue that its path names or lies in. The path may be
+    /// that of a request over HTTP, such as `queue/messages/head`.
     pub(crate) fn queues(&self) -> Vec<&str> {
         let node = match self.path.split_once("/$") {
             Some((queue, _)) => queue,

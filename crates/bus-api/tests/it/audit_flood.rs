@@ -22,7 +22,7 @@ async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
     let server = Server::start().await;
     let rights: Rights = [Right::Send].into_iter().collect();
     let rule = AuthorizationRule::generate("sender", rights, 1).unwrap();
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let token = token_by(
         "sender",
         "sb://localhost/",

@@ -20,14 +20,15 @@ use kew_amqp::{
 };
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
 use kew_bus_api::{
-    BusApi, BusApiOptions, Limits, NAMESPACE, Origin, WELL_KNOWN_KEY, WELL_KNOWN_RULE, import,
-    read_config,
+    AuthorizationRule, BusApi, BusApiOptions, Limits, NAMESPACE, Origin, RuleScope, WELL_KNOWN_KEY,
+    WELL_KNOWN_RULE, import, read_config,
 };
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
 use kew_log::MemoryStorage;
 use kew_metrics::{page, read};
+use kew_principals::PrincipalError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::panics::fail_on_panics_of_the_server;
@@ -96,6 +97,24 @@ impl Server {
             .await
             .with_queues()
             .await
+    }
+
+    /// Adds a rule of the queue, or without one of the namespace.
+    pub(crate) async fn add_rule(
+        &self,
+        queue: Option<&str>,
+        rule: AuthorizationRule,
+    ) -> Result<AuthorizationRule, PrincipalError> {
+        self.api.rules().add(&RuleScope::of(queue), rule).await
+    }
+
+    pub(crate) async fn remove_rule(
+        &self,
+        queue: Option<&str>,
+        name: &str,
+    ) -> Result<(), PrincipalError> {
+        let rules = self.api.rules();
+        rules.remove(&RuleScope::of(queue), name, ()).await
     }
 
     async fn with_queues(self) -> Self {

@@ -27,7 +27,7 @@ fn public() -> String {
 /// A token by a rule of the server's own.
 async fn own(server: &Server) -> String {
     let rule = AuthorizationRule::generate("own", Rights::ALL, 1).unwrap();
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     token_by("own", "sb://localhost/", &rule.primary_key, u64::MAX / 2)
 }
 

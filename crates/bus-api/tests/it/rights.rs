@@ -6,7 +6,9 @@
 
 use kew_amqp::codec::Map;
 use kew_amqp::performative::Role;
-use kew_bus_api::{AuthorizationRule, HttpOperation, ManagementOperation, Right, Rights};
+use kew_bus_api::{
+    AuthorizationRule, HttpOperation, ManagementOperation, Right, Rights, RuleScope,
+};
 use kew_engine::bus::{BusCommand, BusQueueOptions};
 
 use crate::client::{Client, Server, queue_named, token_by};
@@ -103,10 +105,11 @@ async fn holders(server: &Server) -> Vec<Holder> {
             // The same name in every place: the place tells them apart.
             let rule = AuthorizationRule::generate(&format!("r{index}"), rights, 1).unwrap();
             // The namespace is listed for several paths.
-            let _ = server.api.add_rule(entity, rule).await;
+            let _ = server.add_rule(entity, rule).await;
         }
         for (entity, path) in PLACES {
-            let rule = server.api.rule(entity, &format!("r{index}")).await.unwrap();
+            let (scope, name) = (RuleScope::of(entity), format!("r{index}"));
+            let rule = server.api.rules().find(&scope, &name).await.unwrap();
             let resource = format!("sb://localhost/{path}");
             holders.push(Holder {
                 name: format!("{rights} of {entity:?} for {path:?}"),
@@ -283,13 +286,9 @@ async fn what_is_no_operation_is_not_carried_out() {
 async fn a_token_for_a_queue_is_for_no_other_whose_requests_have_its_name() {
     let server = Server::start().await;
     let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let own = AuthorizationRule::generate("own", Rights::ALL, 1).unwrap();
-    server
-        .api
-        .add_rule(Some("jobs"), own.clone())
-        .await
-        .unwrap();
+    server.add_rule(Some("jobs"), own.clone()).await.unwrap();
     let by = |rule: &AuthorizationRule, path: &str| {
         let resource = format!("sb://localhost/{path}");
         token_by(&rule.name, &resource, &rule.primary_key, FAR_FUTURE_S)
@@ -344,7 +343,7 @@ async fn passwords_have_the_rights_of_their_rule() {
     for set in SETS {
         let rights: Rights = set.iter().copied().collect();
         let rule = AuthorizationRule::generate("plain", rights, 1).unwrap();
-        server.api.add_rule(None, rule.clone()).await.unwrap();
+        server.add_rule(None, rule.clone()).await.unwrap();
         for key in [&rule.primary_key, &rule.secondary_key] {
             let mut client = server.connect("PLAIN", Some(&format!("\0plain\0{key}")));
             client.begun().await;
@@ -354,6 +353,6 @@ async fn passwords_have_the_rights_of_their_rule() {
                 assert_eq!(found.as_deref(), expected, "{rights} {role:?}");
             }
         }
-        server.api.remove_rule(None, "plain").await.unwrap();
+        server.remove_rule(None, "plain").await.unwrap();
     }
 }

@@ -14,10 +14,11 @@ use kew_amqp::message::{write_application_properties, write_value};
 use kew_amqp::performative::Tag;
 use kew_amqp::{Event, LinkId, Outgoing};
 use kew_bus_api::{
-    AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleError, WhichKey,
+    AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleScope,
 };
 use kew_issuer::{Issuer, IssuerOptions};
 use kew_listen::Barred;
+use kew_principals::{PrincipalError, WhichKey};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -81,7 +82,7 @@ async fn detached(client: &mut Client, link: LinkId) -> String {
 async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send, Right::Listen]);
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let mut client = stranger(&server).await;
     let put = client.put_token(JOBS, &token_of(&rule, "jobs", 100)).await;
     assert_eq!(put, 202);
@@ -109,7 +110,7 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
     let sending = rule("sending", &[Right::Send]);
     let listening = rule("listening", &[Right::Listen]);
     for rule in [&sending, &listening] {
-        server.api.add_rule(None, rule.clone()).await.unwrap();
+        server.add_rule(None, rule.clone()).await.unwrap();
     }
     let mut client = stranger(&server).await;
     let token = token_of(&sending, "jobs", 100);
@@ -123,7 +124,7 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
     assert_eq!(sent, kew_amqp::performative::DeliveryState::ACCEPTED);
     let receiver = client.receiver("jobs").await.unwrap();
     let same = "amqps://localhost:5671/JOBS/";
-    // Whoever waits for the answer hears of the link first.
+    // A client that waits for the answer hears of the link first.
     let audience = Map::build(|map| {
         map.entry("operation", "put-token");
         map.entry("name", same);
@@ -157,27 +158,26 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
 async fn links_end_with_the_rule_of_their_queue() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send]);
-    server
-        .api
-        .add_rule(Some("JOBS"), rule.clone())
-        .await
-        .unwrap();
+    server.add_rule(Some("JOBS"), rule.clone()).await.unwrap();
     let mut client = stranger(&server).await;
     let token = token_of(&rule, "jobs", 100);
     assert_eq!(client.put_token(JOBS, &token).await, 202);
     let sender = client.sender("jobs").await.unwrap();
-    server.api.remove_rule(Some("jobs"), "R").await.unwrap();
+    server.remove_rule(Some("jobs"), "R").await.unwrap();
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
     assert_eq!(client.put_token(JOBS, &token).await, 401);
-    let missing = server.api.remove_rule(Some("jobs"), "r").await;
-    assert!(matches!(missing, Err(RuleError::NotFound(_))));
+    let missing = server.remove_rule(Some("jobs"), "r").await;
+    assert!(matches!(
+        missing,
+        Err(PrincipalError::NotFound { what: "rule", .. })
+    ));
 }
 
 #[tokio::test]
 async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send]);
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let by_secondary = AuthorizationRule {
         primary_key: rule.secondary_key.clone(),
         ..rule.clone()
@@ -190,11 +190,9 @@ async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
     assert_eq!(second.put_token(JOBS, &token).await, 202);
     let lost = first.sender("jobs").await.unwrap();
     let kept = second.sender("jobs").await.unwrap();
-    let changed = server
-        .api
-        .regenerate_key(None, "r", WhichKey::Primary)
-        .await
-        .unwrap();
+    let rules = server.api.rules();
+    let changed = rules.rotate(&RuleScope::Namespace, "r", WhichKey::Primary);
+    let changed = changed.await.unwrap();
     assert_eq!(changed.secondary_key, rule.secondary_key);
     assert_eq!(changed.modified_at_ms, BEGIN_S * 1000);
     assert_eq!(detached(&mut first, lost).await, UNAUTHORIZED);
@@ -209,12 +207,12 @@ async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
 async fn passwords_end_with_their_rule() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send]);
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let response = format!("\0r\0{}", rule.primary_key);
     let mut client = server.connect("PLAIN", Some(&response));
     client.begun().await;
     let sender = client.sender("jobs").await.unwrap();
-    server.api.remove_rule(None, "r").await.unwrap();
+    server.remove_rule(None, "r").await.unwrap();
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
 }
 
@@ -222,11 +220,7 @@ async fn passwords_end_with_their_rule() {
 async fn a_rule_of_a_queue_signs_for_no_more_than_that_queue() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Manage]);
-    server
-        .api
-        .add_rule(Some("jobs"), rule.clone())
-        .await
-        .unwrap();
+    server.add_rule(Some("jobs"), rule.clone()).await.unwrap();
     let mut client = stranger(&server).await;
     for (audience, path, status) in [
         ("sb://localhost/", "", 401),
@@ -259,7 +253,7 @@ async fn the_public_key_is_served_where_it_may_be() {
         // A rule of that name is another one.
         let mut own = rule("other", &[Right::Send]);
         own.name = well_known.name.clone();
-        server.api.add_rule(None, own.clone()).await.unwrap();
+        server.add_rule(None, own.clone()).await.unwrap();
         let token = token_of(&own, "jobs", 100);
         assert_eq!(client.put_token(JOBS, &token).await, 202);
     }
@@ -271,30 +265,68 @@ async fn what_cannot_be_a_rule_is_refused() {
     for entity in [None, Some("jobs")] {
         for index in 0..12 {
             let rule = rule(&format!("r{index}"), &[Right::Listen]);
-            server.api.add_rule(entity, rule).await.unwrap();
+            server.add_rule(entity, rule).await.unwrap();
         }
-        let one_more = server
-            .api
-            .add_rule(entity, rule("r12", &[Right::Send]))
-            .await;
-        assert!(matches!(
-            one_more,
-            Err(RuleError::Invalid(InvalidRule::TooMany(13)))
-        ));
-        let twice = server
-            .api
-            .add_rule(entity, rule("R3", &[Right::Send]))
-            .await;
-        assert!(matches!(twice, Err(RuleError::AlreadyExists(name)) if name == "R3"));
-        assert_eq!(server.api.rules(entity).await.unwrap().len(), 12);
+        let one_more = server.add_rule(entity, rule("r12", &[Right::Send])).await;
+        let Err(PrincipalError::Invalid(too_many)) = one_more else {
+            panic!("{one_more:?}");
+        };
+        assert_eq!(
+            too_many.downcast_ref::<InvalidRule>(),
+            Some(&InvalidRule::TooMany(13))
+        );
+        let twice = server.add_rule(entity, rule("R3", &[Right::Send])).await;
+        assert!(matches!(twice, Err(PrincipalError::Exists { name, .. }) if *name == *"R3"));
+        let all = server.api.rules().list(&RuleScope::of(entity)).await;
+        assert_eq!(all.unwrap().len(), 12);
     }
     let absent = server
-        .api
         .add_rule(Some("absent"), rule("r", &[Right::Send]))
         .await;
-    assert!(matches!(absent, Err(RuleError::Rejected(_))), "{absent:?}");
-    let no_name = server.api.rules(Some("jobs/$deadletterqueue")).await;
-    assert!(matches!(no_name, Err(RuleError::NoQueueName(_))));
+    assert_eq!(
+        absent.unwrap_err().to_string(),
+        "there is no queue \"absent\""
+    );
+    let no_name = RuleScope::of(Some("jobs/$deadletterqueue"));
+    let no_name = server.api.rules().list(&no_name).await;
+    assert!(matches!(no_name, Err(PrincipalError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn links_end_with_the_right_that_their_rule_loses() {
+    let server = server(None, LOCAL).await;
+    for (queue, name) in [(None, "all"), (Some("jobs"), "own")] {
+        let rule = rule(name, &[Right::Send, Right::Listen]);
+        server.add_rule(queue, rule.clone()).await.unwrap();
+        let mut client = stranger(&server).await;
+        let token = token_of(&rule, "jobs", 100);
+        assert_eq!(client.put_token(JOBS, &token).await, 202);
+        let sender = client.sender("jobs").await.unwrap();
+        let receiver = client.receiver("jobs").await.unwrap();
+        let scope = RuleScope::of(queue);
+        let listens = |rule: &mut AuthorizationRule| {
+            rule.rights = [Right::Listen].into_iter().collect();
+        };
+        let changed = server.api.rules().change(&scope, name, listens).await;
+        let changed = changed.unwrap();
+        assert_eq!(changed.primary_key, rule.primary_key);
+        assert_eq!(changed.modified_at_ms, BEGIN_S * 1000);
+        assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+        assert_eq!(
+            client.sender("jobs").await.unwrap_err().condition,
+            UNAUTHORIZED
+        );
+        // What it still allows goes on.
+        client.connection.grant(receiver, 1);
+        server.trusted().await.send_one("jobs", "y").await;
+        client.delivery().await;
+
+        let nothing = |rule: &mut AuthorizationRule| rule.rights = Rights::default();
+        let refused = server.api.rules().change(&scope, name, nothing).await;
+        assert!(matches!(refused, Err(PrincipalError::Invalid(_))));
+        let kept = server.api.rules().find(&scope, name).await.unwrap();
+        assert_eq!(kept, changed);
+    }
 }
 
 /// An issuer whose tokens the server trusts.
@@ -355,11 +387,7 @@ async fn the_audit_log_names_the_user_of_a_token() {
     let by = format!("by=\"user \\u{{202e}}\\\"{}\" ", "u".repeat(252));
     assert!(record.contains(&by), "{record}");
     let rule = rule("manager", &[Right::Manage]);
-    server
-        .api
-        .add_rule(Some("jobs"), rule.clone())
-        .await
-        .unwrap();
+    server.add_rule(Some("jobs"), rule.clone()).await.unwrap();
     let token = token_of(&rule, "jobs", 100);
     let authorization = [("Authorization", token.as_str())];
     let answer = ask_as(&server, "PUT", "jobs", &authorization, "").await;
@@ -464,7 +492,6 @@ async fn links_end_with_the_token_of_the_issuer() {
     let sender = client.sender("jobs").await.unwrap();
     // A change of rules is nothing to it.
     server
-        .api
         .add_rule(None, rule("r", &[Right::Send]))
         .await
         .unwrap();

@@ -48,7 +48,7 @@ async fn a_wrong_token_is_told_and_lets_nobody_in() {
 async fn a_token_for_an_entity_that_is_missing_is_answered_so() {
     let server = Server::start().await;
     let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
-    server.api.add_rule(Some("jobs"), rule).await.unwrap();
+    server.add_rule(Some("jobs"), rule).await.unwrap();
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
     let everywhere = token("sb://localhost/", WELL_KNOWN_KEY, 60);

@@ -274,7 +274,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
     const LINKS: usize = 1_000;
     let server = Server::start().await;
     let signing = rule("r", &[Right::Listen]);
-    server.api.add_rule(None, signing.clone()).await.unwrap();
+    server.add_rule(None, signing.clone()).await.unwrap();
     let mut attacker = server.connect("ANONYMOUS", None);
     attacker.begun().await;
     let requests = attacker.sender("$cbs").await.unwrap();
@@ -302,7 +302,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
     }
     attach_many(&mut attacker, LINKS).await;
     // Every token is judged again, and every link looked at.
-    server.api.remove_rule(None, "r").await.unwrap();
+    server.remove_rule(None, "r").await.unwrap();
     work(&server).await;
     let mut detached = 0;
     while detached < LINKS {

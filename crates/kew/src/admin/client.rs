@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use hyper::Method;
 
-use super::bus::RuleAct;
-use super::{Act, Answer, Failure, Rotation, door, socket};
+use super::routes::{VerbName, request_of};
+use super::verb::{Administrable, Asked, Rotation, Verb};
+use super::{Act, Answer, Failure, door, socket};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +23,7 @@ const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) struct Connection(UnixStream);
 
 impl Connection {
-    /// Reaches the server at a socket; `None` if nobody answers there.
+    /// Connects to the server at a socket. `None` if no server answers there.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         match socket::connect(path) {
@@ -74,55 +75,31 @@ fn split(answer: &[u8]) -> Result<(u16, &[u8])> {
     Ok((status.context("the answer has no status")?, body))
 }
 
-/// A name in a path or query.
-fn encoded(name: &str) -> String {
-    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+/// The method of a request, its path with its query, and its body.
+type Sent = (Method, String, Vec<u8>);
+
+fn request(act: &Act) -> Result<Sent> {
+    match act {
+        Act::Account(asked) => request_for(asked),
+        Act::Rule(asked) => request_for(asked),
+        Act::ExportBus => Ok((Method::GET, "/v1/bus/config".into(), Vec::new())),
+    }
 }
 
-fn rule_request(entity: Option<&str>, act: &RuleAct) -> Result<(&'static str, String, Vec<u8>)> {
-    let query = entity.map_or(String::new(), |entity| {
-        format!("?entity={}", encoded(entity))
-    });
-    let all = "/v1/bus/rules";
-    let one = |name: &str| format!("{all}/{}", encoded(name));
-    Ok(match act {
-        RuleAct::List => ("GET", format!("{all}{query}"), Vec::new()),
-        RuleAct::Add(new) => ("POST", format!("{all}{query}"), serde_json::to_vec(new)?),
-        RuleAct::Remove { name } => ("DELETE", format!("{}{query}", one(name)), Vec::new()),
-        RuleAct::Keys { name } => ("GET", format!("{}/keys{query}", one(name)), Vec::new()),
-        RuleAct::Regenerate { name, key } => (
-            "POST",
-            format!("{}/regenerate{query}", one(name)),
-            serde_json::to_vec(&Rotation { key: *key })?,
-        ),
-    })
-}
-
-fn request(act: &Act) -> Result<(&'static str, String, Vec<u8>)> {
-    let account = |name: &str| {
-        // Any other name is none, and would be another path.
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            bail!("account name {name:?} is not 3 to 24 lower-case letters and digits");
+fn request_for<K: Administrable>(Asked { scope, verb }: &Asked<K>) -> Result<Sent> {
+    let (name, body, removal) = match verb {
+        Verb::List => (VerbName::List, Vec::new(), None),
+        Verb::Add(new) => (VerbName::Add, serde_json::to_vec(new)?, None),
+        Verb::Show { .. } => (VerbName::Show, Vec::new(), None),
+        Verb::Keys { .. } => (VerbName::Keys, Vec::new(), None),
+        Verb::Rotate { key, .. } => {
+            let body = serde_json::to_vec(&Rotation { key: *key })?;
+            (VerbName::Rotate, body, None)
         }
-        Ok(format!("/v1/accounts/{name}"))
+        Verb::Set { change, .. } => (VerbName::Set, serde_json::to_vec(change)?, None),
+        Verb::Remove { removal, .. } => (VerbName::Remove, Vec::new(), Some(*removal)),
     };
-    Ok(match act {
-        Act::ListAccounts => ("GET", "/v1/accounts".into(), Vec::new()),
-        Act::ExportBus => ("GET", "/v1/bus/config".into(), Vec::new()),
-        Act::AddAccount(new) => ("POST", "/v1/accounts".into(), serde_json::to_vec(new)?),
-        Act::RotateKey { name, key } => (
-            "POST",
-            account(name)? + "/rotate",
-            serde_json::to_vec(&Rotation { key: *key })?,
-        ),
-        Act::ChangeAccount { name, change } => {
-            ("PATCH", account(name)?, serde_json::to_vec(change)?)
-        }
-        Act::Rule { entity, what } => rule_request(entity.as_deref(), what)?,
-        Act::RemoveAccount { name, with_queues } => (
-            "DELETE",
-            format!("{}?with_queues={with_queues}", account(name)?),
-            Vec::new(),
-        ),
-    })
+    let (method, below) = request_of(name, verb.name());
+    let path = format!("{}{below}{}", K::PATH, K::query(scope, removal));
+    Ok((method, path, body))
 }

@@ -1,7 +1,7 @@
-//! The door of the administration: HTTP/1.1 with JSON on a Unix domain socket.
+//! The administration socket: HTTP/1.1 with JSON on a Unix domain socket.
 //!
-//! Whoever may open the socket may do everything, so only the server's own user and root may. What
-//! they send is bounded in size, number and time all the same.
+//! A process that can open the socket can do everything, so only the server's own user and root can open it.
+//! Size, number and time of their requests are bounded all the same.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use percent_encoding::percent_decode_str;
+use kew_bus_api::BusRules;
+use kew_queue_api::StorageAccounts;
 use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -24,10 +25,11 @@ use tokio::task::JoinSet;
 
 use crate::accept::ACCEPT_PAUSE;
 
-use super::bus::{NewRule, RuleAct};
-use super::{Act, Administered, Answer, Failure, NewAccount, carry_out, socket};
+use super::routes::{self, NoRoute, VerbName};
+use super::verb::{Administrable, Asked, Rotation, Verb};
+use super::{Act, Administered, Answer, Failure, carry_out, socket};
 
-/// How many connections are served at once; others wait.
+/// How many connections are served at once. Others wait.
 const CONNECTIONS_MAX: usize = 16;
 
 /// How large a request may be, in bytes.
@@ -36,7 +38,7 @@ const BODY_SIZE_BYTES_MAX: usize = 64 * 1024;
 /// How long a connection may last, with its request and the answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The socket, open to whoever may administer. It is gone when this is dropped.
+/// The open socket. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: UnixListener,
@@ -45,7 +47,7 @@ pub(crate) struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Left there it would do no harm.
+        // A socket that is left there does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -65,7 +67,7 @@ impl Door {
         })
     }
 
-    /// Answers until the server stops, and then what is under way.
+    /// Answers until the server stops. Then it finishes what is under way.
     pub(crate) async fn run(self, administered: Administered, mut stopping: watch::Receiver<bool>) {
         let room = Arc::new(administered);
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -112,7 +114,7 @@ async fn serve(room: Arc<Administered>, stream: UnixStream) {
             return;
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot tell who connects to the administration");
+            tracing::warn!(%error, "cannot read the user of a connection to the administration");
             return;
         }
     };
@@ -146,20 +148,13 @@ async fn answer(
         Ok(act) => act,
         Err(refused) => return refused,
     };
-    let created = matches!(
-        act,
-        Act::AddAccount(_)
-            | Act::Rule {
-                what: RuleAct::Add(_),
-                ..
-            }
-    );
-    // In a task of its own: what was begun is ended though nobody waits for it any more.
+    let created = act.creates();
+    // In a task of its own: it runs to its end even if the client no longer waits.
     let carried = tokio::spawn(async move { carry_out(&room, act, &by).await });
     match carried.await {
         Ok(Ok(answer)) if created => json(StatusCode::CREATED, &answer),
         Ok(Ok(answer)) => json(StatusCode::OK, &answer),
-        Ok(Err(failure)) => json(status(&failure), &failure),
+        Ok(Err(failure)) => json(failure.status(), &failure),
         Err(_) => {
             let failure = Failure::new("internal", "the server panicked, which is a bug");
             json(StatusCode::INTERNAL_SERVER_ERROR, &failure)
@@ -167,124 +162,52 @@ async fn answer(
     }
 }
 
-fn status(failure: &Failure) -> StatusCode {
-    match &*failure.error {
-        "invalid" | "well-known" => StatusCode::BAD_REQUEST,
-        "not-found" => StatusCode::NOT_FOUND,
-        "exists" | "not-empty" | "refused" => StatusCode::CONFLICT,
-        "busy" | "stopped" => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-/// What a request asks for: the table of all routes.
+/// What a request asks for.
 async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
-    let path = head.uri.path().trim_start_matches('/');
-    let segments: Vec<&str> = path.split('/').collect();
-    let method = &head.method;
-    match *segments {
-        ["v1", "accounts"] => match *method {
-            Method::GET => Ok(Act::ListAccounts),
-            Method::POST => Ok(Act::AddAccount(parse::<NewAccount>(body).await?)),
-            _ => Err(not_allowed("GET, POST")),
-        },
-        ["v1", "accounts", name] => match *method {
-            Method::PATCH => Ok(Act::ChangeAccount {
-                name: name.into(),
-                change: parse(body).await?,
-            }),
-            Method::DELETE => Ok(Act::RemoveAccount {
-                name: name.into(),
-                with_queues: with_queues(head.uri.query())
-                    .map_err(|failure| json(StatusCode::BAD_REQUEST, &failure))?,
-            }),
-            _ => Err(not_allowed("DELETE, PATCH")),
-        },
-        ["v1", "accounts", name, "rotate"] => match *method {
-            Method::POST => Ok(Act::RotateKey {
-                name: name.into(),
-                key: parse::<super::Rotation>(body).await?.key,
-            }),
-            _ => Err(not_allowed("POST")),
-        },
-        ["v1", "bus", "config"] => match *method {
-            Method::GET => Ok(Act::ExportBus),
-            _ => Err(not_allowed("GET")),
-        },
-        ["v1", "bus", "rules", ref rest @ ..] => {
-            let entity = entity(head.uri.query())
-                .map_err(|failure| json(StatusCode::BAD_REQUEST, &failure))?;
-            let what = read_rule(method, rest, body).await?;
-            Ok(Act::Rule { entity, what })
-        }
-        _ => Err(no_such_path()),
+    let path = head.uri.path();
+    let (method, query) = (&head.method, head.uri.query());
+    if let Some(below) = path.strip_prefix(StorageAccounts::PATH) {
+        let asked = read_asked(method, below, query, body).await?;
+        return Ok(Act::Account(asked));
+    }
+    if let Some(below) = path.strip_prefix(BusRules::PATH) {
+        let asked = read_asked(method, below, query, body).await?;
+        return Ok(Act::Rule(asked));
+    }
+    match (path, method) {
+        ("/v1/bus/config", &Method::GET) => Ok(Act::ExportBus),
+        ("/v1/bus/config", _) => Err(refused(NoRoute::Method("GET".into()))),
+        _ => Err(refused(NoRoute::Path)),
     }
 }
 
-/// The routes below `/v1/bus/rules`.
-async fn read_rule(
+/// What a request asks for below the path of a kind.
+async fn read_asked<K: Administrable>(
     method: &Method,
-    path: &[&str],
+    below: &str,
+    query: Option<&str>,
     body: Incoming,
-) -> Result<RuleAct, Response<Full<Bytes>>> {
-    let decoded = |name: &str| percent_decode_str(name).decode_utf8_lossy().into_owned();
-    match *path {
-        [] => match *method {
-            Method::GET => Ok(RuleAct::List),
-            Method::POST => Ok(RuleAct::Add(parse::<NewRule>(body).await?)),
-            _ => Err(not_allowed("GET, POST")),
+) -> Result<Asked<K>, Response<Full<Bytes>>> {
+    let (verb, name) = routes::find(method, below).map_err(refused)?;
+    let (scope, removal) =
+        K::read_query(query, verb).map_err(|failure| json(failure.status(), &failure))?;
+    let verb = match verb {
+        VerbName::List => Verb::List,
+        VerbName::Add => Verb::Add(parse(body).await?),
+        VerbName::Show => Verb::Show { name },
+        VerbName::Keys => Verb::Keys { name },
+        VerbName::Rotate => {
+            let Rotation { key } = parse(body).await?;
+            Verb::Rotate { name, key }
+        }
+        VerbName::Set => Verb::Set {
+            name,
+            change: parse(body).await?,
         },
-        [name] => match *method {
-            Method::DELETE => Ok(RuleAct::Remove {
-                name: decoded(name),
-            }),
-            _ => Err(not_allowed("DELETE")),
-        },
-        [name, "keys"] => match *method {
-            Method::GET => Ok(RuleAct::Keys {
-                name: decoded(name),
-            }),
-            _ => Err(not_allowed("GET")),
-        },
-        [name, "regenerate"] => match *method {
-            Method::POST => Ok(RuleAct::Regenerate {
-                name: decoded(name),
-                key: parse::<super::Rotation>(body).await?.key,
-            }),
-            _ => Err(not_allowed("POST")),
-        },
-        _ => Err(no_such_path()),
-    }
-}
-
-fn no_such_path() -> Response<Full<Bytes>> {
-    let failure = Failure::new("no-such-path", "there is nothing of that path");
-    json(StatusCode::NOT_FOUND, &failure)
-}
-
-/// The queue whose rules are meant, if not those of the namespace.
-fn entity(query: Option<&str>) -> Result<Option<String>, Failure> {
-    let Some(query) = query.filter(|query| !query.is_empty()) else {
-        return Ok(None);
+        VerbName::Remove => Verb::Remove { name, removal },
     };
-    let wrong = || Failure::new("invalid", "the query is not entity=NAME");
-    let name = query.strip_prefix("entity=").ok_or_else(wrong)?;
-    let name = percent_decode_str(name)
-        .decode_utf8()
-        .map_err(|_| wrong())?;
-    Ok(Some(name.into_owned()))
-}
-
-fn with_queues(query: Option<&str>) -> Result<bool, Failure> {
-    match query {
-        None | Some("" | "with_queues=false") => Ok(false),
-        Some("with_queues=true") => Ok(true),
-        Some(_) => Err(Failure::new(
-            "invalid",
-            "the query is not with_queues=true or with_queues=false",
-        )),
-    }
+    Ok(Asked { scope, verb })
 }
 
 async fn parse<T: DeserializeOwned>(body: Incoming) -> Result<T, Response<Full<Bytes>>> {
@@ -299,26 +222,32 @@ async fn parse<T: DeserializeOwned>(body: Incoming) -> Result<T, Response<Full<B
         ));
     };
     serde_json::from_slice(&body.to_bytes()).map_err(|error| {
-        // Its text may repeat what was sent, and that may be a key: its place must do.
+        // The error's text may repeat what was sent, which may be a key. So only its place is told.
         let (line, column) = (error.line(), error.column());
         json(
             StatusCode::BAD_REQUEST,
             &Failure::new(
                 "invalid",
-                format!(
-                    "the request is not the JSON that is wanted, at line {line}, column {column}"
-                ),
+                format!("the request is not the expected JSON, at line {line}, column {column}"),
             ),
         )
     })
 }
 
-fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
-    let failure = Failure::new("method", format!("the path takes {allowed}"));
-    let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &failure);
-    let headers = response.headers_mut();
-    headers.insert(ALLOW, HeaderValue::from_static(allowed));
-    response
+fn refused(why: NoRoute) -> Response<Full<Bytes>> {
+    match why {
+        NoRoute::Path => {
+            let failure = Failure::new("not-found", "there is no such path");
+            json(StatusCode::NOT_FOUND, &failure)
+        }
+        NoRoute::Method(allowed) => {
+            let failure = Failure::new("method", format!("the path takes {allowed}"));
+            let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &failure);
+            let allowed = HeaderValue::try_from(allowed).expect("names of methods are ASCII");
+            response.headers_mut().insert(ALLOW, allowed);
+            response
+        }
+    }
 }
 
 fn json(status: StatusCode, body: &impl serde::Serialize) -> Response<Full<Bytes>> {
@@ -330,7 +259,7 @@ fn json(status: StatusCode, body: &impl serde::Serialize) -> Response<Full<Bytes
     response
 }
 
-/// Reads an answer, as a client does.
+/// Reads an answer, for a client.
 pub(super) fn read_answer(status: u16, body: &[u8]) -> Result<Result<Answer, Failure>> {
     let read = if (200..300).contains(&status) {
         serde_json::from_slice(body).map(Ok)

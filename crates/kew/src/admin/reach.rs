@@ -1,5 +1,5 @@
-//! How the command line has an act carried out: by the server that uses the data directory or, if
-//! none does, on the directory itself.
+//! How the command line administers: through the server that uses the data directory or, if there is none, on
+//! the directory itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,26 +8,27 @@ use anyhow::{Context as _, Result, bail};
 use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{BusApi, BusApiOptions};
 use kew_log::{DataDir, DataDirError};
-use kew_queue_api::{AccountStore, ServedAccounts};
+use kew_queue_api::{ServedAccounts, StorageAccounts};
 
-use super::bus::BusEndpoint;
+use super::account::Endpoint;
 use super::client::Connection;
-use super::{Act, Administered, Answer, Endpoint, Failure, carry_out};
+use super::rule::BusEndpoint;
+use super::{Act, Administered, Answer, Failure, carry_out};
 use crate::settings;
 use crate::{holders, start_error};
 
-/// Where a server is that is not asked: its defaults.
+/// The default addresses of a server, for connection strings: without a server, its addresses are unknown.
 const ENDPOINT_DEFAULT: &str = "127.0.0.1:10001";
 const BUS_ENDPOINT_DEFAULT: &str = "sb://localhost:5672";
 
-/// Has an act carried out.
+/// Carries out an act.
 pub(crate) fn ask(
     data_dir: Option<PathBuf>,
     admin_socket: Option<PathBuf>,
     act: Act,
 ) -> Result<Result<Answer, Failure>> {
     match (data_dir, admin_socket) {
-        // A socket without a directory is one of a server that keeps nothing, or is elsewhere.
+        // A socket without a directory belongs to a server with --ephemeral or with another directory.
         (None, Some(socket)) => match Connection::open(&socket)? {
             Some(server) => server.ask(&act),
             None => bail!("no server answers at {}", socket.display()),
@@ -65,7 +66,7 @@ fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
     let answered = runtime.block_on(async {
         let accounts = ServedAccounts::default();
         let administered = Administered {
-            accounts: AccountStore::open(broker.clone(), accounts, false).await?,
+            accounts: StorageAccounts::open(broker.clone(), accounts, false).await?,
             endpoint: Endpoint(ENDPOINT_DEFAULT.parse()?),
             bus: BusApi::open(broker.clone(), BusApiOptions::default()).await?,
             bus_endpoint: BusEndpoint {

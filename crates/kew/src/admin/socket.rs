@@ -7,11 +7,11 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The longest path that the system takes for a socket, in bytes.
+/// The longest path of a socket that the system accepts, in bytes.
 const PATH_SIZE_BYTES_MAX: usize = 107;
 
-/// A path for a socket that the system takes. Of one that is too long, the directory is opened, and
-/// named by its number: Linux alone knows how.
+/// A path of a socket that the system accepts. If the path is too long, its directory is opened and named by the
+/// number of its descriptor. Only Linux can do that.
 struct Reach {
     path: PathBuf,
     _directory: Option<File>,
@@ -48,7 +48,7 @@ impl Reach {
 }
 
 /// Takes the place. A socket that a server left there which was killed is removed; one that
-/// somebody answers at, and anything else, is left alone.
+/// a server answers at, and anything else, is left alone.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let reach = Reach::of(path)?;
     match fs::symlink_metadata(path) {
@@ -71,7 +71,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Asks for somebody who answers.
+/// Connects to a server.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let reach = Reach::of(path)?;
     UnixStream::connect(&reach.path)

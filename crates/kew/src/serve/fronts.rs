@@ -8,7 +8,7 @@ use kew_bus_api::{BusApi, BusApiOptions};
 use kew_issuer::Issuers;
 use kew_listen::{Door, ServerNames};
 use kew_queue_api::{
-    AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions, Reach,
+    AccountStore, OperatorOptions, OtherMetrics, QueueApi, QueueApiOptions, Reach, StorageAccounts,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 
 use super::{METRICS_LISTEN, QUEUE_LISTEN, Sockets, open, reachable};
 use crate::accept::{Acceptor, Role};
-use crate::admin::bus::BusEndpoint;
-use crate::admin::{Administered, Endpoint};
+use crate::admin::Administered;
+use crate::admin::account::Endpoint;
+use crate::admin::rule::BusEndpoint;
 use crate::bus::{self, BusAcceptor};
 use crate::open_files::{self, TurnedAwayPlaces};
 use crate::settings::{Place, PublicKey, Settings, is_loopback};
@@ -71,13 +72,16 @@ impl Fronts {
         options.operator.others.push(bus_metrics);
         let queue = QueueApi::new(broker.clone(), options);
         let well_known = settings.public_key != PublicKey::Nowhere;
-        let accounts = AccountStore::open(broker.clone(), queue.accounts().clone(), well_known)
+        let accounts = StorageAccounts::open(broker.clone(), queue.accounts().clone(), well_known)
             .await
             .context("cannot read the accounts")?;
-        let all = accounts.list().await.context("cannot read the accounts")?;
+        let all = accounts
+            .list(&())
+            .await
+            .context("cannot read the accounts")?;
         Ok(Self {
             has_accounts: !all.is_empty(),
-            has_rules: !bus.rules(None).await?.is_empty(),
+            has_rules: !bus.rules().served().is_empty(),
             queue,
             accounts,
             bus,

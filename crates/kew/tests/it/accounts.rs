@@ -1,11 +1,14 @@
 //! Accounts: added, used, changed and removed while the server runs and while it does not.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use queue_load::{Client, Endpoint, Error, PutOptions};
+use serde_json::Value;
 
 use crate::server::{PATIENCE, Server};
 
@@ -31,8 +34,8 @@ fn account(data_dir: &Path, arguments: &[&str], input: &str) -> (i32, String, St
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("kew was built with this test");
     let mut stdin = child.stdin.take().expect("piped");
-    // Whoever reads no key may be gone already.
-    let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
+    // A command that reads no key may be gone already.
+    let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("our own child");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -122,6 +125,7 @@ fn an_account_lives_through_rotation_crash_and_restart() {
         assert_eq!(new.expect("good at once").len(), 1);
     });
 
+    server.log_with(&["audit: rotate primary key of account"]);
     server.kill();
     assert!(
         place.path().join("admin.sock").exists(),
@@ -135,7 +139,20 @@ fn an_account_lives_through_rotation_crash_and_restart() {
         assert_eq!(new.expect("still there")[0].text, "kept");
     });
 
-    // No key is in what the server said, nor in what an error of the command says.
+    // Keys can be shown again, and the audit log records it. Nothing else shows them.
+    let shown = connection_strings(&done(place.path(), &["keys", "orders"]));
+    let keys: Vec<_> = shown.iter().map(|string| key_of(string)).collect();
+    assert_eq!(keys, [key_of(&rotated[0]), key_of(secondary)]);
+    let as_json = done(place.path(), &["keys", "orders", "--json"]);
+    let as_json: Value = serde_json::from_str(&as_json).expect("JSON");
+    assert_eq!(as_json["account"]["name"], "orders");
+    assert_eq!(as_json["keys"][1]["value"], keys[1]);
+    let plain = done(place.path(), &["show", "orders"]);
+    let plain = plain + &done(place.path(), &["show", "orders", "--json"]);
+    assert!(plain.contains("orders"), "{plain}");
+    server.log_with(&["audit: show keys of account", "account=\"orders\""]);
+
+    // No key is in the server's log, nor in an error of the command.
     refused(place.path(), &["add", "orders"], 1, "exists already");
     refused(place.path(), &["remove", "orders"], 1, "--with-queues");
     let listed = done(place.path(), &["list"]);
@@ -145,9 +162,13 @@ fn an_account_lives_through_rotation_crash_and_restart() {
         assert_eq!(status(gone), (404, "ResourceNotFound".to_owned()));
     });
     let log = server.terminate();
-    assert!(log.contains("audit: remove account"), "{log}");
+    assert!(
+        log.contains("audit: remove account with its queues"),
+        "{log}"
+    );
+    assert!(!log.contains("audit: show account"), "{log}");
     for key in &all_keys {
-        assert!(!log.contains(&**key) && !listed.contains(&**key));
+        assert!(!log.contains(&**key) && !listed.contains(&**key) && !plain.contains(&**key));
     }
     assert!(!place.path().join("admin.sock").exists());
 }
@@ -191,6 +212,120 @@ fn a_disabled_account_is_refused_and_a_quota_holds() {
         done(path, &["set", "small", "--enable"]);
         client.peek("one", 1).await.expect("enabled again");
     });
+
+    // What was set survives a crash.
+    let set = [
+        "set",
+        "small",
+        "--quota-queues",
+        "none",
+        "--quota-bytes",
+        "1GiB",
+        "--disable",
+    ];
+    done(path, &set);
+    server.kill();
+    let server = Server::start(path);
+    let shown = done(path, &["show", "small", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let expected = serde_json::json!({
+        "account": {"name": "small", "disabled": true, "quota_queues": null, "quota_bytes": 1 << 30},
+    });
+    assert_eq!(shown, expected);
+    block_on(async {
+        let disabled = client(&server, &strings[1]).peek("one", 1).await;
+        assert_eq!(status(disabled), (403, "AccountIsDisabled".to_owned()));
+    });
+}
+
+/// The status, the head and the body of an answer on the administration socket.
+fn ask(data_dir: &Path, method: &str, path: &str, body: &str) -> (u16, String, Value) {
+    let stream = UnixStream::connect(data_dir.join("admin.sock"));
+    let mut stream = stream.expect("it is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let body = serde_json::from_str(body).expect("JSON");
+    (status.expect("a status"), head.to_owned(), body)
+}
+
+#[test]
+fn both_kinds_have_the_same_paths_on_the_socket() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(place.path());
+    let ask = |method: &str, path: &str, body: &str| ask(place.path(), method, path, body);
+    for (all, kind, new, change) in [
+        (
+            "/v1/accounts",
+            "account",
+            "{\"name\": \"one\"}",
+            "{\"disabled\": true}",
+        ),
+        (
+            "/v1/bus/rules",
+            "rule",
+            "{\"name\": \"one\", \"rights\": [\"send\"]}",
+            "{\"rights\": [\"listen\"]}",
+        ),
+    ] {
+        let (status, _, added) = ask("POST", all, new);
+        assert_eq!(
+            (status, &added[kind]["name"]),
+            (201, &"one".into()),
+            "{added}"
+        );
+        let one = format!("{all}/one");
+        let (status, _, shown) = ask("GET", &one, "");
+        assert_eq!(
+            (status, &shown[kind]["name"]),
+            (200, &"one".into()),
+            "{shown}"
+        );
+        assert!(shown.get("keys").is_none(), "{shown}");
+        let (status, _, keys) = ask("GET", &format!("{one}/keys"), "");
+        assert_eq!(status, 200, "{keys}");
+        assert_eq!(keys, added);
+        // The older name of a path, too.
+        for verb in ["rotate", "regenerate"] {
+            let path = format!("{one}/{verb}");
+            let (status, _, rotated) = ask("POST", &path, "{\"key\": \"secondary\"}");
+            assert_eq!(status, 200, "{rotated}");
+            assert_eq!(rotated["keys"].as_array().expect("keys").len(), 1);
+            assert_ne!(rotated["keys"][0]["value"], keys["keys"][1]["value"]);
+        }
+        let (status, _, changed) = ask("PATCH", &one, change);
+        assert_eq!(status, 200, "{changed}");
+        let (status, _, refused) = ask("POST", all, new);
+        assert_eq!((status, &refused["error"]), (409, &"exists".into()));
+        let (status, head, refused) = ask("PUT", &one, "");
+        assert_eq!((status, &refused["error"]), (405, &"method".into()));
+        assert!(head.contains("allow: DELETE, GET, PATCH"), "{head}");
+        let (status, _, refused) = ask("GET", &format!("{one}/other"), "");
+        assert_eq!((status, &refused["error"]), (404, &"not-found".into()));
+        let (status, _, removed) = ask("DELETE", &one, "");
+        assert_eq!((status, &removed["removed"]), (200, &"one".into()));
+        for (method, path) in [
+            ("GET", &one),
+            ("DELETE", &one),
+            ("GET", &format!("{one}/keys")),
+        ] {
+            let (status, _, refused) = ask(method, path, "");
+            assert_eq!((status, &refused["error"]), (404, &"not-found".into()));
+        }
+    }
+    let (status, _, refused) = ask("POST", "/v1/accounts", "{\"name\": 1}");
+    assert_eq!((status, &refused["error"]), (400, &"invalid".into()));
+    let (status, _, refused) = ask("GET", "/v1/bus/rules?queue=jobs", "");
+    assert_eq!((status, &refused["error"]), (400, &"invalid".into()));
+    server.terminate();
 }
 
 #[test]
@@ -209,14 +344,15 @@ fn a_data_directory_that_no_server_uses_is_changed_itself() {
     let (code, _, log) = account(&path, &["add", "short", "--key-from-stdin"], "c2hvcnQ=");
     assert_eq!(code, 1);
     assert!(!log.contains("c2hvcnQ="), "{log}");
-    refused(
-        &path,
-        &["rotate", "nobody", "--key", "primary"],
-        1,
-        "does not exist",
-    );
+    let missing = "there is no account \"nobody\"; kew account list shows them";
+    for verb in ["keys", "show", "remove"] {
+        refused(&path, &[verb, "nobody"], 1, missing);
+    }
+    refused(&path, &["set", "nobody", "--disable"], 1, missing);
+    refused(&path, &["rotate", "nobody", "--key", "primary"], 1, missing);
     refused(&path, &["add", "Bad-Name"], 1, "Bad-Name");
     refused(&path, &["add", "devstoreaccount1"], 1, "public key");
+    refused(&path, &["keys", "devstoreaccount1"], 1, "public key");
     refused(&path, &["set", "offline"], 2, "--disable");
     refused(&path, &["rotate", "offline", "--key", "third"], 2, "third");
 

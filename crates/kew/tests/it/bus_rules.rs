@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -12,17 +12,48 @@ use crate::server::{PATIENCE, Server};
 const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns",
     "Queues": [{"Name": "Jobs"}]}]}}"#;
 
-/// Exit code, standard output and standard error of `kew bus rule`.
-fn rule(data_dir: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+/// Exit code, standard output and standard error.
+type Printed = (i32, String, String);
+
+fn finish(command: &mut Command, input: &str) -> Printed {
     command.env_remove("KEW_DATA_DIR");
     command.env_remove("KEW_ADMIN_SOCKET");
-    command.args(["bus", "rule"]).args(arguments);
-    command.arg("--data-dir").arg(data_dir);
-    let output = command.output().expect("kew was built with this test");
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("kew was built with this test");
+    let mut stdin = child.stdin.take().expect("piped");
+    // A command that reads nothing may be gone already.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("our own child");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let code = output.status.code().expect("it exits");
     (code, text(output.stdout), text(output.stderr))
+}
+
+/// `kew bus rule` with a text on its standard input.
+fn rule_with(data_dir: &Path, arguments: &[&str], input: &str) -> Printed {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+    command.args(["bus", "rule"]).args(arguments);
+    command.arg("--data-dir").arg(data_dir);
+    finish(&mut command, input)
+}
+
+fn rule(data_dir: &Path, arguments: &[&str]) -> Printed {
+    rule_with(data_dir, arguments, "")
+}
+
+/// Whether a client with this connection string may do something. It signs a token.
+fn may(connection: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
+    command.args(["bus"]).args(arguments);
+    command.env("SERVICEBUS_CONNECTION_STRING", connection);
+    let (code, printed, log) = finish(&mut command, "");
+    assert!(
+        code == 0 || (code == 1 && log.contains("401")),
+        "{arguments:?}: {printed}{log}"
+    );
+    code == 0
 }
 
 fn done(data_dir: &Path, arguments: &[&str]) -> Value {
@@ -161,6 +192,107 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
     assert!(!log.contains(primary), "{log}");
 }
 
+/// The connection strings of a rule, as the server that runs prints them.
+fn connection_strings(data_dir: &Path, arguments: &[&str]) -> [String; 2] {
+    let keys = done(data_dir, &[&["keys"], arguments].concat());
+    [0, 1].map(|at| text(&keys, &format!("/keys/{at}/connection_string")).to_owned())
+}
+
+#[test]
+fn rights_that_were_set_hold_across_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data_dir = dir.path().join("data");
+    let config = dir.path().join("Config.json");
+    std::fs::write(&config, CONFIG).expect("written");
+    let (send, receive) = (["send", "jobs", "x"], ["receive", "jobs"]);
+
+    let server = serve(&data_dir, Some(&config));
+    for of in [&["all"][..], &["own", "--entity", "jobs"]] {
+        done(&data_dir, &[&["add", "--rights", "send"], of].concat());
+        let [primary, _] = connection_strings(&data_dir, of);
+        assert!(may(&primary, &send) && !may(&primary, &receive));
+        let set = done(&data_dir, &[&["set", "--rights", "Listen"], of].concat());
+        assert_eq!(set["rule"]["rights"], serde_json::json!(["listen"]));
+        assert!(set.get("keys").is_none(), "{set}");
+        assert!(!may(&primary, &send) && may(&primary, &receive));
+    }
+    let log = server.log_with(&["audit: change bus rule", "entity=\"jobs\""]);
+    assert!(log.contains("rule=\"own\""), "{log}");
+    server.kill();
+
+    let server = serve(&data_dir, None);
+    for of in [&["all"][..], &["own", "--entity", "jobs"]] {
+        let [primary, secondary] = connection_strings(&data_dir, of);
+        assert!(!may(&primary, &send) && may(&secondary, &receive));
+        let shown = done(&data_dir, &[&["show"], of].concat());
+        assert_eq!(shown["rule"]["rights"], serde_json::json!(["listen"]));
+        let time = |name: &str| shown["rule"][name].as_u64().expect("a time");
+        assert!(time("modified_at_ms") > time("created_at_ms"), "{shown}");
+        let table = rule(&data_dir, &[&["show"], of].concat()).1;
+        for text in [of[0], "Listen", "modified", "20"] {
+            assert!(table.contains(text), "{table}");
+        }
+        let key = primary.split("SharedAccessKey=").nth(1).expect("a key");
+        let key = key.split(';').next().expect("a part");
+        assert!(!shown.to_string().contains(key) && !table.contains(key));
+    }
+    // Keys that were shown are in the audit log, and a look without keys is not.
+    let log = server.log_with(&[
+        "audit: show keys of bus rule",
+        "rule=\"own\" entity=\"jobs\"",
+    ]);
+    assert!(!log.contains("audit: show bus rule"), "{log}");
+}
+
+#[test]
+fn a_key_that_is_brought_signs_tokens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data_dir = dir.path().join("data");
+    let config = dir.path().join("Config.json");
+    std::fs::write(&config, CONFIG).expect("written");
+    let key = "a2V5IG9mIG1vcmUgdGhhbiAxNiBieXRlcw==";
+    let add = ["add", "mine", "--rights", "send", "--key-from-stdin"];
+
+    let server = serve(&data_dir, Some(&config));
+    let (code, printed, log) = rule_with(&data_dir, &[&add[..], &["--json"]].concat(), key);
+    assert_eq!(code, 0, "{log}");
+    let added: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(text(&added, "/keys/0/value"), key);
+    assert_eq!(text(&added, "/keys/1/value"), key);
+    let string = text(&added, "/keys/0/connection_string");
+    assert!(may(string, &["send", "jobs", "x"]));
+    assert!(!may(
+        &string.replace(key, "b3RoZXI="),
+        &["send", "jobs", "x"]
+    ));
+    // A rotated key is made, and the other one stays.
+    done(&data_dir, &["rotate", "mine", "--key", "primary"]);
+    let [primary, secondary] = connection_strings(&data_dir, &["mine"]);
+    assert!(!primary.contains(key) && secondary.contains(key));
+    assert!(may(&secondary, &["send", "jobs", "x"]) && may(&primary, &["send", "jobs", "x"]));
+    let log = server.terminate();
+    assert!(
+        log.contains("audit: rotate primary key of bus rule"),
+        "{log}"
+    );
+    assert!(!log.contains(key), "{log}");
+
+    // On the data directory itself, and for a queue.
+    let short = ["add", "short", "--rights", "send", "--key-from-stdin"];
+    let (code, _, log) = rule_with(&data_dir, &short, "c2hvcnQ=");
+    assert_eq!(code, 1);
+    assert!(
+        log.contains("16 to 64 bytes") && !log.contains("c2hvcnQ="),
+        "{log}"
+    );
+    let of_queue = [&add[..], &["--entity", "Jobs"]].concat();
+    assert_eq!(rule_with(&data_dir, &of_queue, key).0, 0);
+    let _server = serve(&data_dir, None);
+    let [string, _] = connection_strings(&data_dir, &["mine", "--entity", "jobs"]);
+    assert!(string.contains(key), "{string}");
+    assert!(may(&string, &["send", "jobs", "x"]));
+}
+
 #[test]
 fn what_cannot_be_meant_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -175,11 +307,24 @@ fn what_cannot_be_meant_is_named() {
     );
     refused(path, &["add", "a b", "--rights", "send"], 1, "\"a b\"");
     let absent = ["add", "r", "--rights", "send", "--entity", "absent"];
-    refused(path, &absent, 1, "absent");
+    refused(
+        path,
+        &absent,
+        1,
+        "there is no queue \"absent\"; kew bus list shows",
+    );
     let no_queue = ["list", "--entity", "jobs/$deadletterqueue"];
     refused(path, &no_queue, 1, "not the name of a queue");
-    refused(path, &["keys", "absent"], 1, "there is no rule \"absent\"");
+    let missing = "there is no rule \"absent\"; kew bus rule list shows them";
+    for verb in ["keys", "show", "remove"] {
+        refused(path, &[verb, "absent"], 1, missing);
+    }
+    refused(path, &["rotate", "absent", "--key", "primary"], 1, missing);
+    refused(path, &["set", "absent", "--rights", "send"], 1, missing);
+    refused(path, &["set", "absent"], 2, "--rights");
+    refused(path, &["set", "r", "--rights", "some"], 2, "Manage");
     done(path, &["add", "r", "--rights", "send"]);
-    refused(path, &["add", "R", "--rights", "send"], 1, "already");
+    let taken = "\"R\" exists already; kew bus rule show R shows it";
+    refused(path, &["add", "R", "--rights", "send"], 1, taken);
     drop(server);
 }

@@ -3,10 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_broker::Broker;
-use kew_engine::{AccountQuota, AccountRecord, AccountSecret};
-use kew_queue_api::{
-    AccountChange, AccountError, AccountStore, KeyName, QueueApi, QueueApiOptions, ServedAccounts,
-};
+use kew_engine::{AccountQuota, AccountRecord};
+use kew_principals::{Key, PrincipalError, WhichKey};
+use kew_queue_api::{AccountStore, QueueApi, QueueApiOptions, ServedAccounts, StorageAccounts};
 
 use crate::client::{Call, Door, call, message};
 
@@ -14,9 +13,21 @@ use crate::client::{Call, Door, call, message};
 async fn door() -> (Door, AccountStore) {
     let broker = Broker::start_in_memory().unwrap();
     let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
-    let store = AccountStore::open(broker, api.accounts().clone(), false);
+    let store = StorageAccounts::open(broker, api.accounts().clone(), false);
     let store = store.await.unwrap();
     (Door::of(api), store)
+}
+
+/// Adds an account with two new keys.
+async fn add(
+    store: &AccountStore,
+    name: &str,
+    quota: AccountQuota,
+) -> Result<AccountRecord, PrincipalError> {
+    let keys = Key::pair(None).unwrap();
+    store
+        .add(&(), StorageAccounts::record(name, quota, &keys))
+        .await
 }
 
 fn keys(record: &AccountRecord) -> [String; 2] {
@@ -33,21 +44,27 @@ fn as_orders(method: &'static str, target: &str, key: &str) -> Call {
 async fn either_key_works_until_it_is_rotated() {
     let (door, store) = door().await;
     let unlimited = AccountQuota::default();
-    let added = store.add("orders", unlimited, None).await.unwrap();
+    let added = add(&store, "orders", unlimited).await.unwrap();
     let [primary, secondary] = keys(&added);
     for key in [&primary, &secondary] {
         door.send(as_orders("GET", "/?comp=list", key))
             .await
             .check_status(200);
     }
-    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let rotated = store
+        .rotate(&(), "orders", WhichKey::Primary)
+        .await
+        .unwrap();
     let [renewed, same] = keys(&rotated);
     assert_eq!(same, secondary);
     for (key, status) in [(&primary, 403), (&secondary, 200), (&renewed, 200)] {
         let answer = door.send(as_orders("GET", "/?comp=list", key)).await;
         answer.check_status(status);
     }
-    store.rotate("orders", KeyName::Secondary).await.unwrap();
+    store
+        .rotate(&(), "orders", WhichKey::Secondary)
+        .await
+        .unwrap();
     door.send(as_orders("GET", "/?comp=list", &secondary))
         .await
         .check_error(403, "AuthenticationFailed");
@@ -56,20 +73,18 @@ async fn either_key_works_until_it_is_rotated() {
 #[tokio::test]
 async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
     let (door, store) = door().await;
-    let added = store.add("orders", AccountQuota::default(), None).await;
+    let added = add(&store, "orders", AccountQuota::default()).await;
     let [key, _] = keys(&added.unwrap());
-    let disable = |is_disabled| AccountChange {
-        is_disabled: Some(is_disabled),
-        ..AccountChange::default()
-    };
-    store.change("orders", disable(true)).await.unwrap();
+    let disable = |account: &mut AccountRecord| account.is_disabled = true;
+    store.change(&(), "orders", disable).await.unwrap();
     door.send(as_orders("GET", "/?comp=list", &key))
         .await
         .check_error(403, "AccountIsDisabled");
     door.send(as_orders("GET", "/?comp=list", "d3Jvbmc="))
         .await
         .check_error(403, "AuthenticationFailed");
-    store.change("orders", disable(false)).await.unwrap();
+    let enable = |account: &mut AccountRecord| account.is_disabled = false;
+    store.change(&(), "orders", enable).await.unwrap();
     door.send(as_orders("GET", "/?comp=list", &key))
         .await
         .check_status(200);
@@ -82,7 +97,7 @@ async fn a_full_account_is_told_its_limit() {
         queues_max: Some(1),
         size_bytes_max: Some(200),
     };
-    let [key, _] = keys(&store.add("orders", quota, None).await.unwrap());
+    let [key, _] = keys(&add(&store, "orders", quota).await.unwrap());
     door.send(as_orders("PUT", "/one", &key))
         .await
         .check_status(201);
@@ -107,25 +122,30 @@ async fn a_full_account_is_told_its_limit() {
 #[tokio::test]
 async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
     let (door, store) = door().await;
-    let given = AccountSecret::new(b"a key of some bytes").unwrap();
-    let keys_given = Some([given.clone(), given]);
+    let text = STANDARD.encode(b"a key of some bytes");
+    let brought = Key::pair(Some(Key::brought(&text).unwrap())).unwrap();
     let unlimited = AccountQuota::default();
-    let added = store.add("orders", unlimited, keys_given).await.unwrap();
+    let given = StorageAccounts::record("orders", unlimited, &brought);
+    let added = store.add(&(), given).await.unwrap();
+    assert_eq!(keys(&added), [text.clone(), text]);
     let [key, _] = keys(&added);
     door.send(as_orders("PUT", "/one", &key))
         .await
         .check_status(201);
-    let refused = store.remove("orders", false).await;
-    assert!(matches!(refused, Err(AccountError::Refused(_))));
+    let refused = store.remove(&(), "orders", false).await;
+    assert!(matches!(
+        refused,
+        Err(PrincipalError::NotEmpty { queues: 1, .. })
+    ));
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
         .check_status(200);
-    store.remove("orders", true).await.unwrap();
+    store.remove(&(), "orders", true).await.unwrap();
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
         .check_error(404, "ResourceNotFound");
-    // Whoever gets the name next gets nothing of it.
-    let added = store.add("orders", unlimited, None).await.unwrap();
+    // A new account with this name gets nothing of it.
+    let added = add(&store, "orders", unlimited).await.unwrap();
     let [key, _] = keys(&added);
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
@@ -136,28 +156,28 @@ async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
 async fn names_that_cannot_be_are_refused_and_cost_nothing() {
     let (_door, store) = door().await;
     for name in ["ab", "With-Dash", "devstoreaccount1", ""] {
-        let refused = store.add(name, AccountQuota::default(), None).await;
+        let refused = add(&store, name, AccountQuota::default()).await;
         assert!(
             matches!(
                 refused,
-                Err(AccountError::Invalid(_) | AccountError::WellKnown)
+                Err(PrincipalError::Invalid(_) | PrincipalError::WellKnown { .. })
             ),
             "{name}"
         );
     }
-    assert_eq!(store.list().await.unwrap(), []);
+    assert_eq!(store.list(&()).await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
     let broker = Broker::start_in_memory().unwrap();
     let served = ServedAccounts::default();
-    let store = AccountStore::open(broker.clone(), served, false).await;
+    let store = StorageAccounts::open(broker.clone(), served, false).await;
     let store = store.unwrap();
-    let added = store.add("orders", AccountQuota::default(), None).await;
+    let added = add(&store, "orders", AccountQuota::default()).await;
     let [key, _] = keys(&added.unwrap());
     let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
-    AccountStore::open(broker, api.accounts().clone(), false)
+    StorageAccounts::open(broker, api.accounts().clone(), false)
         .await
         .unwrap();
     Door::of(api)
@@ -170,7 +190,7 @@ async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
 async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
     let (door, store) = door().await;
     let unlimited = AccountQuota::default();
-    let added = store.add("orders", unlimited, None).await;
+    let added = add(&store, "orders", unlimited).await;
     let [key, _] = keys(&added.unwrap());
     let body = format!(
         "<StorageServiceProperties><Cors>{}</Cors></StorageServiceProperties>",
@@ -183,12 +203,15 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
     let answer = door.send(ask(&key)).await;
     assert_eq!(answer.header(shared_with), Some("http://page"));
     // A new key changes nothing of it.
-    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let rotated = store
+        .rotate(&(), "orders", WhichKey::Primary)
+        .await
+        .unwrap();
     let answer = door.send(ask(&keys(&rotated)[0])).await;
     assert_eq!(answer.header(shared_with), Some("http://page"));
 
-    store.remove("orders", true).await.unwrap();
-    let added = store.add("orders", unlimited, None).await;
+    store.remove(&(), "orders", true).await.unwrap();
+    let added = add(&store, "orders", unlimited).await;
     let [key, _] = keys(&added.unwrap());
     let answer = door.send(ask(&key)).await;
     answer.check_status(200);
@@ -199,7 +222,7 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
 async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
     let (door, store) = door().await;
     let unlimited = AccountQuota::default();
-    let added = store.add("orders", unlimited, None).await;
+    let added = add(&store, "orders", unlimited).await;
     let [key, _] = keys(&added.unwrap());
     let begin = |target| as_orders("PUT", target, &key).body("late").to_bytes();
     let cut = |bytes: &[u8]| bytes.len() - 1;
@@ -209,7 +232,10 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
     let bytes = begin("/kept");
     wire.write(&bytes[..cut(&bytes)]).await;
     let_in().await;
-    store.rotate("orders", KeyName::Secondary).await.unwrap();
+    store
+        .rotate(&(), "orders", WhichKey::Secondary)
+        .await
+        .unwrap();
     wire.write(&bytes[cut(&bytes)..]).await;
     wire.answer(false).await.check_status(201);
 
@@ -217,24 +243,30 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
     let (one, other) = (&mut door.connect(), &mut door.connect());
     one.write(&bytes[..cut(&bytes)]).await;
     let_in().await;
-    store.rotate("orders", KeyName::Primary).await.unwrap();
+    store
+        .rotate(&(), "orders", WhichKey::Primary)
+        .await
+        .unwrap();
     one.write(&bytes[cut(&bytes)..]).await;
     one.answer(false)
         .await
         .check_error(403, "AuthenticationFailed");
 
-    let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
+    let rotated = store
+        .rotate(&(), "orders", WhichKey::Primary)
+        .await
+        .unwrap();
     let [key, _] = keys(&rotated);
     let bytes = as_orders("PUT", "/late", &key).body("late").to_bytes();
     other.write(&bytes[..cut(&bytes)]).await;
     let_in().await;
-    store.remove("orders", true).await.unwrap();
+    store.remove(&(), "orders", true).await.unwrap();
     other.write(&bytes[cut(&bytes)..]).await;
     other
         .answer(false)
         .await
         .check_error(404, "ResourceNotFound");
-    let added = store.add("orders", unlimited, None).await;
+    let added = add(&store, "orders", unlimited).await;
     let [key, _] = keys(&added.unwrap());
     door.send(as_orders("GET", "/late?comp=metadata", &key))
         .await

@@ -74,7 +74,7 @@ async fn update(
     asked: &AskedQueue,
     targets: &Targets,
 ) -> Result<BusQueueView, HttpError> {
-    let _changing = shared.authority.rules.changing.lock().await;
+    let _changing = shared.authority.rules.lock().await;
     let before = view_of(shared, queue.clone()).await?;
     let options = asked.updated(&before, targets, shared.clock.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
@@ -96,7 +96,7 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
 /// Creates or deletes a queue while no rule is changed: the rules of a queue that went would be written
 /// to one that has come under its name. It must run to its end.
 async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
-    let _changing = shared.authority.rules.changing.lock().await;
+    let _changing = shared.authority.rules.lock().await;
     let done = Submitted::new(&shared.broker, command).answer().await;
     match &done {
         // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::authorization::grant::Grant;
     use crate::http::call::{Head, Stopped};
-    use crate::{AuthorizationRule, BusApi, BusApiOptions, Origin, Rights, sign_token};
+    use crate::{AuthorizationRule, BusApi, BusApiOptions, Origin, Rights, RuleScope, sign_token};
 
     fn call(method: &str) -> Call {
         let origin = Origin {
@@ -187,7 +187,7 @@ mod tests {
         asked: impl Future<Output = Result<Answer, HttpError>>,
     ) -> bool {
         let mut asked = pin!(asked);
-        let changing = shared.authority.rules.changing.lock().await;
+        let changing = shared.authority.rules.lock().await;
         // A command that was submitted before this one would be carried out before it.
         let read = async {
             tokio::task::yield_now().await;
@@ -226,9 +226,13 @@ mod tests {
         let shared = Arc::clone(&api.parts.shared);
         put(&shared, &call("PUT")).await.unwrap();
         let rule = AuthorizationRule::generate("r", Rights::ALL, 1).unwrap();
-        api.add_rule(None, rule.clone()).await.unwrap();
+        let rules = api.rules();
+        rules
+            .add(&RuleScope::Namespace, rule.clone())
+            .await
+            .unwrap();
         let token = sign_token("sb://h/", &rule.name, &rule.primary_key, u64::MAX / 2);
-        let changing = shared.authority.rules.changing.lock().await;
+        let changing = shared.authority.rules.lock().await;
         let (mut ours, theirs) = tokio::io::duplex(4096);
         let origin = call("GET").head.origin;
         let permit = api.admit(origin.peer).unwrap();

@@ -221,7 +221,7 @@ async fn who_may_not_is_told_with_what_the_log_can_be_searched_for() {
     }
     // The token is right, and says too little.
     let rule = rule("sends", Right::Send);
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let expiry = u64::MAX / 2;
     let token = token_by(&rule.name, "http://ns.example", &rule.primary_key, expiry);
     for (method, target, right) in [

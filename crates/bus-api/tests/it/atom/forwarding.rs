@@ -52,7 +52,7 @@ async fn a_queue_may_forward_to_itself_and_from_sessions() {
 async fn a_host_that_a_client_made_up_is_not_the_namespace() {
     let server = Server::start().await;
     let rule = AuthorizationRule::generate("r", [Right::Manage].into_iter().collect(), 1).unwrap();
-    server.api.add_rule(None, rule.clone()).await.unwrap();
+    server.add_rule(None, rule.clone()).await.unwrap();
     let expiry = u64::MAX / 2;
     let own = token_by("r", "sb://tenant1/tenant1", &rule.primary_key, expiry);
     for (host, status) in [("tenant1", 401), ("localhost", 201)] {

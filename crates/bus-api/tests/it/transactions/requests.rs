@@ -6,7 +6,7 @@ use std::time::Duration;
 use kew_amqp::DeliveryId;
 use kew_amqp::codec::{Array, Value};
 use kew_amqp::message::write_application_properties;
-use kew_bus_api::{AuthorizationRule, Right};
+use kew_bus_api::{AuthorizationRule, Right, RuleScope};
 
 use super::*;
 use crate::client::{settling, token_by};
@@ -345,8 +345,9 @@ async fn a_transaction_gives_no_rights() {
     let delivery = owner.receive(receiver, 1).await.remove(0);
     let rule =
         AuthorizationRule::generate("sends", [Right::Send].into_iter().collect(), 1).unwrap();
-    server.api.add_rule(Some("jobs"), rule).await.unwrap();
-    let rule = server.api.rule(Some("jobs"), "sends").await.unwrap();
+    server.add_rule(Some("jobs"), rule).await.unwrap();
+    let scope = RuleScope::of(Some("jobs"));
+    let rule = server.api.rules().find(&scope, "sends").await.unwrap();
     // Before anything is known of a client it can declare, and do nothing.
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
