@@ -4,10 +4,11 @@ use anyhow::Result;
 use kew_queue_api::StorageAccounts;
 
 use crate::admin::Act;
-use crate::admin::account::{AccountChange, NewAccount};
-use crate::admin::verb::{Asked, Verb};
+use crate::admin::account::AccountSettings;
+use crate::admin::verb::{Asked, New, Verb};
 use crate::cli::{AccountArgs, AccountCommand};
 use crate::principal_command::{self, read_key};
+use crate::quota::Limit;
 
 pub(crate) fn run(args: AccountArgs) -> Result<()> {
     let AccountArgs { command, of } = args;
@@ -22,11 +23,14 @@ fn verb(command: AccountCommand) -> Result<Verb<StorageAccounts>> {
             quota_queues,
             quota_bytes,
             key_from_stdin,
-        } => Verb::Add(NewAccount {
+        } => Verb::Add(New {
             name,
-            quota_queues,
-            quota_bytes,
             key: read_key(key_from_stdin)?,
+            settings: AccountSettings {
+                quota_queues: quota_queues.map(Limit::At),
+                quota_bytes: quota_bytes.map(Limit::At),
+                disabled: None,
+            },
         }),
         AccountCommand::List => Verb::List,
         AccountCommand::Show { name } => Verb::Show { name },
@@ -40,7 +44,7 @@ fn verb(command: AccountCommand) -> Result<Verb<StorageAccounts>> {
             enable,
         } => Verb::Set {
             name,
-            change: AccountChange {
+            settings: AccountSettings {
                 quota_queues,
                 quota_bytes,
                 disabled: (disable || enable).then_some(disable),

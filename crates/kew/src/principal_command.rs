@@ -29,7 +29,11 @@ pub(crate) fn run(act: Act, of: DirectoryArgs) -> Result<()> {
 /// Reads `primary` or `secondary` on the command line.
 pub(crate) fn which_key() -> impl TypedValueParser<Value = WhichKey> {
     let names = PossibleValuesParser::new(WhichKey::ALL.map(WhichKey::name));
-    names.try_map(|name| name.parse::<WhichKey>())
+    names.map(|name| {
+        let mut all = WhichKey::ALL.into_iter();
+        let named = all.find(|key| key.name() == name);
+        named.expect("the parser takes no other name")
+    })
 }
 
 /// Reads a key from standard input if it is to be read. On the command line, other users could see it.
@@ -53,17 +57,13 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
     }
     match answer {
         Answer::Accounts { accounts } => print_accounts(accounts),
-        Answer::Account { account, keys } if keys.is_empty() => {
-            print_accounts(std::slice::from_ref(account));
-        }
+        Answer::Rules { rules } => print_rules(rules),
         Answer::Account { account, keys } => {
-            print_line(&format!("account {}", account.name));
+            print_accounts(std::slice::from_ref(account));
             print_keys(keys);
         }
-        Answer::Rules { rules } => print_rules(rules),
-        Answer::Rule { rule, keys } if keys.is_empty() => print_rules(std::slice::from_ref(rule)),
         Answer::Rule { rule, keys } => {
-            print_line(&format!("rule {}: {}", rule.name, rule.rights));
+            print_rules(std::slice::from_ref(rule));
             print_keys(keys);
         }
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),

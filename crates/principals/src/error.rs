@@ -15,36 +15,22 @@ pub enum PrincipalError {
     /// No principal can be like that, or its scope cannot have such a name.
     #[error(transparent)]
     Invalid(Box<dyn StdError + Send + Sync>),
-    /// There is no such principal, or its scope does not exist.
-    #[error("there is no {what} {name:?}")]
-    NotFound {
-        /// What was looked for, such as `account`.
-        what: &'static str,
-        /// The name asked for.
-        name: Box<str>,
-    },
-    /// The name is taken.
-    #[error("{what} {name:?} exists already")]
-    Exists {
-        /// What was to be added.
-        what: &'static str,
-        /// The name asked for.
-        name: Box<str>,
-    },
-    /// The account has queues, and they were not to be removed.
-    #[error("account {name:?} has {queues} queues")]
-    NotEmpty {
-        /// The account.
-        name: Box<str>,
-        /// How many queues it has.
-        queues: u64,
-    },
-    /// The name is that of the principal whose key is public. It is not administered.
-    #[error("account {name:?} has a public key, which cannot be changed or removed")]
-    WellKnown {
-        /// The name asked for.
-        name: Box<str>,
-    },
+    /// The key that an administrator brings is none.
+    #[error(transparent)]
+    InvalidKey(#[from] InvalidKey),
+    /// There is no such principal, or its scope does not exist: what was looked for, such as `account`, and
+    /// the name asked for.
+    #[error("there is no {0} {1:?}")]
+    NotFound(&'static str, Box<str>),
+    /// The name is taken: what was to be added, and its name.
+    #[error("{0} {1:?} exists already")]
+    Exists(&'static str, Box<str>),
+    /// The account of this name has so many queues, and they were not to be removed.
+    #[error("account {0:?} has {1} queues")]
+    NotEmpty(Box<str>, u64),
+    /// The name is that of the account whose key is public. It is not administered.
+    #[error("account {0:?} has a public key, which cannot be changed or removed")]
+    WellKnown(Box<str>),
     /// The broker refused it for another reason.
     #[error(transparent)]
     Refused(Refusal),
@@ -60,6 +46,9 @@ pub enum PrincipalError {
     /// The server stopped during a change.
     #[error("the server is stopping: whether this was changed is unknown")]
     Unknown,
+    /// No key could be made.
+    #[error(transparent)]
+    NoRandomBytes(#[from] NoRandomBytes),
     /// A bug or a failure of the system.
     #[error(transparent)]
     Internal(Box<dyn StdError + Send + Sync>),
@@ -99,35 +88,62 @@ impl PrincipalError {
 
     fn of_refusal(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::AccountNotFound { account: name } => Self::NotFound {
-                what: "account",
-                name,
-            },
-            Refusal::AccountAlreadyExists { account: name } => Self::Exists {
-                what: "account",
-                name,
-            },
-            Refusal::AccountNotEmpty { account, queues } => Self::NotEmpty {
-                name: account,
-                queues,
-            },
-            Refusal::Bus(BusRefusal::QueueNotFound { queue: name }) => Self::NotFound {
-                what: "queue",
-                name,
-            },
+            Refusal::AccountNotFound { account } => Self::NotFound("account", account),
+            Refusal::AccountAlreadyExists { account } => Self::Exists("account", account),
+            Refusal::AccountNotEmpty { account, queues } => Self::NotEmpty(account, queues),
+            Refusal::Bus(BusRefusal::QueueNotFound { queue }) => Self::NotFound("queue", queue),
             other => Self::Refused(other),
         }
     }
 }
 
-impl From<InvalidKey> for PrincipalError {
-    fn from(error: InvalidKey) -> Self {
-        Self::invalid(error)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl From<NoRandomBytes> for PrincipalError {
-    fn from(error: NoRandomBytes) -> Self {
-        Self::internal(error)
+    #[test]
+    fn a_change_that_the_server_did_not_answer_is_unknown() {
+        let of_change = PrincipalError::of_change(Rejection::Stopped);
+        assert!(matches!(of_change, PrincipalError::Unknown));
+        let of_read = PrincipalError::of_read(Rejection::Stopped);
+        assert!(matches!(of_read, PrincipalError::Stopped));
+        for rejection in [Rejection::Busy, Rejection::Full] {
+            let same = PrincipalError::of_read(rejection.clone()).to_string();
+            assert_eq!(PrincipalError::of_change(rejection).to_string(), same);
+            assert!(same.contains("nothing was changed"), "{same}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_the_broker_say_what_and_which() {
+        for (refusal, expected) in [
+            (
+                Refusal::AccountNotFound {
+                    account: "a".into(),
+                },
+                "there is no account \"a\"",
+            ),
+            (
+                Refusal::AccountAlreadyExists {
+                    account: "a".into(),
+                },
+                "account \"a\" exists already",
+            ),
+            (
+                Refusal::AccountNotEmpty {
+                    account: "a".into(),
+                    queues: 2,
+                },
+                "account \"a\" has 2 queues",
+            ),
+            (
+                BusRefusal::QueueNotFound { queue: "q".into() }.into(),
+                "there is no queue \"q\"",
+            ),
+            (Refusal::MessageNotFound, "the message does not exist"),
+        ] {
+            let error = PrincipalError::of_change(Rejection::Refused(refusal));
+            assert_eq!(error.to_string(), expected);
+        }
     }
 }

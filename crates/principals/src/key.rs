@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -37,20 +36,6 @@ impl WhichKey {
             Self::Primary => primary,
             Self::Secondary => secondary,
         }
-    }
-}
-
-/// A name that is neither `primary` nor `secondary`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a key is primary or secondary")]
-pub struct UnknownKey;
-
-impl FromStr for WhichKey {
-    type Err = UnknownKey;
-
-    fn from_str(text: &str) -> Result<Self, UnknownKey> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|key| key.name() == text).ok_or(UnknownKey)
     }
 }
 
@@ -176,11 +161,9 @@ mod tests {
     #[test]
     fn a_key_is_named_as_it_is_written() {
         for key in WhichKey::ALL {
-            assert_eq!(key.name().parse(), Ok(key));
             let text = serde_json::to_string(&key).unwrap();
             assert_eq!(text, format!("\"{}\"", key.name()));
         }
-        assert_eq!("Primary".parse::<WhichKey>(), Err(UnknownKey));
         assert_eq!(WhichKey::Secondary.of([1, 2]), 2);
     }
 }

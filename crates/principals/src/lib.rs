@@ -15,6 +15,6 @@ mod served;
 mod store;
 
 pub use error::PrincipalError;
-pub use key::{InvalidKey, Key, NoRandomBytes, Secret, UnknownKey, WhichKey};
+pub use key::{InvalidKey, Key, NoRandomBytes, Secret, WhichKey};
 pub use served::Served;
 pub use store::{Kind, Principals, Step};

@@ -10,15 +10,13 @@ use crate::key::{Key, WhichKey};
 use crate::served::Served;
 
 /// A kind of principals: how they are stored, and what is served of them.
-pub trait Kind: Send + Sync + 'static {
+pub trait Kind: Send + Sync + Sized + 'static {
     /// A principal as it is stored.
     type Principal: Clone + Send + Sync;
     /// Where a name is looked up.
     type Scope: Debug + Send + Sync;
     /// What requests are judged by.
     type Snapshot: Send + Sync;
-    /// What is stored with the principals of a scope, and written back with them.
-    type Rest: Send;
     /// What happens to the things of a principal that is removed.
     type Removal: Copy + Debug + Send + Sync;
 
@@ -37,42 +35,32 @@ pub trait Kind: Send + Sync + 'static {
     /// Replaces one of its keys.
     fn set_key(principal: &mut Self::Principal, which: WhichKey, key: &Key);
 
-    /// Notes that a principal is changed now.
-    fn note_modified(&self, principal: &mut Self::Principal);
-
     /// Refuses names that are not administered.
-    fn check_name(name: &str) -> Result<(), PrincipalError>;
+    fn check_name(_name: &str) -> Result<(), PrincipalError> {
+        Ok(())
+    }
+
+    /// Notes that a principal is changed now.
+    fn note_modified(&self, _principal: &mut Self::Principal) {}
 
     /// Reads the principals of a scope.
     fn read(
         &self,
         scope: &Self::Scope,
-    ) -> impl Future<Output = Result<(Vec<Self::Principal>, Self::Rest), PrincipalError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Self::Principal>, PrincipalError>> + Send;
 
-    /// Checks the principals of a scope after a step. Returns what is served once they are durable, or
-    /// `None` if that does not change.
-    fn next(
-        &self,
-        scope: &Self::Scope,
-        all: &[Self::Principal],
-        step: &Step<'_, Self>,
-    ) -> Result<Option<Self::Snapshot>, PrincipalError>
-    where
-        Self: Sized;
-
-    /// Makes a step durable.
+    /// Checks the principals of a scope after a step, and makes the step durable. Returns what is served from
+    /// now on, or `None` if that does not change.
     fn save(
         &self,
-        rest: Self::Rest,
-        all: &[Self::Principal],
-        step: &Step<'_, Self>,
-    ) -> impl Future<Output = Result<(), PrincipalError>> + Send
-    where
-        Self: Sized;
+        scope: &Self::Scope,
+        all: Vec<Self::Principal>,
+        step: Step<'_, Self>,
+    ) -> impl Future<Output = Result<Option<Self::Snapshot>, PrincipalError>> + Send;
 }
 
 /// One change.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Step<'a, K: Kind> {
     /// This one is new.
     Add(&'a K::Principal),
@@ -127,8 +115,7 @@ impl<K: Kind> Principals<K> {
 
     /// The principals of a scope.
     pub async fn list(&self, scope: &K::Scope) -> Result<Vec<K::Principal>, PrincipalError> {
-        let (all, _) = self.kind.read(scope).await?;
-        Ok(all)
+        self.kind.read(scope).await
     }
 
     /// The principal of that name.
@@ -148,16 +135,12 @@ impl<K: Kind> Principals<K> {
         let name = K::name(&principal);
         K::check_name(name)?;
         let _changing = self.lock().await;
-        let (mut all, rest) = self.kind.read(scope).await?;
+        let mut all = self.kind.read(scope).await?;
         if all.iter().any(|it| K::is_named(it, name)) {
-            return Err(PrincipalError::Exists {
-                what: K::NOUN,
-                name: name.into(),
-            });
+            return Err(PrincipalError::Exists(K::NOUN, name.into()));
         }
         all.push(principal.clone());
-        self.carry_out(scope, rest, &all, &Step::Add(&principal))
-            .await?;
+        self.save(scope, all, Step::Add(&principal)).await?;
         Ok(principal)
     }
 
@@ -184,14 +167,13 @@ impl<K: Kind> Principals<K> {
     ) -> Result<K::Principal, PrincipalError> {
         K::check_name(name)?;
         let _changing = self.lock().await;
-        let (mut all, rest) = self.kind.read(scope).await?;
+        let mut all = self.kind.read(scope).await?;
         let found = all.iter_mut().find(|it| K::is_named(it, name));
         let found = found.ok_or_else(|| not_found::<K>(name))?;
         change(found);
         self.kind.note_modified(found);
         let changed = found.clone();
-        self.carry_out(scope, rest, &all, &Step::Replace(&changed))
-            .await?;
+        self.save(scope, all, Step::Replace(&changed)).await?;
         Ok(changed)
     }
 
@@ -204,23 +186,20 @@ impl<K: Kind> Principals<K> {
     ) -> Result<(), PrincipalError> {
         K::check_name(name)?;
         let _changing = self.lock().await;
-        let (mut all, rest) = self.kind.read(scope).await?;
+        let mut all = self.kind.read(scope).await?;
         let at = all.iter().position(|it| K::is_named(it, name));
         let removed = all.remove(at.ok_or_else(|| not_found::<K>(name))?);
         let step = Step::Remove(K::name(&removed), removal);
-        self.carry_out(scope, rest, &all, &step).await
+        self.save(scope, all, step).await
     }
 
-    async fn carry_out(
+    async fn save(
         &self,
         scope: &K::Scope,
-        rest: K::Rest,
-        all: &[K::Principal],
-        step: &Step<'_, K>,
+        all: Vec<K::Principal>,
+        step: Step<'_, K>,
     ) -> Result<(), PrincipalError> {
-        let next = self.kind.next(scope, all, step)?;
-        self.kind.save(rest, all, step).await?;
-        if let Some(next) = next {
+        if let Some(next) = self.kind.save(scope, all, step).await? {
             self.served.replace(next);
         }
         self.served.note_change();
@@ -229,10 +208,7 @@ impl<K: Kind> Principals<K> {
 }
 
 fn not_found<K: Kind>(name: &str) -> PrincipalError {
-    PrincipalError::NotFound {
-        what: K::NOUN,
-        name: name.into(),
-    }
+    PrincipalError::NotFound(K::NOUN, name.into())
 }
 
 #[cfg(test)]
@@ -271,7 +247,6 @@ mod tests {
         type Principal = Principal;
         type Scope = ();
         type Snapshot = Vec<Principal>;
-        type Rest = ();
         type Removal = ();
 
         const NOUN: &'static str = "principal";
@@ -298,36 +273,27 @@ mod tests {
 
         fn check_name(name: &str) -> Result<(), PrincipalError> {
             match name {
-                "public" => Err(PrincipalError::WellKnown { name: name.into() }),
+                "public" => Err(PrincipalError::WellKnown(name.into())),
                 _ => Ok(()),
             }
         }
 
-        async fn read(&self, (): &()) -> Result<(Vec<Principal>, ()), PrincipalError> {
-            Ok((self.durable.lock().unwrap().clone(), ()))
-        }
-
-        fn next(
-            &self,
-            (): &(),
-            all: &[Principal],
-            _: &Step<'_, Self>,
-        ) -> Result<Option<Vec<Principal>>, PrincipalError> {
-            Ok(Some(all.to_vec()))
+        async fn read(&self, (): &()) -> Result<Vec<Principal>, PrincipalError> {
+            Ok(self.durable.lock().unwrap().clone())
         }
 
         async fn save(
             &self,
-            (): (),
-            all: &[Principal],
-            _: &Step<'_, Self>,
-        ) -> Result<(), PrincipalError> {
+            (): &(),
+            all: Vec<Principal>,
+            _: Step<'_, Self>,
+        ) -> Result<Option<Vec<Principal>>, PrincipalError> {
             self.may_save.acquire().await.unwrap().forget();
             if self.fails.load(Ordering::Relaxed) {
                 return Err(PrincipalError::Busy);
             }
-            *self.durable.lock().unwrap() = all.to_vec();
-            Ok(())
+            self.durable.lock().unwrap().clone_from(&all);
+            Ok(Some(all))
         }
     }
 
@@ -422,7 +388,7 @@ mod tests {
             store.change(&(), "public", |_| ()).await.unwrap_err(),
             store.remove(&(), "public", ()).await.unwrap_err(),
         ] {
-            assert!(matches!(refused, PrincipalError::WellKnown { .. }));
+            assert!(matches!(refused, PrincipalError::WellKnown(_)));
         }
     }
 }

@@ -28,7 +28,7 @@ impl StorageAccounts {
             broker,
             served: served.clone(),
         };
-        let (records, ()) = kind.read(&()).await?;
+        let records = kind.read(&()).await?;
         let mut accounts = if well_known {
             Accounts::well_known()
         } else {
@@ -50,29 +50,6 @@ impl StorageAccounts {
             is_disabled: false,
         }
     }
-
-    async fn submit(&self, command: Command) -> Result<(), PrincipalError> {
-        let done = self.broker.submit(command).await;
-        done.map(|_| ()).map_err(PrincipalError::of_change)
-    }
-
-    /// Removes an account that is served no more while it is being removed: otherwise a request could make a
-    /// queue in between, and that queue would stay.
-    async fn remove(&self, name: &str, with_queues: bool) -> Result<(), PrincipalError> {
-        let before = self.served.snapshot();
-        let mut without = Accounts::clone(&before);
-        without.remove(name);
-        self.served.replace(without);
-        let command = Command::RemoveAccount {
-            account: name.into(),
-            with_queues,
-        };
-        let removed = self.submit(command).await;
-        if removed.is_err() {
-            self.served.replace(before);
-        }
-        removed
-    }
 }
 
 impl Kind for StorageAccounts {
@@ -80,7 +57,6 @@ impl Kind for StorageAccounts {
     /// All accounts have one scope.
     type Scope = ();
     type Snapshot = Accounts;
-    type Rest = ();
     /// Whether the queues of a removed account are deleted with all their messages.
     type Removal = bool;
 
@@ -102,56 +78,55 @@ impl Kind for StorageAccounts {
         *which.of(account.keys.each_mut()) = secret_of(key);
     }
 
-    fn note_modified(&self, _: &mut AccountRecord) {}
-
     fn check_name(name: &str) -> Result<(), PrincipalError> {
         if name == Accounts::WELL_KNOWN_NAME {
-            return Err(PrincipalError::WellKnown { name: name.into() });
+            return Err(PrincipalError::WellKnown(name.into()));
         }
         Ok(())
     }
 
-    async fn read(&self, (): &()) -> Result<(Vec<AccountRecord>, ()), PrincipalError> {
+    async fn read(&self, (): &()) -> Result<Vec<AccountRecord>, PrincipalError> {
         let answer = self.broker.submit(Command::ListAccounts).await;
         match answer.map_err(PrincipalError::of_read)?.outcome {
-            Outcome::Accounts(accounts) => Ok((accounts, ())),
+            Outcome::Accounts(accounts) => Ok(accounts),
             _ => Err(PrincipalError::internal(
                 "the broker did not list its accounts",
             )),
         }
     }
 
-    fn next(
-        &self,
-        (): &(),
-        _: &[AccountRecord],
-        step: &Step<'_, Self>,
-    ) -> Result<Option<Accounts>, PrincipalError> {
-        let mut accounts = Accounts::clone(&self.served.snapshot());
-        match step {
-            Step::Add(record) | Step::Replace(record) => {
-                accounts.insert(Account::of_record(record).map_err(PrincipalError::invalid)?);
-            }
-            Step::Remove(name, _) => accounts.remove(name),
-        }
-        Ok(Some(accounts))
-    }
-
     async fn save(
         &self,
-        (): (),
-        _: &[AccountRecord],
-        step: &Step<'_, Self>,
-    ) -> Result<(), PrincipalError> {
-        let put = |account: &AccountRecord, is_new| Command::PutAccount {
-            account: account.clone(),
-            is_new,
+        (): &(),
+        _: Vec<AccountRecord>,
+        step: Step<'_, Self>,
+    ) -> Result<Option<Accounts>, PrincipalError> {
+        let before = self.served.snapshot();
+        let mut next = Accounts::clone(&before);
+        let command = match step {
+            Step::Add(record) | Step::Replace(record) => {
+                next.insert(Account::of_record(record).map_err(PrincipalError::invalid)?);
+                Command::PutAccount {
+                    account: record.clone(),
+                    is_new: matches!(step, Step::Add(_)),
+                }
+            }
+            Step::Remove(name, with_queues) => {
+                next.remove(name);
+                // While an account is being removed it is not served. Otherwise a request could make a queue
+                // in between, and that queue would stay.
+                self.served.replace(next.clone());
+                Command::RemoveAccount {
+                    account: name.into(),
+                    with_queues,
+                }
+            }
         };
-        match step {
-            Step::Add(account) => self.submit(put(account, true)).await,
-            Step::Replace(account) => self.submit(put(account, false)).await,
-            Step::Remove(name, with_queues) => self.remove(name, *with_queues).await,
+        if let Err(rejection) = self.broker.submit(command).await {
+            self.served.replace(before);
+            return Err(PrincipalError::of_change(rejection));
         }
+        Ok(Some(next))
     }
 }
 

@@ -163,7 +163,7 @@ impl Authority {
             let rules = match self.rules.list(&scope).await {
                 Ok(rules) => rules,
                 // There is no such queue, and there can be none.
-                Err(PrincipalError::NotFound { .. } | PrincipalError::Invalid(_)) => continue,
+                Err(PrincipalError::NotFound(..) | PrincipalError::Invalid(_)) => continue,
                 Err(_) => return Err(BadToken::Unavailable),
             };
             if let Some(rights) = token.rights_by(&rules) {

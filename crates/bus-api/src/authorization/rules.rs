@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use kew_broker::{Answer, Broker};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusQueueView};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_principals::{Key, Kind, PrincipalError, Principals, Served, Step, WhichKey};
 use serde::{Deserialize, Serialize};
@@ -68,14 +68,6 @@ pub struct BusRules {
     served: Served<Vec<AuthorizationRule>>,
 }
 
-/// A queue whose rules were read.
-#[derive(Debug)]
-pub struct RulesOfQueue {
-    queue: EntityName,
-    options: BusQueueOptions,
-    description: Description,
-}
-
 impl BusRules {
     /// Reads the rules of the namespace and serves them from now on.
     pub(crate) async fn open(broker: Broker, clock: Clock) -> Result<RuleStore, PrincipalError> {
@@ -101,25 +93,42 @@ impl BusRules {
         Ok(Principals::new(kind, served))
     }
 
-    async fn view(&self, queue: EntityName) -> Result<BusQueueView, PrincipalError> {
-        let name = queue.name.clone();
+    async fn options_of(&self, queue: EntityName) -> Result<BusQueueOptions, PrincipalError> {
         let read = Submitted::new(&self.broker, BusCommand::ReadQueue { queue });
         match read.answer().await.map_err(PrincipalError::of_read)? {
             Answer {
                 outcome: Outcome::Bus(BusOutcome::Queue(view)),
                 ..
-            } => Ok(view),
-            _ => Err(PrincipalError::NotFound {
-                what: "queue",
-                name,
-            }),
+            } => Ok(view.options),
+            _ => Err(PrincipalError::internal(
+                "the broker did not describe the queue",
+            )),
         }
     }
 
-    async fn save_of_namespace(&self, rules: &[AuthorizationRule]) -> Result<(), PrincipalError> {
+    async fn save_of_queue(
+        &self,
+        queue: EntityName,
+        rules: Vec<AuthorizationRule>,
+    ) -> Result<(), PrincipalError> {
+        let mut options = self.options_of(queue.clone()).await?;
+        let description = Description {
+            rules,
+            ..Description::decode(&options.description)
+        };
+        options.description = description.encode();
+        let update = BusCommand::UpdateQueue { queue, options };
+        let answer = Submitted::new(&self.broker, update).answer().await;
+        answer.map(|_| ()).map_err(PrincipalError::of_change)
+    }
+
+    async fn save_of_namespace(
+        &self,
+        rules: Vec<AuthorizationRule>,
+    ) -> Result<Vec<AuthorizationRule>, PrincipalError> {
         let stored = Stored {
             version: VERSION,
-            rules: rules.to_vec(),
+            rules,
         };
         let bytes = serde_json::to_vec(&stored).map_err(PrincipalError::internal)?;
         let set = Command::SetServiceProperties {
@@ -128,7 +137,8 @@ impl BusRules {
             properties: Bytes::from(bytes),
         };
         let answer = self.broker.submit(set).await;
-        answer.map(|_| ()).map_err(PrincipalError::of_change)
+        answer.map_err(PrincipalError::of_change)?;
+        Ok(stored.rules)
     }
 }
 
@@ -137,8 +147,6 @@ impl Kind for BusRules {
     type Scope = RuleScope;
     /// The rules of the namespace.
     type Snapshot = Vec<AuthorizationRule>;
-    /// `None` for rules of the namespace.
-    type Rest = Option<Box<RulesOfQueue>>;
     type Removal = ();
 
     const NOUN: &'static str = "rule";
@@ -163,62 +171,28 @@ impl Kind for BusRules {
         rule.modified_at_ms = self.clock.now_ms();
     }
 
-    fn check_name(_: &str) -> Result<(), PrincipalError> {
-        // A rule with the name of the well-known one is a rule of its own.
-        Ok(())
-    }
-
-    async fn read(
-        &self,
-        scope: &RuleScope,
-    ) -> Result<(Vec<AuthorizationRule>, Self::Rest), PrincipalError> {
+    async fn read(&self, scope: &RuleScope) -> Result<Vec<AuthorizationRule>, PrincipalError> {
         let Some(queue) = scope.queue() else {
-            return Ok((self.served.snapshot().to_vec(), None));
+            return Ok(self.served.snapshot().to_vec());
         };
-        let queue = queue_named(queue)?;
-        let options = self.view(queue.clone()).await?.options;
-        let mut description = Description::decode(&options.description);
-        let rules = std::mem::take(&mut description.rules);
-        let rest = RulesOfQueue {
-            queue,
-            options,
-            description,
-        };
-        Ok((rules, Some(Box::new(rest))))
-    }
-
-    fn next(
-        &self,
-        scope: &RuleScope,
-        all: &[AuthorizationRule],
-        _: &Step<'_, Self>,
-    ) -> Result<Option<Vec<AuthorizationRule>>, PrincipalError> {
-        AuthorizationRule::check_all(all).map_err(PrincipalError::invalid)?;
-        Ok(match scope {
-            RuleScope::Namespace => Some(all.to_vec()),
-            RuleScope::Queue(_) => None,
-        })
+        let options = self.options_of(queue_named(queue)?).await?;
+        Ok(Description::decode(&options.description).rules)
     }
 
     async fn save(
         &self,
-        rest: Self::Rest,
-        all: &[AuthorizationRule],
-        _: &Step<'_, Self>,
-    ) -> Result<(), PrincipalError> {
-        let Some(rest) = rest else {
-            return self.save_of_namespace(all).await;
-        };
-        let RulesOfQueue {
-            queue,
-            mut options,
-            mut description,
-        } = *rest;
-        description.rules = all.to_vec();
-        options.description = description.encode();
-        let update = BusCommand::UpdateQueue { queue, options };
-        let answer = Submitted::new(&self.broker, update).answer().await;
-        answer.map(|_| ()).map_err(PrincipalError::of_change)
+        scope: &RuleScope,
+        all: Vec<AuthorizationRule>,
+        _: Step<'_, Self>,
+    ) -> Result<Option<Vec<AuthorizationRule>>, PrincipalError> {
+        AuthorizationRule::check_all(&all).map_err(PrincipalError::invalid)?;
+        match scope.queue() {
+            Some(queue) => {
+                self.save_of_queue(queue_named(queue)?, all).await?;
+                Ok(None)
+            }
+            None => self.save_of_namespace(all).await.map(Some),
+        }
     }
 }
 

@@ -3,33 +3,18 @@
 use std::net::SocketAddr;
 
 use kew_engine::{AccountQuota, AccountRecord};
-use kew_principals::{Key, Secret};
+use kew_principals::Key;
 use kew_queue_api::StorageAccounts;
 use serde::{Deserialize, Serialize};
 
-use super::routes::VerbName;
+use super::Answer;
 use super::verb::{Administrable, KeyView};
-use super::{Answer, Failure};
 use crate::quota::Limit;
 
-/// An account to add.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewAccount {
-    pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) quota_queues: Option<u64>,
-    #[serde(default)]
-    pub(crate) quota_bytes: Option<u64>,
-    /// A key in Base64, used as primary and secondary key. Without it, Kew makes two keys.
-    #[serde(default)]
-    pub(crate) key: Option<Secret>,
-}
-
-/// What is to be different. A field that is left out stays; `"none"` removes a quota.
+/// Quotas, of which `"none"` is no limit, and whether requests are refused.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AccountChange {
+pub(crate) struct AccountSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quota_queues: Option<Limit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,41 +37,28 @@ pub(crate) struct AccountView {
 pub(crate) struct Endpoint(pub(crate) SocketAddr);
 
 impl Administrable for StorageAccounts {
-    const AUDITED_AS: &'static str = "account";
-    const COMMAND: &'static str = "kew account";
+    const COMMAND: &'static str = "account";
     const PATH: &'static str = "/v1/accounts";
+    const PARAMETER: &'static str = "with_queues";
 
-    type New = NewAccount;
-    type Change = AccountChange;
+    type Settings = AccountSettings;
     type View = AccountView;
     type Endpoint = Endpoint;
 
-    fn brought_key(new: &NewAccount) -> Option<&Secret> {
-        new.key.as_ref()
+    fn new(name: &str, keys: &[Key; 2]) -> AccountRecord {
+        Self::record(name, AccountQuota::default(), keys)
     }
 
-    fn name_of_new(new: &NewAccount) -> &str {
-        &new.name
-    }
-
-    fn made(new: NewAccount, keys: &[Key; 2]) -> AccountRecord {
-        let quota = AccountQuota {
-            queues_max: new.quota_queues,
-            size_bytes_max: new.quota_bytes,
-        };
-        Self::record(&new.name, quota, keys)
-    }
-
-    fn apply(account: &mut AccountRecord, change: AccountChange) {
-        if let Some(limit) = change.quota_queues {
-            account.quota.queues_max = limit.into();
-        }
-        if let Some(limit) = change.quota_bytes {
-            account.quota.size_bytes_max = limit.into();
-        }
-        if let Some(is_disabled) = change.disabled {
-            account.is_disabled = is_disabled;
-        }
+    fn set(account: &mut AccountRecord, settings: AccountSettings) {
+        let quota = &mut account.quota;
+        let AccountSettings {
+            quota_queues,
+            quota_bytes,
+            disabled,
+        } = settings;
+        quota.queues_max = quota_queues.map_or(quota.queues_max, Into::into);
+        quota.size_bytes_max = quota_bytes.map_or(quota.size_bytes_max, Into::into);
+        account.is_disabled = disabled.unwrap_or(account.is_disabled);
     }
 
     fn view(account: &AccountRecord, (): &()) -> AccountView {
@@ -114,36 +86,16 @@ impl Administrable for StorageAccounts {
         Answer::Account { account, keys }
     }
 
-    fn scope_flag((): &()) -> String {
-        String::new()
+    fn parameter((): &(), with_queues: Option<bool>) -> Option<String> {
+        with_queues.map(|with_queues| with_queues.to_string())
     }
 
     fn removal_note(with_queues: bool) -> &'static str {
         if with_queues { " with its queues" } else { "" }
     }
 
-    fn query((): &(), with_queues: Option<bool>) -> String {
-        let query = with_queues.map(|with_queues| format!("?with_queues={with_queues}"));
-        query.unwrap_or_default()
-    }
-
-    fn read_query(query: Option<&str>, verb: VerbName) -> Result<((), bool), Failure> {
-        match (verb, query) {
-            (VerbName::Remove, Some("with_queues=true")) => Ok(((), true)),
-            (VerbName::Remove, None | Some("" | "with_queues=false")) => Ok(((), false)),
-            (VerbName::Remove, Some(_)) => Err(Failure::new(
-                "invalid",
-                "the query is not with_queues=true or with_queues=false",
-            )),
-            (
-                VerbName::List
-                | VerbName::Add
-                | VerbName::Show
-                | VerbName::Keys
-                | VerbName::Rotate
-                | VerbName::Set,
-                _,
-            ) => Ok(((), false)),
-        }
+    fn of_parameter(with_queues: Option<&str>) -> Option<((), bool)> {
+        let with_queues = with_queues.unwrap_or("false").parse();
+        with_queues.ok().map(|with_queues| ((), with_queues))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use hyper::Method;
 
-use super::routes::{VerbName, request_of};
+use super::routes::{VerbName, encoded, request_of};
 use super::verb::{Administrable, Asked, Rotation, Verb};
 use super::{Act, Answer, Failure, door, socket};
 
@@ -96,10 +96,12 @@ fn request_for<K: Administrable>(Asked { scope, verb }: &Asked<K>) -> Result<Sen
             let body = serde_json::to_vec(&Rotation { key: *key })?;
             (VerbName::Rotate, body, None)
         }
-        Verb::Set { change, .. } => (VerbName::Set, serde_json::to_vec(change)?, None),
+        Verb::Set { settings, .. } => (VerbName::Set, serde_json::to_vec(settings)?, None),
         Verb::Remove { removal, .. } => (VerbName::Remove, Vec::new(), Some(*removal)),
     };
-    let (method, below) = request_of(name, verb.name());
-    let path = format!("{}{below}{}", K::PATH, K::query(scope, removal));
+    let (method, below) = request_of(name, verb.name().unwrap_or_default());
+    let value = K::parameter(scope, removal);
+    let query = value.map(|value| format!("?{}={}", K::PARAMETER, encoded(&value)));
+    let path = format!("{}{below}{}", K::PATH, query.unwrap_or_default());
     Ok((method, path, body))
 }

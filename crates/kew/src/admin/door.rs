@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kew_bus_api::BusRules;
 use kew_queue_api::StorageAccounts;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -26,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::accept::ACCEPT_PAUSE;
 
 use super::routes::{self, NoRoute, VerbName};
-use super::verb::{Administrable, Asked, Rotation, Verb};
+use super::verb::{Administrable, Asked, New, Rotation, Verb};
 use super::{Act, Administered, Answer, Failure, carry_out, socket};
 
 /// How many connections are served at once. Others wait.
@@ -190,11 +191,13 @@ async fn read_asked<K: Administrable>(
     body: Incoming,
 ) -> Result<Asked<K>, Response<Full<Bytes>>> {
     let (verb, name) = routes::find(method, below).map_err(refused)?;
-    let (scope, removal) =
-        K::read_query(query, verb).map_err(|failure| json(failure.status(), &failure))?;
+    let (scope, removal) = read_query::<K>(query).ok_or_else(|| {
+        let text = format!("the query is not {}=VALUE", K::PARAMETER);
+        json(StatusCode::BAD_REQUEST, &Failure::new("invalid", text))
+    })?;
     let verb = match verb {
         VerbName::List => Verb::List,
-        VerbName::Add => Verb::Add(parse(body).await?),
+        VerbName::Add => Verb::Add(read_new::<K>(parse(body).await?).map_err(unreadable)?),
         VerbName::Show => Verb::Show { name },
         VerbName::Keys => Verb::Keys { name },
         VerbName::Rotate => {
@@ -203,11 +206,31 @@ async fn read_asked<K: Administrable>(
         }
         VerbName::Set => Verb::Set {
             name,
-            change: parse(body).await?,
+            settings: parse(body).await?,
         },
         VerbName::Remove => Verb::Remove { name, removal },
     };
     Ok(Asked { scope, verb })
+}
+
+fn read_query<K: Administrable>(query: Option<&str>) -> Option<(K::Scope, K::Removal)> {
+    let value = match query {
+        None | Some("") => None,
+        Some(query) => Some(query.strip_prefix(K::PARAMETER)?.strip_prefix('=')?),
+    };
+    K::of_parameter(value.map(routes::decoded).as_deref())
+}
+
+/// Reads a principal to add: its name, maybe a key, and its settings.
+fn read_new<K: Administrable>(
+    mut fields: Map<String, Value>,
+) -> Result<New<K::Settings>, serde_json::Error> {
+    let mut take = |name| fields.remove(name).unwrap_or_default();
+    Ok(New {
+        name: serde_json::from_value(take("name"))?,
+        key: serde_json::from_value(take("key"))?,
+        settings: serde_json::from_value(Value::Object(fields))?,
+    })
 }
 
 async fn parse<T: DeserializeOwned>(body: Incoming) -> Result<T, Response<Full<Bytes>>> {
@@ -221,23 +244,23 @@ async fn parse<T: DeserializeOwned>(body: Incoming) -> Result<T, Response<Full<B
             ),
         ));
     };
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
-        // The error's text may repeat what was sent, which may be a key. So only its place is told.
-        let (line, column) = (error.line(), error.column());
-        json(
-            StatusCode::BAD_REQUEST,
-            &Failure::new(
-                "invalid",
-                format!("the request is not the expected JSON, at line {line}, column {column}"),
-            ),
-        )
-    })
+    serde_json::from_slice(&body.to_bytes()).map_err(unreadable)
+}
+
+/// The error's text may repeat what was sent, which may be a key. So only its place is told.
+fn unreadable(error: serde_json::Error) -> Response<Full<Bytes>> {
+    let place = match (error.line(), error.column()) {
+        (0, _) => String::new(),
+        (line, column) => format!(", at line {line}, column {column}"),
+    };
+    let text = format!("the request is not the expected JSON{place}");
+    json(StatusCode::BAD_REQUEST, &Failure::new("invalid", text))
 }
 
 fn refused(why: NoRoute) -> Response<Full<Bytes>> {
     match why {
         NoRoute::Path => {
-            let failure = Failure::new("not-found", "there is no such path");
+            let failure = Failure::new("no-such-path", "there is no such path");
             json(StatusCode::NOT_FOUND, &failure)
         }
         NoRoute::Method(allowed) => {

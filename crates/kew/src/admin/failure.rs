@@ -21,38 +21,40 @@ impl Failure {
         }
     }
 
-    /// Of principals that `command` administers, with the flag that names their scope.
+    /// Of principals that `kew {command}` administers, with the flag that names their scope.
     pub(super) fn of(error: &PrincipalError, command: &str, scope_flag: &str) -> Self {
         let (word, next) = match error {
-            PrincipalError::Invalid(_) => ("invalid", String::new()),
-            PrincipalError::NotFound { what: "queue", .. } => (
+            PrincipalError::Invalid(_) | PrincipalError::InvalidKey(_) => {
+                ("invalid", String::new())
+            }
+            PrincipalError::NotFound("queue", _) => (
                 "not-found",
                 "; kew bus list shows the queues of a server".into(),
             ),
-            PrincipalError::NotFound { .. } => (
+            PrincipalError::NotFound(..) => (
                 "not-found",
-                format!("; {command} list{scope_flag} shows them"),
+                format!("; kew {command} list{scope_flag} shows them"),
             ),
-            PrincipalError::Exists { name, .. } => (
+            PrincipalError::Exists(_, name) => (
                 "exists",
-                format!("; {command} show {name}{scope_flag} shows it"),
+                format!("; kew {command} show {name}{scope_flag} shows it"),
             ),
-            PrincipalError::NotEmpty { .. } => (
+            PrincipalError::NotEmpty(..) => (
                 "not-empty",
                 "; --with-queues deletes them with all their messages".into(),
             ),
-            PrincipalError::WellKnown { .. } => {
-                ("well-known", "; add an account of your own".into())
-            }
+            PrincipalError::WellKnown(_) => ("well-known", "; add an account of your own".into()),
             PrincipalError::Refused(_) => ("refused", String::new()),
             PrincipalError::Busy => ("busy", "; try again".into()),
             PrincipalError::Full => ("full", "; make space, then try again".into()),
             PrincipalError::Stopped => ("stopped", "; try again when it runs".into()),
             PrincipalError::Unknown => (
                 "unknown",
-                format!("; {command} list{scope_flag} shows it when the server runs again"),
+                format!("; kew {command} list{scope_flag} shows it when the server runs again"),
             ),
-            PrincipalError::Internal(_) => ("internal", String::new()),
+            PrincipalError::NoRandomBytes(_) | PrincipalError::Internal(_) => {
+                ("internal", String::new())
+            }
         };
         Self::new(word, format!("{error}{next}"))
     }
@@ -63,7 +65,75 @@ impl Failure {
             "not-found" => StatusCode::NOT_FOUND,
             "exists" | "not-empty" | "refused" => StatusCode::CONFLICT,
             "busy" | "stopped" | "unknown" => StatusCode::SERVICE_UNAVAILABLE,
+            // `full`, `internal`.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_a_word_a_status_and_what_to_do() {
+        for (error, word, status, next) in [
+            (
+                PrincipalError::NotFound("rule", "x".into()),
+                "not-found",
+                404,
+                "there is no rule \"x\"; kew bus rule list --entity jobs shows them",
+            ),
+            (
+                PrincipalError::NotFound("queue", "x".into()),
+                "not-found",
+                404,
+                "; kew bus list shows",
+            ),
+            (
+                PrincipalError::Exists("rule", "x".into()),
+                "exists",
+                409,
+                "; kew bus rule show x --entity jobs shows it",
+            ),
+            (
+                PrincipalError::NotEmpty("x".into(), 2),
+                "not-empty",
+                409,
+                "--with-queues",
+            ),
+            (
+                PrincipalError::WellKnown("x".into()),
+                "well-known",
+                400,
+                "; add an account",
+            ),
+            (PrincipalError::Busy, "busy", 503, "; try again"),
+            (PrincipalError::Full, "full", 500, "; make space"),
+            (
+                PrincipalError::Stopped,
+                "stopped",
+                503,
+                "nothing was changed; try",
+            ),
+            (
+                PrincipalError::Unknown,
+                "unknown",
+                503,
+                "is unknown; kew bus rule list",
+            ),
+            (PrincipalError::internal("bug"), "internal", 500, "bug"),
+            (
+                kew_principals::InvalidKey.into(),
+                "invalid",
+                400,
+                "16 to 64 bytes",
+            ),
+        ] {
+            let failure = Failure::of(&error, "bus rule", " --entity jobs");
+            assert_eq!(failure.error, word);
+            assert_eq!(failure.status().as_u16(), status, "{word}");
+            assert!(failure.message.contains(next), "{}", failure.message);
         }
     }
 }

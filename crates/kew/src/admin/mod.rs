@@ -80,46 +80,35 @@ pub(crate) async fn carry_out(
     act: Act,
     by: &str,
 ) -> Result<Answer, Failure> {
-    let Subject {
-        what,
-        is_audited,
-        account,
-        rule,
-        entity,
-    } = Subject::of(&act);
-    let result = decide(administered, act).await;
-    // A name may be anything, so it is quoted.
-    let [account, rule, entity] = [account, rule, entity].map(|name| name.map(debug));
-    match &result {
-        Ok(_) if is_audited => {
-            tracing::info!(target: "audit", account, rule, entity, by, "audit: {what}");
-        }
-        Ok(_) => {}
-        Err(failure) => tracing::warn!(
-            target: "audit", account, rule, entity, by, refused = failure.error, "audit: {what}"
-        ),
-    }
-    result
-}
-
-async fn decide(administered: &Administered, act: Act) -> Result<Answer, Failure> {
     let Administered {
         accounts,
         endpoint,
         bus,
         bus_endpoint,
     } = administered;
-    match act {
-        Act::Account(asked) => asked.carry_out(accounts, endpoint).await,
-        Act::Rule(asked) => asked.carry_out(bus.rules(), bus_endpoint).await,
-        Act::ExportBus => match bus.export().await {
-            Ok(config) => Ok(Answer::Config { config }),
-            Err(rejection) => {
-                let error = PrincipalError::of_read(rejection);
-                Err(Failure::of(&error, "kew bus", ""))
-            }
-        },
-    }
+    let (record, result) = match act {
+        Act::Account(asked) => (asked.record(), asked.carry_out(accounts, endpoint).await),
+        Act::Rule(asked) => {
+            let rules = bus.rules();
+            (asked.record(), asked.carry_out(rules, bus_endpoint).await)
+        }
+        Act::ExportBus => {
+            let record = Record {
+                what: "export bus queues".into(),
+                ..Record::default()
+            };
+            (record, export(bus).await)
+        }
+    };
+    record.write(by, result.as_ref().err());
+    result
+}
+
+async fn export(bus: &BusApi) -> Result<Answer, Failure> {
+    let config = bus.export().await;
+    let config =
+        config.map_err(|rejection| Failure::of(&PrincipalError::of_read(rejection), "bus", ""))?;
+    Ok(Answer::Config { config })
 }
 
 impl Act {
@@ -133,41 +122,32 @@ impl Act {
     }
 }
 
-/// What the audit log says of an act.
-struct Subject {
+/// A record in the audit log.
+#[derive(Default)]
+struct Record {
     what: String,
-    /// Whether success is recorded. A refusal is recorded in any case.
+    /// Whether there is a record of success. There is one of a refusal in any case.
     is_audited: bool,
-    account: Option<String>,
-    rule: Option<String>,
+    /// The principal.
+    name: Option<String>,
+    /// The queue whose rule it is.
     entity: Option<String>,
 }
 
-impl Subject {
-    fn of(act: &Act) -> Self {
-        let owned = |name: Option<&str>| name.map(str::to_owned);
-        match act {
-            Act::Account(Asked { scope: (), verb }) => Self {
-                what: verb.describe(),
-                is_audited: verb.is_audited(),
-                account: owned(verb.name()),
-                rule: None,
-                entity: None,
-            },
-            Act::Rule(Asked { scope, verb }) => Self {
-                what: verb.describe(),
-                is_audited: verb.is_audited(),
-                account: None,
-                rule: owned(verb.name()),
-                entity: owned(scope.queue()),
-            },
-            Act::ExportBus => Self {
-                what: "export bus queues".into(),
-                is_audited: false,
-                account: None,
-                rule: None,
-                entity: None,
-            },
+impl Record {
+    fn write(self, by: &str, failure: Option<&Failure>) {
+        let what = self.what;
+        // A name may be anything, so it is quoted.
+        let [name, entity] = [self.name, self.entity].map(|name| name.map(debug));
+        match failure {
+            None if self.is_audited => {
+                tracing::info!(target: "audit", name, entity, by, "audit: {what}");
+            }
+            None => {}
+            Some(failure) => {
+                let refused = &failure.error;
+                tracing::warn!(target: "audit", name, entity, by, refused, "audit: {what}");
+            }
         }
     }
 }

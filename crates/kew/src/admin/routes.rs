@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 /// A verb without what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VerbName {
+pub(super) enum VerbName {
     List,
     Add,
     Show,
@@ -16,19 +16,17 @@ pub(crate) enum VerbName {
     Remove,
 }
 
-/// What stands for the name of a principal in a path.
-const NAME: &str = "NAME";
-
-/// What follows the path of a kind. Clients use the first row of a verb; `regenerate` is an older name.
-const ROUTES: [(VerbName, Method, &str); 8] = [
-    (VerbName::List, Method::GET, ""),
-    (VerbName::Add, Method::POST, ""),
-    (VerbName::Show, Method::GET, "/NAME"),
-    (VerbName::Set, Method::PATCH, "/NAME"),
-    (VerbName::Remove, Method::DELETE, "/NAME"),
-    (VerbName::Keys, Method::GET, "/NAME/keys"),
-    (VerbName::Rotate, Method::POST, "/NAME/rotate"),
-    (VerbName::Rotate, Method::POST, "/NAME/regenerate"),
+/// What follows the name of a principal in a path, or `None` if the path ends before a name. Clients use the
+/// first row of a verb; `regenerate` is an older name.
+const ROUTES: [(VerbName, Method, Option<&str>); 8] = [
+    (VerbName::List, Method::GET, None),
+    (VerbName::Add, Method::POST, None),
+    (VerbName::Show, Method::GET, Some("")),
+    (VerbName::Set, Method::PATCH, Some("")),
+    (VerbName::Remove, Method::DELETE, Some("")),
+    (VerbName::Keys, Method::GET, Some("/keys")),
+    (VerbName::Rotate, Method::POST, Some("/rotate")),
+    (VerbName::Rotate, Method::POST, Some("/regenerate")),
 ];
 
 /// Why a request has no verb.
@@ -43,50 +41,46 @@ pub(super) enum NoRoute {
 /// The verb of a request, and the name that it is about (empty if it is about all). `below` is what follows
 /// the path of a kind.
 pub(super) fn find(method: &Method, below: &str) -> Result<(VerbName, String), NoRoute> {
-    let here = ROUTES.iter().filter_map(|(verb, takes, path)| {
-        let name = name_in(below, path)?;
-        Some((verb, takes, name))
-    });
-    let here: Vec<_> = here.collect();
-    if let Some((verb, _, name)) = here.iter().find(|(_, takes, _)| *takes == method) {
-        let name = percent_decode_str(name).decode_utf8_lossy().into_owned();
-        return Ok((**verb, name));
+    let (name, after) = match below.strip_prefix('/') {
+        Some(named) => {
+            let (name, after) = named.split_at(named.find('/').unwrap_or(named.len()));
+            (name, Some(after))
+        }
+        None if below.is_empty() => ("", None),
+        None => return Err(NoRoute::Path),
+    };
+    let here = ROUTES.iter().filter(|(.., path)| *path == after);
+    let mut methods = Vec::new();
+    for (verb, takes, _) in here {
+        if takes == method {
+            return Ok((*verb, decoded(name)));
+        }
+        methods.push(takes.as_str());
     }
-    if here.is_empty() {
+    if methods.is_empty() {
         return Err(NoRoute::Path);
     }
-    let mut methods: Vec<_> = here.iter().map(|(_, takes, _)| takes.as_str()).collect();
     methods.sort_unstable();
     Err(NoRoute::Method(methods.join(", ")))
 }
 
-/// The name in a path, if the path is of this form.
-fn name_in<'a>(below: &'a str, path: &str) -> Option<&'a str> {
-    let (mut found, mut wanted) = (below.split('/'), path.split('/'));
-    let mut name = "";
-    loop {
-        match (found.next(), wanted.next()) {
-            (None, None) => return Some(name),
-            (Some(found), Some(NAME)) => name = found,
-            (Some(found), Some(wanted)) if found == wanted => {}
-            (Some(_) | None, Some(_)) | (Some(_), None) => return None,
-        }
-    }
-}
-
 /// The method of a request, and what follows the path of a kind.
-pub(super) fn request_of(verb: VerbName, name: Option<&str>) -> (Method, String) {
+pub(super) fn request_of(verb: VerbName, name: &str) -> (Method, String) {
     let mut routes = ROUTES.into_iter();
-    let (_, method, path) = routes
+    let (_, method, after) = routes
         .find(|(routed, ..)| *routed == verb)
         .expect("the table has every verb");
-    let name = name.map_or_else(String::new, encoded);
-    (method, path.replace(NAME, &name))
+    let below = after.map(|after| format!("/{}{after}", encoded(name)));
+    (method, below.unwrap_or_default())
 }
 
 /// A name as it stands in a path or a query.
 pub(super) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+pub(super) fn decoded(name: &str) -> String {
+    percent_decode_str(name).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -108,7 +102,7 @@ mod tests {
         for name in ["orders", "a b", "..", "x/keys", "%2e", "ü", "keys"] {
             for verb in ALL {
                 let is_of_all = matches!(verb, VerbName::List | VerbName::Add);
-                let (method, below) = request_of(verb, Some(name));
+                let (method, below) = request_of(verb, name);
                 let name = if is_of_all { "" } else { name };
                 assert_eq!(
                     find(&method, &below),

@@ -3,29 +3,16 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_bus_api::{AuthorizationRule, BusRules, Rights, RuleScope};
-use kew_principals::{Key, Secret};
-use percent_encoding::percent_decode_str;
+use kew_principals::Key;
 use serde::{Deserialize, Serialize};
 
-use super::routes::{VerbName, encoded};
+use super::Answer;
 use super::verb::{Administrable, KeyView};
-use super::{Answer, Failure};
 
-/// A rule to add.
+/// All rights of a rule.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewRule {
-    pub(crate) name: String,
-    pub(crate) rights: Rights,
-    /// A key in Base64, used as primary and secondary key. Without it, Kew makes two keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<Secret>,
-}
-
-/// What is to be different.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RuleChange {
+pub(crate) struct RuleSettings {
     pub(crate) rights: Rights,
 }
 
@@ -51,29 +38,20 @@ pub(crate) struct BusEndpoint {
 }
 
 impl Administrable for BusRules {
-    const AUDITED_AS: &'static str = "bus rule";
-    const COMMAND: &'static str = "kew bus rule";
+    const COMMAND: &'static str = "bus rule";
     const PATH: &'static str = "/v1/bus/rules";
+    const PARAMETER: &'static str = "entity";
 
-    type New = NewRule;
-    type Change = RuleChange;
+    type Settings = RuleSettings;
     type View = RuleView;
     type Endpoint = BusEndpoint;
 
-    fn brought_key(new: &NewRule) -> Option<&Secret> {
-        new.key.as_ref()
+    fn new(name: &str, keys: &[Key; 2]) -> AuthorizationRule {
+        AuthorizationRule::new(name, Rights::default(), keys, now_ms())
     }
 
-    fn name_of_new(new: &NewRule) -> &str {
-        &new.name
-    }
-
-    fn made(new: NewRule, keys: &[Key; 2]) -> AuthorizationRule {
-        AuthorizationRule::new(&new.name, new.rights, keys, now_ms())
-    }
-
-    fn apply(rule: &mut AuthorizationRule, change: RuleChange) {
-        rule.rights = change.rights;
+    fn set(rule: &mut AuthorizationRule, settings: RuleSettings) {
+        rule.rights = settings.rights;
     }
 
     fn view(rule: &AuthorizationRule, scope: &RuleScope) -> RuleView {
@@ -86,20 +64,15 @@ impl Administrable for BusRules {
         }
     }
 
-    fn connection_string(
-        endpoint: &BusEndpoint,
-        rule: &str,
-        key: &str,
-        scope: &RuleScope,
-    ) -> String {
-        let BusEndpoint { endpoint, is_plain } = endpoint;
-        let plain = if *is_plain {
+    fn connection_string(at: &BusEndpoint, rule: &str, key: &str, scope: &RuleScope) -> String {
+        let endpoint = &at.endpoint;
+        let queue = scope.queue().map(|queue| format!("EntityPath={queue};"));
+        let queue = queue.unwrap_or_default();
+        let plain = if at.is_plain {
             "UseDevelopmentEmulator=true;"
         } else {
             ""
         };
-        let queue = scope.queue().map(|queue| format!("EntityPath={queue};"));
-        let queue = queue.unwrap_or_default();
         format!(
             "Endpoint={endpoint};SharedAccessKeyName={rule};SharedAccessKey={key};{queue}{plain}"
         )
@@ -113,30 +86,16 @@ impl Administrable for BusRules {
         Answer::Rule { rule, keys }
     }
 
-    fn scope_flag(scope: &RuleScope) -> String {
-        let flag = scope.queue().map(|queue| format!(" --entity {queue}"));
-        flag.unwrap_or_default()
+    fn parameter(scope: &RuleScope, _: Option<()>) -> Option<String> {
+        scope.queue().map(str::to_owned)
     }
 
     fn removal_note((): ()) -> &'static str {
         ""
     }
 
-    fn query(scope: &RuleScope, _: Option<()>) -> String {
-        let query = scope
-            .queue()
-            .map(|queue| format!("?entity={}", encoded(queue)));
-        query.unwrap_or_default()
-    }
-
-    fn read_query(query: Option<&str>, _: VerbName) -> Result<(RuleScope, ()), Failure> {
-        let Some(query) = query.filter(|query| !query.is_empty()) else {
-            return Ok((RuleScope::Namespace, ()));
-        };
-        let name = query.strip_prefix("entity=");
-        let name = name.and_then(|name| percent_decode_str(name).decode_utf8().ok());
-        let name = name.ok_or_else(|| Failure::new("invalid", "the query is not entity=NAME"))?;
-        Ok((RuleScope::Queue(name.into()), ()))
+    fn of_parameter(queue: Option<&str>) -> Option<(RuleScope, ())> {
+        Some((RuleScope::of(queue), ()))
     }
 }
 

@@ -6,33 +6,27 @@ use kew_principals::{Key, Kind, PrincipalError, Principals, Secret, WhichKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::routes::VerbName;
-use super::{Answer, Failure};
+use super::{Answer, Failure, Record};
 
 /// A kind of principals as it is administered.
 pub(crate) trait Administrable: Kind {
-    /// What one is called in the audit log.
-    const AUDITED_AS: &'static str;
-    /// The commands that administer them.
+    /// The commands that administer them, after `kew`. The audit log calls one so, too.
     const COMMAND: &'static str;
     /// Their path on the administration socket.
     const PATH: &'static str;
+    /// The parameter in the query of a request, which is also the name of a flag.
+    const PARAMETER: &'static str;
 
-    /// One to add.
-    type New: Debug + Serialize + DeserializeOwned + Send;
-    /// What is to be different.
-    type Change: Debug + Serialize + DeserializeOwned + Send;
+    /// What a principal has besides its name and its keys. A field that is left out stays as it is.
+    type Settings: Debug + Serialize + DeserializeOwned + Send;
     /// What an answer shows of one: no key.
     type View;
     /// Where their clients connect.
     type Endpoint: Sync;
 
-    /// The key that the administrator brings.
-    fn brought_key(new: &Self::New) -> Option<&Secret>;
-    fn name_of_new(new: &Self::New) -> &str;
-    fn made(new: Self::New, keys: &[Key; 2]) -> Self::Principal;
-    fn apply(principal: &mut Self::Principal, change: Self::Change);
-
+    /// A new one, without settings.
+    fn new(name: &str, keys: &[Key; 2]) -> Self::Principal;
+    fn set(principal: &mut Self::Principal, settings: Self::Settings);
     fn view(principal: &Self::Principal, scope: &Self::Scope) -> Self::View;
     fn connection_string(
         endpoint: &Self::Endpoint,
@@ -43,17 +37,12 @@ pub(crate) trait Administrable: Kind {
     fn listed(views: Vec<Self::View>) -> Answer;
     fn shown(view: Self::View, keys: Vec<KeyView>) -> Answer;
 
-    /// The flag of a command that names the scope, after a space.
-    fn scope_flag(scope: &Self::Scope) -> String;
+    /// The value of the parameter. With `removal`, of a request that removes one.
+    fn parameter(scope: &Self::Scope, removal: Option<Self::Removal>) -> Option<String>;
     /// What the audit log adds to `remove`.
     fn removal_note(removal: Self::Removal) -> &'static str;
-    /// The query of a request, with its question mark.
-    fn query(scope: &Self::Scope, removal: Option<Self::Removal>) -> String;
-    /// Reads the query of a request.
-    fn read_query(
-        query: Option<&str>,
-        verb: VerbName,
-    ) -> Result<(Self::Scope, Self::Removal), Failure>;
+    /// Reads the value of the parameter. `None` if it cannot have this value.
+    fn of_parameter(value: Option<&str>) -> Option<(Self::Scope, Self::Removal)>;
 }
 
 /// What to do with the principals of a scope.
@@ -66,7 +55,7 @@ pub(crate) struct Asked<K: Administrable> {
 #[derive(Debug)]
 pub(crate) enum Verb<K: Administrable> {
     List,
-    Add(K::New),
+    Add(New<K::Settings>),
     /// Show one without its keys.
     Show {
         name: String,
@@ -81,12 +70,23 @@ pub(crate) enum Verb<K: Administrable> {
     },
     Set {
         name: String,
-        change: K::Change,
+        settings: K::Settings,
     },
     Remove {
         name: String,
         removal: K::Removal,
     },
+}
+
+/// A principal to add.
+#[derive(Debug, Serialize)]
+pub(crate) struct New<S> {
+    pub(crate) name: String,
+    /// A key in Base64, used as primary and secondary key. Without it, Kew makes two keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<Secret>,
+    #[serde(flatten)]
+    pub(crate) settings: S,
 }
 
 /// Which key to replace.
@@ -96,7 +96,7 @@ pub(crate) struct Rotation {
     pub(crate) key: WhichKey,
 }
 
-/// A key, for someone who may see it.
+/// A key, for a user who may see it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeyView {
     pub(crate) key: WhichKey,
@@ -109,43 +109,39 @@ impl<K: Administrable> Verb<K> {
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::List => None,
-            Self::Add(new) => Some(K::name_of_new(new)),
-            Self::Show { name }
+            Self::Add(New { name, .. })
+            | Self::Show { name }
             | Self::Keys { name }
             | Self::Rotate { name, .. }
             | Self::Set { name, .. }
             | Self::Remove { name, .. } => Some(name),
         }
     }
-
-    /// What the audit log says.
-    pub(super) fn describe(&self) -> String {
-        let noun = K::AUDITED_AS;
-        match self {
-            Self::List => format!("list {noun}s"),
-            Self::Add(_) => format!("add {noun}"),
-            Self::Show { .. } => format!("show {noun}"),
-            Self::Keys { .. } => format!("show keys of {noun}"),
-            Self::Rotate { key, .. } => format!("rotate {} key of {noun}", key.name()),
-            Self::Set { .. } => format!("change {noun}"),
-            Self::Remove { removal, .. } => format!("remove {noun}{}", K::removal_note(*removal)),
-        }
-    }
-
-    /// Whether the audit log has a record of success. Refusals are recorded for every verb.
-    pub(super) fn is_audited(&self) -> bool {
-        match self {
-            Self::List | Self::Show { .. } => false,
-            Self::Add(_)
-            | Self::Keys { .. }
-            | Self::Rotate { .. }
-            | Self::Set { .. }
-            | Self::Remove { .. } => true,
-        }
-    }
 }
 
 impl<K: Administrable> Asked<K> {
+    /// The record in the audit log. A look at a principal without its keys leaves none, unless it is refused.
+    pub(super) fn record(&self) -> Record {
+        let noun = K::COMMAND;
+        let (what, is_audited) = match &self.verb {
+            Verb::List => (format!("list {noun}s"), false),
+            Verb::Show { .. } => (format!("show {noun}"), false),
+            Verb::Add(_) => (format!("add {noun}"), true),
+            Verb::Keys { .. } => (format!("show keys of {noun}"), true),
+            Verb::Rotate { key, .. } => (format!("rotate {} key of {noun}", key.name()), true),
+            Verb::Set { .. } => (format!("change {noun}"), true),
+            Verb::Remove { removal, .. } => {
+                (format!("remove {noun}{}", K::removal_note(*removal)), true)
+            }
+        };
+        Record {
+            what,
+            is_audited,
+            name: self.verb.name().map(str::to_owned),
+            entity: K::parameter(&self.scope, None),
+        }
+    }
+
     pub(super) async fn carry_out(
         self,
         store: &Principals<K>,
@@ -153,7 +149,10 @@ impl<K: Administrable> Asked<K> {
     ) -> Result<Answer, Failure> {
         let Self { scope, verb } = self;
         let done = carry_out(verb, &scope, store, endpoint).await;
-        done.map_err(|error| Failure::of(&error, K::COMMAND, &K::scope_flag(&scope)))
+        done.map_err(|error| {
+            let flag = K::parameter(&scope, None).map(|of| format!(" --{} {of}", K::PARAMETER));
+            Failure::of(&error, K::COMMAND, &flag.unwrap_or_default())
+        })
     }
 }
 
@@ -174,24 +173,26 @@ async fn carry_out<K: Administrable>(
             return Ok(Answer::Removed { removed: name });
         }
         Verb::Add(new) => {
-            let brought = K::brought_key(&new).map(|text| Key::brought(text.as_str()));
+            let brought = new.key.map(|text| Key::brought(text.as_str()));
             let keys = Key::pair(brought.transpose()?)?;
-            let added = store.add(scope, K::made(new, &keys)).await?;
-            (added, WhichKey::ALL.to_vec())
+            let mut principal = K::new(&new.name, &keys);
+            K::set(&mut principal, new.settings);
+            (store.add(scope, principal).await?, WhichKey::ALL.to_vec())
         }
         Verb::Show { name } => (store.find(scope, &name).await?, vec![]),
         Verb::Keys { name } => (store.find(scope, &name).await?, WhichKey::ALL.to_vec()),
         Verb::Rotate { name, key } => (store.rotate(scope, &name, key).await?, vec![key]),
-        Verb::Set { name, change } => {
-            let apply = |principal: &mut K::Principal| K::apply(principal, change);
-            (store.change(scope, &name, apply).await?, vec![])
+        Verb::Set { name, settings } => {
+            let set = |principal: &mut K::Principal| K::set(principal, settings);
+            (store.change(scope, &name, set).await?, vec![])
         }
     };
-    let keys = shown.into_iter().map(|which| {
-        let value = K::key(&principal, which);
-        let connection_string = K::connection_string(endpoint, K::name(&principal), &value, scope);
+    let keys = shown.into_iter().map(|key| {
+        let value = K::key(&principal, key);
+        let name = K::name(&principal);
+        let connection_string = K::connection_string(endpoint, name, &value, scope);
         KeyView {
-            key: which,
+            key,
             value: Secret::new(value),
             connection_string: Secret::new(connection_string),
         }

@@ -150,7 +150,7 @@ fn an_account_lives_through_rotation_crash_and_restart() {
     let plain = done(place.path(), &["show", "orders"]);
     let plain = plain + &done(place.path(), &["show", "orders", "--json"]);
     assert!(plain.contains("orders"), "{plain}");
-    server.log_with(&["audit: show keys of account", "account=\"orders\""]);
+    server.log_with(&["audit: show keys of account", "name=\"orders\""]);
 
     // No key is in the server's log, nor in an error of the command.
     refused(place.path(), &["add", "orders"], 1, "exists already");
@@ -309,7 +309,7 @@ fn both_kinds_have_the_same_paths_on_the_socket() {
         assert_eq!((status, &refused["error"]), (405, &"method".into()));
         assert!(head.contains("allow: DELETE, GET, PATCH"), "{head}");
         let (status, _, refused) = ask("GET", &format!("{one}/other"), "");
-        assert_eq!((status, &refused["error"]), (404, &"not-found".into()));
+        assert_eq!((status, &refused["error"]), (404, &"no-such-path".into()));
         let (status, _, removed) = ask("DELETE", &one, "");
         assert_eq!((status, &removed["removed"]), (200, &"one".into()));
         for (method, path) in [

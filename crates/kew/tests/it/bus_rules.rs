@@ -217,7 +217,7 @@ fn rights_that_were_set_hold_across_a_restart() {
         assert!(!may(&primary, &send) && may(&primary, &receive));
     }
     let log = server.log_with(&["audit: change bus rule", "entity=\"jobs\""]);
-    assert!(log.contains("rule=\"own\""), "{log}");
+    assert!(log.contains("name=\"own\""), "{log}");
     server.kill();
 
     let server = serve(&data_dir, None);
@@ -239,7 +239,7 @@ fn rights_that_were_set_hold_across_a_restart() {
     // Keys that were shown are in the audit log, and a look without keys is not.
     let log = server.log_with(&[
         "audit: show keys of bus rule",
-        "rule=\"own\" entity=\"jobs\"",
+        "name=\"own\" entity=\"jobs\"",
     ]);
     assert!(!log.contains("audit: show bus rule"), "{log}");
 }

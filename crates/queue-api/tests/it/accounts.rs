@@ -133,10 +133,7 @@ async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
         .await
         .check_status(201);
     let refused = store.remove(&(), "orders", false).await;
-    assert!(matches!(
-        refused,
-        Err(PrincipalError::NotEmpty { queues: 1, .. })
-    ));
+    assert!(matches!(refused, Err(PrincipalError::NotEmpty(_, 1))));
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
         .check_status(200);
@@ -160,7 +157,7 @@ async fn names_that_cannot_be_are_refused_and_cost_nothing() {
         assert!(
             matches!(
                 refused,
-                Err(PrincipalError::Invalid(_) | PrincipalError::WellKnown { .. })
+                Err(PrincipalError::Invalid(_) | PrincipalError::WellKnown(_))
             ),
             "{name}"
         );
