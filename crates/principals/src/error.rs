@@ -12,23 +12,22 @@ use crate::key::{InvalidKey, NoRandomBytes};
 /// Why principals were not read or changed. Nothing has changed, except after [`Self::Unknown`].
 #[derive(Debug, Error)]
 pub enum PrincipalError {
-    /// No principal can be like that, or its scope cannot have such a name.
+    /// The principal is invalid, or the name of its scope is.
     #[error(transparent)]
     Invalid(Box<dyn StdError + Send + Sync>),
-    /// The key that an administrator brings is none.
+    /// An administrator brought a text that cannot be a key.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
-    /// There is no such principal, or its scope does not exist: what was looked for, such as `account`, and
-    /// the name asked for.
+    /// The principal or its scope does not exist. Holds the noun, such as `account`, and the name.
     #[error("there is no {0} {1:?}")]
     NotFound(&'static str, Box<str>),
-    /// The name is taken: what was to be added, and its name.
+    /// The name is taken. Holds the noun and the name.
     #[error("{0} {1:?} exists already")]
     Exists(&'static str, Box<str>),
-    /// The account of this name has so many queues, and they were not to be removed.
+    /// The account has queues, and the request does not remove them. Holds its name and how many queues it has.
     #[error("account {0:?} has {1} queues")]
     NotEmpty(Box<str>, u64),
-    /// The name is that of the account whose key is public. It is not administered.
+    /// The name belongs to the account whose key is public. That account cannot be administered.
     #[error("account {0:?} has a public key, which cannot be changed or removed")]
     WellKnown(Box<str>),
     /// The broker refused it for another reason.
@@ -55,17 +54,17 @@ pub enum PrincipalError {
 }
 
 impl PrincipalError {
-    /// Of a principal that cannot be.
+    /// An invalid principal.
     pub fn invalid(error: impl StdError + Send + Sync + 'static) -> Self {
         Self::Invalid(Box::new(error))
     }
 
-    /// Of a bug or a failure of the system.
+    /// A bug or a failure of the system.
     pub fn internal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Internal(error.into())
     }
 
-    /// Of a read that was rejected.
+    /// The error for a read that the broker rejected.
     pub fn of_read(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal),
@@ -76,7 +75,7 @@ impl PrincipalError {
         }
     }
 
-    /// Of a change that was rejected. After [`Rejection::Stopped`] its outcome is unknown.
+    /// The error for a change that the broker rejected. After [`Rejection::Stopped`] its outcome is unknown.
     pub fn of_change(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Stopped => Self::Unknown,

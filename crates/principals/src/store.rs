@@ -17,10 +17,10 @@ pub trait Kind: Send + Sync + Sized + 'static {
     type Scope: Debug + Send + Sync;
     /// What requests are judged by.
     type Snapshot: Send + Sync;
-    /// What happens to the things of a principal that is removed.
+    /// How a principal is removed, such as with its queues.
     type Removal: Copy + Debug + Send + Sync;
 
-    /// What one is called in messages.
+    /// The noun for one in messages.
     const NOUN: &'static str;
 
     /// Its name.
@@ -66,7 +66,7 @@ pub enum Step<'a, K: Kind> {
     Add(&'a K::Principal),
     /// This one takes the place of the one with its name.
     Replace(&'a K::Principal),
-    /// The one with this name is gone.
+    /// The one with this name is removed.
     Remove(&'a str, K::Removal),
 }
 

@@ -21,7 +21,8 @@ impl Failure {
         }
     }
 
-    /// Of principals that `kew {command}` administers, with the flag that names their scope.
+    /// The failure for an error about principals that `kew {command}` administers. `scope_flag` is the flag that names
+    /// their scope, after a space.
     pub(super) fn of(error: &PrincipalError, command: &str, scope_flag: &str) -> Self {
         let (word, next) = match error {
             PrincipalError::Invalid(_) | PrincipalError::InvalidKey(_) => {

@@ -10,7 +10,7 @@ use super::{Answer, Failure, Record};
 
 /// A kind of principals as it is administered.
 pub(crate) trait Administrable: Kind {
-    /// The commands that administer them, after `kew`. The audit log calls one so, too.
+    /// The commands that administer them, without `kew`. It is also the noun in the audit log.
     const COMMAND: &'static str;
     /// Their path on the administration socket.
     const PATH: &'static str;
@@ -37,7 +37,7 @@ pub(crate) trait Administrable: Kind {
     fn listed(views: Vec<Self::View>) -> Answer;
     fn shown(view: Self::View, keys: Vec<KeyView>) -> Answer;
 
-    /// The value of the parameter. With `removal`, of a request that removes one.
+    /// The value of the parameter. `removal` is there in a request that removes a principal.
     fn parameter(scope: &Self::Scope, removal: Option<Self::Removal>) -> Option<String>;
     /// What the audit log adds to `remove`.
     fn removal_note(removal: Self::Removal) -> &'static str;
