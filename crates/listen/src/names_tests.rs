@@ -1,4 +1,4 @@
-//! Which names mean a server, and by which of them a public key may be used.
+//! Which names mean a server, and which of them admit the public key.
 
 use rcgen::{CertificateParams, KeyPair};
 

@@ -1,7 +1,7 @@
 //! The two text formats of a page, and which of them a client gets.
 //!
-//! They differ in what they say of a counter: to OpenMetrics its family has a name without `_total`, and
-//! to the older format with it.
+//! They name counters differently: OpenMetrics names the family without `_total`, the older format
+//! with it.
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a client gets who accepts this: OpenMetrics only if it asks for that, and does not want the
-    /// other one more.
+    /// The format for a client that sends this `Accept`: OpenMetrics only if the client asks for it
+    /// and does not prefer the other one.
     pub fn accepted(accept: &str) -> Self {
         let mut open = 0;
         let mut plain = 0;
@@ -53,7 +53,7 @@ impl Format {
     }
 }
 
-/// A weight from 0 to 1 with up to three decimals. What is none weighs nothing.
+/// A weight from 0 to 1 with up to three decimals. Anything else weighs nothing.
 fn thousandths(text: &str) -> u32 {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     match (whole, format!("{decimals:0<3}").parse::<u32>()) {
@@ -89,7 +89,7 @@ fn plain(page: &str) -> String {
     plain
 }
 
-/// A comment up to the name of its family, and what it says of that.
+/// A comment up to the name of its family, and the rest of it.
 fn comment(line: &str) -> Option<(&str, &str)> {
     let (at, _) = line.match_indices(' ').nth(2)?;
     let (begin, rest) = line.split_at(at);

@@ -1,4 +1,4 @@
-//! Log lines that a flood must not make a flood of.
+//! Log lines that are limited to one a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ pub struct OnceASecond {
 }
 
 impl OnceASecond {
-    /// Counts one; how many there were since the last line, if it is time for another.
+    /// Counts one. Returns how many there were since the last line, if another line is due.
     pub fn note(&self, now: SystemTime) -> Option<u64> {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.untold.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use rustls::{
 use crate::server::{PATIENCE, Server, run};
 
 /// What is logged of a key that belongs to another certificate.
-const REFUSED_PAIR: &str = "is not that of the first certificate";
+const REFUSED_PAIR: &str = "does not belong to the first certificate";
 
 const REQUEST: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: kew\r\n\r\n";
 
@@ -253,9 +253,9 @@ fn files_that_cannot_be_used_are_named_at_the_start() {
     for (cert, key, says) in [
         (&absent, &key, "cannot read"),
         (&cert, &absent, "cannot read"),
-        (&key, &key, "there is no certificate in it"),
-        (&cert, &cert, "there is no private key in it"),
-        (&cert, &other, "is not that of the first certificate"),
+        (&key, &key, "it contains no certificate"),
+        (&cert, &cert, "it contains no private key"),
+        (&cert, &other, "does not belong to the first certificate"),
     ] {
         let (ended, printed) = run(|command| {
             command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
