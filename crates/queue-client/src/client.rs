@@ -10,10 +10,11 @@ use crate::http::{Answer, Request, Transport, header};
 use crate::model::{Message, Queue, QueueProperties, Receipt, Sent, ServiceStats};
 use crate::xml::{self, Element};
 
-/// How many queues a page of a list has. The service gives up to 5000; less is shown sooner.
+/// How many queues a page of a list has. The service allows up to 5000; smaller pages show results
+/// sooner.
 const PAGE_SIZE: u32 = 1000;
 
-/// The most messages that a get or a peek gives.
+/// The most messages that a get or a peek returns.
 const MESSAGES_MAX: u32 = 32;
 
 /// How requests are sent.
@@ -241,7 +242,7 @@ impl Client {
                 if root.name == name {
                     reader(&root)
                 } else {
-                    Err(format!("XML that is no {name}"))
+                    Err(format!("XML that is not {name}"))
                 }
             })
             .map_err(|what| self.not_understood(what))
