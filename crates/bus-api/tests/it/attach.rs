@@ -57,7 +57,7 @@ async fn what_is_not_served_is_refused() {
         source.address = None;
         source.dynamic = true;
     });
-    check_refused(&mut client, temporary, "dynamic").await;
+    check_refused(&mut client, temporary, "Dynamic").await;
     let mut temporary = sender();
     temporary.target = temporary.target.map(|target| match target {
         Target::Node(node) => Target::Node(TargetNode {
@@ -66,7 +66,7 @@ async fn what_is_not_served_is_refused() {
         }),
         other => other,
     });
-    check_refused(&mut client, temporary, "dynamic").await;
+    check_refused(&mut client, temporary, "Dynamic").await;
     for target in [None, Some(Target::new("".into()))] {
         let anonymous = Attach {
             target: target.or_else(without_address),

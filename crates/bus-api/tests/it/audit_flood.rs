@@ -48,7 +48,7 @@ async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
     let all_told = async {
         loop {
             let told = records_with("entity=\"flood").len();
-            let counted = records_with("refusals that are not logged");
+            let counted = records_with("refusals that have no line of their own");
             let counted: usize = counted.iter().map(|record| count_of(record)).sum();
             // Another test may have some counted, too.
             if told + counted >= REFUSED {
