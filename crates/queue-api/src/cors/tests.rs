@@ -89,8 +89,8 @@ fn every_part_of_a_rule_is_needed() {
     assert_eq!(code(&["<Other/>".to_owned()]), "UnsupportedXmlNode");
 }
 
-/// What a preflight of method and headers from `http://a` is answered with: the allowed origin and
-/// the age.
+/// The answer to a preflight from `http://a` for a method and headers: the allowed origin and the
+/// age.
 fn ask(rules: &[CorsRule], origin: &str, method: &str, headers: &str) -> Option<(String, String)> {
     let mut asked = HeaderMap::new();
     asked.insert(ORIGIN, origin.parse().unwrap());

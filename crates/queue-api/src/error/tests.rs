@@ -1,4 +1,4 @@
-//! What refusals and rejections are on the wire.
+//! Refusals and rejections on the wire.
 
 use super::*;
 
