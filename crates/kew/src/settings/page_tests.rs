@@ -1,4 +1,4 @@
-//! `docs/configuration.md` has every setting, and what it shows is taken.
+//! `docs/configuration.md` has every setting, and its examples are valid.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn documented() -> BTreeSet<Names> {
     names.collect()
 }
 
-/// The names of the fields of a struct, from how it shows itself: `Layer { data_dir: None, ... }`.
+/// The names of the fields of a struct, from its `Debug` text: `Layer { data_dir: None, ... }`.
 fn fields(shown: &str) -> BTreeSet<String> {
     let (_, shown) = shown.split_once('{').expect("a struct");
     let names = shown.split([',', '{']).filter_map(|field| {

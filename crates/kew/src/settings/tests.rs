@@ -1,4 +1,4 @@
-//! Which place of several says what a setting is, and what cannot be meant.
+//! Which place determines a setting, and which settings are invalid.
 
 use std::ffi::OsString;
 
