@@ -20,7 +20,7 @@ fn no_failing_call_takes_what_bus_queues_acknowledged() {
 
 #[expect(
     clippy::print_stdout,
-    reason = "a test's numbers are for whoever reads its output"
+    reason = "a test prints its numbers for readers of its output"
 )]
 fn fail_all(name: &str, kind: WorkloadKind, workloads: u64) {
     let seed = seed();
@@ -44,7 +44,7 @@ fn fail_all(name: &str, kind: WorkloadKind, workloads: u64) {
         return;
     }
     assert!(counts.points >= 100 * workloads, "{counts:?}");
-    // What must happen for this test to mean something.
+    // These must occur, or the test proves nothing.
     for rare in [
         counts.stopped,
         counts.out_of_space,

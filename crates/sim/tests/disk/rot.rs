@@ -34,7 +34,7 @@ fn no_damage_goes_unnoticed() {
     }
     assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
     assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
-    // What must happen for this test to mean something.
+    // These must occur, or the test proves nothing.
     for rare in [
         counts.bits,
         counts.sectors,
