@@ -1,4 +1,4 @@
-//! What links ask for that is not served: refused, and the connection is as good as before.
+//! Unsupported links: they are refused, and the connection stays usable.
 
 use kew_amqp::codec::{Map, Symbol, Text};
 use kew_amqp::performative::{Attach, Role, Source, Target, TargetNode};
@@ -23,7 +23,7 @@ fn receiver(change: impl FnOnce(&mut Source)) -> Attach {
     attach
 }
 
-/// Checks that a link is refused, and that a plain one with its name is served then.
+/// Checks that a link is refused, and that a plain one with the same name is served afterwards.
 async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
     let plain = match attach.role {
         Role::Sender => sender(),
@@ -77,7 +77,7 @@ async fn what_is_not_served_is_refused() {
     }
 }
 
-/// The anonymous terminus: messages say themselves where they go.
+/// The anonymous terminus: each message names its own destination.
 fn without_address() -> Option<Target> {
     sender().target.map(|target| match target {
         Target::Node(node) => Target::Node(TargetNode {

@@ -1,4 +1,4 @@
-//! Who has any token cannot flood the audit log.
+//! A client with any token cannot flood the audit log.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
         }
     };
     let told = tokio::time::timeout(Duration::from_secs(60), all_told).await;
-    let told = told.expect("every refusal is told or counted");
+    let told = told.expect("every refusal is logged or counted");
     assert!(told < REFUSED, "{told} of {REFUSED}");
     for record in records_with("entity=\"flood") {
         assert!(record.len() < 2_000, "{} bytes", record.len());

@@ -81,7 +81,7 @@ async fn a_message_comes_back_as_it_was_sent() {
         assert_eq!(told[name].to_string(), value, "{name}");
     }
     assert!(told.get("LockToken").is_none());
-    // It is gone.
+    // It does not exist any more.
     let answer = ask(&server, "DELETE", HEAD, &[], "").await;
     assert_eq!((answer.status, answer.body.as_str()), (204, ""));
 }
@@ -165,7 +165,7 @@ async fn a_locked_message_is_completed_by_number_or_id() {
     assert_eq!(location(&first), format!("jobs/messages/1/{token}"));
     assert!(told["LockedUntilUtc"].as_str().unwrap().ends_with(" GMT"));
     let second = lock(&server).await;
-    // The lock of another message, by whatever name.
+    // The lock of another message, by its number or its id.
     for wrong in ["2", "c"] {
         let path = format!("jobs/messages/{wrong}/{token}");
         assert_eq!(
@@ -181,7 +181,7 @@ async fn a_locked_message_is_completed_by_number_or_id() {
     let again = ask(&server, "DELETE", &path, &[], "").await;
     assert_eq!(again.status, 410, "{again:?}");
     assert!(again.body.contains("SubCode=41000"), "{again:?}");
-    // Unlocked, it is there at once, and its delivery has failed.
+    // After the unlock it is available at once, and its delivery has failed.
     assert_eq!(
         ask(&server, "PUT", location(&second), &[], "").await.status,
         200
@@ -243,7 +243,7 @@ async fn who_leaves_while_it_waits_takes_nothing() {
         let mut stream = server.stream();
         let request = request(method, "jobs/messages/head", &[], "");
         stream.write_all(request.as_bytes()).await.unwrap();
-        // The broker has nothing for it, so that it waits.
+        // The broker has no message for it, so that it waits.
         server.waiting(1).await;
         drop(stream);
         server.waiting(0).await;
@@ -300,7 +300,7 @@ async fn what_is_wrong_is_told() {
     assert_eq!(answer.status, 201);
 }
 
-/// A sender and a receiver together can give a message more properties than a head takes.
+/// A sender and a receiver together can give a message more properties than fit into a head.
 #[tokio::test]
 async fn a_head_has_an_end_whatever_was_done_to_its_message() {
     let server = Server::start().await;
@@ -342,6 +342,6 @@ async fn a_head_has_an_end_whatever_was_done_to_its_message() {
         .head
         .lines()
         .filter(|line| line.starts_with(['a', 'b']));
-    // With those that the service writes.
+    // Including those that the service adds.
     assert!((12_000..12_010).contains(&shown.count()));
 }

@@ -1,4 +1,4 @@
-//! Clients that mean harm, and honest ones beside them, who must not notice.
+//! Hostile clients, and honest ones beside them, which must not notice.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::metrics::{Page, until};
 
 const BUSY: &str = "com.microsoft:server-busy";
 const TOO_MUCH: &str = "amqp:resource-limit-exceeded";
-/// More than a few links take that have short names.
+/// More than the memory of a few links with short names.
 const LINKS_BYTES: u64 = 4_000;
 
-/// Sends, receives and completes, and gives up after some seconds.
+/// Sends, receives and completes. Fails if that takes more than some seconds.
 pub(crate) async fn work(server: &Server) {
     let working = async {
         let mut client = server.trusted().await;
@@ -74,7 +74,7 @@ pub(crate) fn open() -> Open {
     }
 }
 
-/// What the server says until it hangs up.
+/// Everything that the server sends until it closes the connection.
 async fn rest(mut stream: DuplexStream) -> String {
     let mut answer = Vec::new();
     let reading = stream.read_to_end(&mut answer);
@@ -106,7 +106,7 @@ async fn thousands_who_say_half_of_something_are_closed_in_time() {
     })
     .await;
     let mut streams = Vec::new();
-    // Half a header, a header and no more, half a frame of the largest size.
+    // Half a header, only a header, half a frame of the largest size.
     let half_frame = [b"AMQP\0\x01\0\0".as_slice(), b"\0\0\x20\0\x02\0\0\0\0\0\0"].concat();
     for beginning in [b"AM".as_slice(), b"AMQP\x03\x01\0\0", &half_frame] {
         for _ in 0..700 {
@@ -169,7 +169,7 @@ async fn strangers_get_few_sessions_and_no_links() {
 
     let mut stream = opened(&server, &open()).await;
     stream.write_all(&frame(0, &begin)).await.unwrap();
-    // Each is refused, and its refusal not taken.
+    // Each is refused, and the client does not read the refusal.
     for handle in 0..200 {
         let mut attach = Attach::new(format!("{handle}").into(), Role::Sender);
         attach.handle = handle;
@@ -268,7 +268,7 @@ async fn a_message_that_never_ends_is_cut_off() {
     send_part(&mut client, sender, 5 << 20).await;
     let error = error_of(&mut client).await;
     assert_eq!(error.condition, "amqp:link:message-size-exceeded");
-    // The link, until its client has heard of that.
+    // The link stays until its client has learned of that.
     until(&server, |page| {
         page.sum("kew_amqp_held_bytes", &[]) < LINKS_BYTES
     })
@@ -276,7 +276,8 @@ async fn a_message_that_never_ends_is_cut_off() {
     work(&server).await;
 }
 
-/// Attaches links for answers, and puts no token; why the server has closed the connection, if it has.
+/// Attaches links for answers without putting a token. Returns why the server closed the
+/// connection, if it did.
 async fn stranger_with_links(
     server: &Server,
     count: usize,
@@ -313,13 +314,13 @@ async fn links_and_their_names_are_counted_for_strangers_too() {
     let held = |page: &Page| page.sum("kew_amqp_held_bytes", &[]);
     let (mut modest, closed) = stranger_with_links(&server, 1, 10).await;
     assert!(closed.is_none(), "{closed:?}");
-    // A quarter of the bound is for those who have shown nothing: above it, whoever of them has more
-    // than 8 KiB is closed.
+    // Clients without a token have a quarter of the limit: above it, each of them with more than 8
+    // KiB is closed.
     let (greedy, closed) = stranger_with_links(&server, 64, 4_000).await;
     assert_eq!(closed.unwrap().condition, BUSY);
     drop(greedy);
     until(&server, |page| held(page) < LINKS_BYTES).await;
-    // Those of a client that is known are counted, too.
+    // Links of an authenticated client count too.
     let token = token("sb://localhost/", WELL_KNOWN_KEY, 60);
     assert_eq!(modest.put_token("sb://localhost/", &token).await, 202);
     let before = held(&Page::of(&server));
@@ -334,7 +335,7 @@ async fn links_and_their_names_are_counted_for_strangers_too() {
         }
     }
     modest.say().await;
-    // The protocol has each name once, and what receives once more.
+    // The protocol stores each name once, and the receiving link once more.
     until(&server, |page| {
         held(page) >= before + 30 * 4_000 - LINKS_BYTES
     })
@@ -410,7 +411,7 @@ async fn parts_of_messages_have_a_bound_over_all_connections() {
         clients.push(client);
     }
     assert_eq!(refused, 3);
-    // What is small still goes, and what they hold is let go with them.
+    // Small requests still succeed, and closed connections free their memory.
     work(&server).await;
     drop(clients);
     until(&server, |page| page.sum("kew_amqp_held_bytes", &[]) == 0).await;
@@ -431,7 +432,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
     for _ in 0..MESSAGES {
         honest.send(sender, 0, message(&body)).await;
     }
-    // It takes one frame of each session, and 40 links want a thousand messages each.
+    // It reads one frame of each session, and 40 links want a thousand messages each.
     let mut greedy = server
         .trusted_with(Config {
             incoming_window: 1,
@@ -453,7 +454,8 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
         greedy.connection.grant(link, 1_000);
         greedy.say().await;
     }
-    // Up to twice the bound and a batch of a mebibyte, and what the sessions have begun to send.
+    // Up to twice the limit and a batch of a mebibyte, and the messages that the sessions have
+    // begun to send.
     let most = 2 * ready_size_bytes_max as u64 + (1 << 20) + 40 * (17 << 10);
     let held = "kew_amqp_held_bytes";
     until(&server, |page| page.sum(held, &[]) > 100 << 10).await;
@@ -463,7 +465,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
     }
     let receiver = honest.receiver("jobs").await.unwrap();
     honest.connection.grant(receiver, 1_000);
-    // What the greedy one holds, it holds; the rest comes here.
+    // The greedy client keeps its messages; the others arrive here.
     for _ in 0..MESSAGES / 2 {
         honest.delivery().await;
     }
@@ -499,7 +501,7 @@ async fn dispositions_of_what_was_never_sent_are_passed_over() {
     work(&server).await;
 }
 
-/// One disposition of many deliveries, with a large change to each: more than a command takes.
+/// One disposition of many deliveries, with a large change to each: more than fits into a command.
 #[tokio::test]
 async fn large_changes_to_many_messages_are_made_in_parts() {
     const MESSAGES: usize = 400;
@@ -639,7 +641,7 @@ async fn links_that_come_and_go_leave_nothing() {
         }
         client.say().await;
     }
-    // It is refused behind all of them.
+    // Its refusal comes behind all of them.
     client.receiver("absent").await.unwrap_err();
     work(&server).await;
     until(&server, |page| {

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::Server;
 
-/// The answer to a request after which the connection ends.
+/// The answer to a request that closes the connection.
 async fn ask(server: &Server, request: &str) -> String {
     let mut stream = server.stream();
     let request = request.replace('\n', "\r\n");

@@ -1,4 +1,4 @@
-//! What a client may do, by its tokens.
+//! The rights of a client, by its tokens.
 
 use kew_amqp::Event;
 use kew_bus_api::{AuthorizationRule, Rights, WELL_KNOWN_KEY};

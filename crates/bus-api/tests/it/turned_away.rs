@@ -1,4 +1,4 @@
-//! Clients that are not served, and hear why.
+//! Clients that are not served, and get the reason.
 
 use kew_amqp::Event;
 use kew_bus_api::TurnedAway;

@@ -1,4 +1,4 @@
-//! AMQP within a WebSocket, by a client that is not ours.
+//! AMQP within a WebSocket, with an independent client library.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::client::{Client, LOCAL, Server, message};
 
 const PATH: &str = "/$servicebus/websocket";
 
-/// Opens a WebSocket. Answers also the protocol that was chosen.
+/// Opens a WebSocket. Returns the chosen protocol too.
 async fn open(
     server: &Server,
     path: &str,
@@ -40,7 +40,7 @@ pub(crate) async fn open_amqp(
     open(server, PATH, &headers).await.unwrap().0
 }
 
-/// The size that an AMQP frame, or a header, says that it has.
+/// The size of an AMQP frame or header.
 fn size_of(frame: &[u8]) -> usize {
     match &frame[..4] {
         b"AMQP" => 8,
@@ -48,7 +48,7 @@ fn size_of(frame: &[u8]) -> usize {
     }
 }
 
-/// A client of AMQP within a WebSocket that has not said who it is.
+/// An unauthenticated AMQP client within a WebSocket.
 pub(crate) fn anonymous(server: &Server, socket: WebSocketStream<DuplexStream>) -> Client {
     server.connect_over(carried(socket, 4_096), "ANONYMOUS", None)
 }
@@ -64,7 +64,8 @@ fn through(
     server.connect_over(carried(socket, size), "PLAIN", Some(&response))
 }
 
-/// What is written here goes through a WebSocket in messages of one size, and what comes can be read.
+/// Sends all written bytes through a WebSocket in messages of one size, and makes received ones
+/// readable.
 fn carried(mut socket: WebSocketStream<DuplexStream>, size: usize) -> DuplexStream {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move {

@@ -151,7 +151,7 @@ fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
         (&["delete", "q/messages/head"], "the path of a message"),
     ] {
         let mut command = command("");
-        // Whoever is asked for does not answer.
+        // An unreachable server.
         let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=k;\
                       UseDevelopmentEmulator=true";
         command.env("KEW_BUS_CONNECTION_STRING", nobody);

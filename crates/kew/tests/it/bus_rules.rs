@@ -58,7 +58,7 @@ fn serve(data_dir: &Path, import: Option<&Path>) -> Server {
     })
 }
 
-/// Whether the server takes a rule and its key, by SASL PLAIN.
+/// Whether the server accepts a rule and its key, over SASL PLAIN.
 fn is_taken(server: &Server, name: &str, key: &str) -> bool {
     let address: SocketAddr = server.facts("KEW_BUS_LISTEN")[0]
         .parse()
@@ -145,7 +145,7 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
     let kept = done(&data_dir, &["keys", "one", "--entity", "jobs"]);
     assert_eq!(kept["keys"][0]["value"], of_queue["keys"][0]["value"]);
 
-    // The file says nothing of rules, so importing it again leaves them alone.
+    // The file contains no rules, so importing it again does not change them.
     let server = serve(&data_dir, Some(&config));
     assert!(is_taken(&server, "worker", primary));
     let listed = done(&data_dir, &["list"]);

@@ -1,4 +1,4 @@
-//! `kew queue` against the real server: what is printed, and how it ends.
+//! `kew queue` against the real server: its output and exit codes.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
@@ -40,7 +40,7 @@ fn queues_come_and_go() {
     shell
         .run(&["create", "jobs"])
         .check_error(1, &["kew: ", "QueueAlreadyExists"]);
-    // The same metadata again is a success for the service, and yet nothing was created.
+    // For the service the same metadata again is a success, but it creates nothing.
     shell
         .run(&created)
         .check_error(1, &["jobs", "already exists"]);
@@ -325,7 +325,7 @@ fn nobody_reading_is_no_failure() {
             "{arguments:?}"
         );
     }
-    // What could not be printed was not deleted.
+    // Messages that could not be printed were not deleted.
     assert_eq!(
         shell.json(&["show", "jobs"])["approximate_message_count"],
         1_000
@@ -355,7 +355,7 @@ fn a_signature_opens_what_it_says_and_no_more() {
         command.arg("queue").args(arguments);
         crate::client::finish(command, b"")
     };
-    // What the service's signature makes is used through the queue's.
+    // The service's signature creates a queue, which is used with the queue's signature.
     assert_eq!(with(&service, &["create", "jobs"]).code, 0);
     assert_eq!(with(&service, &["send", "jobs", "x"]).code, 0);
 

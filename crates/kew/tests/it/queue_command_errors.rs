@@ -1,5 +1,5 @@
-//! `kew queue` where things go wrong: command lines, connection strings, services that are busy, gone
-//! or no service at all.
+//! Errors of `kew queue`: command lines, connection strings, and services that are busy,
+//! unreachable or something else.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -117,7 +117,7 @@ fn nobody_there() {
     let told: Value = serde_json::from_str(&done.err).expect("an object");
     assert_eq!(told["error"]["exit_code"], json!(3));
     assert_eq!(told["error"]["code"], Value::Null);
-    // What was begun on standard output is whole.
+    // The array on standard output is complete.
     assert_eq!(done.json(), json!([]));
 }
 

@@ -1,4 +1,4 @@
-//! What a start that fails says, and what to do next.
+//! The errors of a failed start, and their advice.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use queue_load::PutOptions;
 use crate::repair::{block_on, corrupt, files};
 use crate::server::{Ended, Server, run};
 
-/// The error of a start that fails: the last line of its log.
+/// The error of a failed start: the last line of its log.
 fn refused(server: Result<Server, Ended>) -> String {
     let Err(ended) = server else {
         panic!("it starts");

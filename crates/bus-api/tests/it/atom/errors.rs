@@ -1,4 +1,4 @@
-//! Whatever is refused, in the service's form.
+//! Every refusal, in the service's form.
 
 use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
 
@@ -50,7 +50,7 @@ async fn names_that_no_queue_can_have() {
             .await
             .check_refused(404, 40_400, name);
     }
-    // A sub-queue is there, and is not managed.
+    // A sub-queue exists, but is not managed.
     let read = ask("GET", "/jobs/$DeadLetterQueue").of(&server).await;
     read.check_refused(404, 40_400, "jobs/$DeadLetterQueue");
 }
@@ -176,7 +176,7 @@ async fn who_does_not_manage_is_refused() {
         let refused = ask("GET", path).header("Authorization", &jobs);
         refused.plain(&server).await.check(401);
     }
-    // SDKs sign the address that they ask, some with its query.
+    // SDKs sign the address of the request, some with its query.
     for resource in [
         "http://ns.example:5300/jobs",
         "http://ns.example/jobs?api-version=2021-05",
@@ -219,7 +219,7 @@ async fn who_may_not_is_told_with_what_the_log_can_be_searched_for() {
             begins(&asked.plain(&server).await.check(401), detail);
         }
     }
-    // The token is right, and says too little.
+    // The token is valid, but lacks the right.
     let rule = rule("sends", Right::Send);
     server.api.add_rule(None, rule.clone()).await.unwrap();
     let expiry = u64::MAX / 2;
