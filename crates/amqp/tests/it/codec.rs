@@ -1,4 +1,4 @@
-//! Values: every encoding of AMQP 1.0, 1.6, and everything that is none.
+//! Values: every encoding of AMQP 1.0, 1.6, and invalid encodings.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{
@@ -171,7 +171,7 @@ fn compounds_are_read_with_what_is_in_them() {
 
 #[test]
 fn described_values_keep_their_descriptor() {
-    // A session filter of go-amqp, a time span of .NET, and a described value in another one.
+    // A session filter of go-amqp, a .NET time span, and a described value inside another.
     for digits in [
         "00 80 000000137000000c a1 01 73",
         "00 a3 16 636f6d2e6d6963726f736f66743a74696d657370616e 81 0000000000000001",
@@ -231,7 +231,7 @@ fn what_is_no_value_is_refused() {
             DecodeError::Surplus(1),
         ),
         (
-            "list in which a value goes on",
+            "list with a value beyond its end",
             "c0 02 01 52 05",
             DecodeError::Truncated { needed: 1, left: 0 },
         ),

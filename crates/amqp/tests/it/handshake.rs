@@ -73,7 +73,7 @@ fn authentication_can_ask_again_and_be_refused() {
     assert_eq!(client.poll_event(), None);
     let asked = exchange(&mut client, &mut server);
     assert!(matches!(asked, Some(Event::SaslInit { .. })));
-    // What comes before the verdict waits, and not without bound.
+    // Input before the SASL outcome waits, with a limit.
     server.feed(&[0; 8192], Millis(0));
     assert_eq!(server.poll_event(), None);
     assert!(!server.wants_input());

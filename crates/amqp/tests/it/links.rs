@@ -39,7 +39,10 @@ fn drain_gives_back_what_is_left() {
     for waiting in [0, 2, 5] {
         let mut pair = open();
         let (to, from) = from_server(&mut pair, 5);
-        assert!(!pair.at(End::Server).drained(from), "nobody asked");
+        assert!(
+            !pair.at(End::Server).drained(from),
+            "there is no drain to answer"
+        );
         assert!(pair.at(End::Client).drain(to));
         pair.run();
         let events = pair.take(End::Server);
@@ -63,7 +66,7 @@ fn drain_gives_back_what_is_left() {
         assert_eq!(events.last(), Some(&Event::Drained { link: to }));
         assert_eq!(deliveries(events).len(), usize::from(waiting));
         assert_eq!(pair.at(End::Client).credit(to), 0);
-        // The link goes on.
+        // The link stays attached.
         pair.at(End::Client).grant(to, 1);
         pair.settle_down();
         assert_eq!(pair.at(End::Server).credit(from), 1);
@@ -192,7 +195,7 @@ fn what_is_detached_forgets_its_deliveries() {
             send(pair.at(End::Server), from, 2, b"x"),
             Err(SendRefusal::NoLink)
         );
-        // Its handle and its name are used again, and its id is not.
+        // Its handle and its name are reused, but its id is not.
         let (again, _) = pair.link(to.session(), attach("out", Role::Receiver));
         assert_ne!(again, to);
         assert!(!pair.at(End::Client).grant(to, 1));

@@ -63,7 +63,7 @@ async fn a_failing_disk_stops_it_and_it_says_why() {
     storage.fail_after(0, Fault::Eio, Repeat::Sticky);
     assert_eq!(broker.submit(send("a")).await, Err(Rejection::Stopped));
     let failure = broker.failed().await.to_string();
-    // What a new partition has for the slow threads may be what fails first.
+    // A job of a new partition for the slow threads may be the first to fail.
     let named = ["segment-", "prepare-", "ballast"];
     assert!(named.iter().any(|it| failure.contains(it)), "{failure}");
     assert!(!broker.is_ready());

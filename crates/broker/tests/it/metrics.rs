@@ -1,4 +1,4 @@
-//! What the broker tells of itself.
+//! The broker's metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn metrics(broker: &Broker, queues_max: usize) -> Page {
     read(&page(broker.metrics(queues_max, PATIENCE).await)).unwrap()
 }
 
-/// The value of the one sample that has this name and these labels; nothing if there is none.
+/// The value of the only sample with this name and these labels; `None` if there is none.
 fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let mut samples = page.values().flat_map(|family| &family.samples);
     let labels = labels.iter();

@@ -1,4 +1,5 @@
-//! Data directories of every released format still open, and today's bytes are what they were.
+//! Data directories of every released format still open, and the bytes that are written today have
+//! not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

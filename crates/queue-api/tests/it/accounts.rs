@@ -10,7 +10,7 @@ use kew_queue_api::{
 
 use crate::client::{Call, Door, call, message};
 
-/// A front end, and what changes its accounts.
+/// A front end, and the store that changes its accounts.
 async fn door() -> (Door, AccountStore) {
     let broker = Broker::start_in_memory().unwrap();
     let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
@@ -124,7 +124,7 @@ async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
         .check_error(404, "ResourceNotFound");
-    // Whoever gets the name next gets nothing of it.
+    // A new account with the same name gets nothing from the old one.
     let added = store.add("orders", unlimited, None).await.unwrap();
     let [key, _] = keys(&added);
     door.send(as_orders("GET", "/one?comp=metadata", &key))
@@ -182,7 +182,7 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
     let shared_with = "access-control-allow-origin";
     let answer = door.send(ask(&key)).await;
     assert_eq!(answer.header(shared_with), Some("http://page"));
-    // A new key changes nothing of it.
+    // A new key does not change the quota.
     let rotated = store.rotate("orders", KeyName::Primary).await.unwrap();
     let answer = door.send(ask(&keys(&rotated)[0])).await;
     assert_eq!(answer.header(shared_with), Some("http://page"));
@@ -204,7 +204,7 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
     let begin = |target| as_orders("PUT", target, &key).body("late").to_bytes();
     let cut = |bytes: &[u8]| bytes.len() - 1;
 
-    // Of a key that still works nothing is lost.
+    // Requests with the other key still succeed.
     let wire = &mut door.connect();
     let bytes = begin("/kept");
     wire.write(&bytes[..cut(&bytes)]).await;
@@ -241,7 +241,7 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
         .check_error(404, "QueueNotFound");
 }
 
-/// Lets the server, which runs on the same thread, read what was sent.
+/// Lets the server, which runs on the same thread, read the request.
 async fn let_in() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Which credentials allow which operations.
 
 use std::time::{Duration, SystemTime};
 
@@ -61,7 +61,7 @@ async fn few_readings_of_a_request_are_tried() {
     let door = Door::open();
     let create = call("PUT", "/orders?extra=a%20b");
     let odd = create.clone().header("x-ms-meta-a1", "two  spaces");
-    // The client takes the plus for a space, and signs odd headers by their bytes and as sent.
+    // The client reads the plus as a space, and signs odd headers by their bytes and unchanged.
     for (create, status) in [
         (create, 201),
         (odd.clone().header("x-ms-meta-ac", "1"), 409),
@@ -165,7 +165,7 @@ async fn whatever_is_signed_must_stay() {
         (&*length, "Transfer-Encoding: chunked"),
         (":00 GMT", ":59 GMT"),
     ] {
-        // The clock gives the date whatever seconds it has.
+        // The date comes from the clock, with any seconds.
         let from = if from == ":00 GMT" {
             let end = signed.find(" GMT").unwrap();
             &signed[end - 3..end + 4]
@@ -205,7 +205,7 @@ async fn no_two_queries_have_one_signature() {
     door.send(put("orders", "", "x")).await.check_status(201);
     let peek = call("GET", "/orders/messages?numofmessages=5&peekonly=true");
     for query in [
-        // Each of these once had the string to sign of the first.
+        // Each of these once had the same string to sign as the first.
         "numofmessages%3A5%0Apeekonly=true",
         "numofmessages=5%0Apeekonly:true",
         "numofmessages=5%0Apeekonly%3Atrue",
@@ -216,7 +216,7 @@ async fn no_two_queries_have_one_signature() {
             .await
             .check_error(400, "InvalidQueryParameterValue");
     }
-    // U+212A is a `k` in lower case, but not for whoever looks for `marker`.
+    // U+212A is a `k` in lower case, but it must not make this the parameter `marker`.
     let list = call("GET", "/?comp=list&marker=abc");
     for query in [
         "comp=list&mar\u{212A}er=abc",

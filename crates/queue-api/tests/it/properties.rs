@@ -22,7 +22,7 @@ async fn get(wire: &mut Wire) -> String {
     answer.body
 }
 
-/// A rule that lets pages of this origin get.
+/// A rule that allows pages of this origin to get.
 pub(crate) fn cors(origin: &str) -> String {
     format!(
         "<CorsRule><AllowedMethods>GET</AllowedMethods><AllowedOrigins>{origin}</AllowedOrigins>\

@@ -235,7 +235,7 @@ async fn names_of_metadata_keep_their_case() {
     door.send(create("X-Ms-Meta-OwnerName"))
         .await
         .check_status(201);
-    // The same but for its case, so the first spelling stays.
+    // The same except for its case, so the first spelling stays.
     door.send(create("x-ms-meta-OWNERNAME"))
         .await
         .check_status(204);

@@ -1,4 +1,4 @@
-//! Requests whose end is in doubt. What follows one of them must never pass for another request.
+//! Requests with an ambiguous end. The bytes after one must never count as another request.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ const ORDERS: &str = "/orders/messages";
 
 async fn check(door: &Door, name: &str, text: &str) {
     let smuggled = String::from_utf8(call("PUT", "/smuggled").to_bytes()).unwrap();
-    // Whole, and in pieces that cut lines.
+    // As a whole, and in pieces that cut lines.
     for size in [100_000, 61] {
         let wire = &mut door.connect();
         for piece in format!("{text}{smuggled}").as_bytes().chunks(size) {
@@ -24,7 +24,7 @@ async fn check(door: &Door, name: &str, text: &str) {
     }
 }
 
-/// Nothing that followed a form was carried out, and no form was.
+/// Nothing after an ambiguous request was carried out, and neither was the request.
 async fn check_untouched(door: &Door) {
     let list = door.send(call("GET", "/?comp=list")).await;
     assert_eq!(list.elements("Name"), ["orders"]);
@@ -112,7 +112,7 @@ async fn http_10_has_no_chunks() {
     check_untouched(&door).await;
 }
 
-/// It is no request of this protocol, and what follows is none either.
+/// It is not a request of this protocol, and nor is anything after it.
 #[tokio::test]
 async fn http_2_ends_the_connection() {
     let door = open().await;
@@ -126,8 +126,8 @@ async fn http_2_ends_the_connection() {
     check_untouched(&door).await;
 }
 
-/// Where a request ends is certain, and something else about it is odd: it has one answer, and the
-/// next request has the next one.
+/// The end of the request is certain, and something else about it is odd: it gets one answer, and
+/// the next request gets the next one.
 #[tokio::test]
 async fn what_is_odd_has_one_answer() {
     let door = open().await;
@@ -250,7 +250,8 @@ async fn what_is_odd_has_one_answer() {
     check_untouched(&door).await;
 }
 
-/// The body is asked for, or the connection ends: what follows the head is never the next request.
+/// The body is requested, or the connection ends: the bytes after the head are never the next
+/// request.
 #[tokio::test]
 async fn an_expectation_hides_no_request() {
     let door = open().await;

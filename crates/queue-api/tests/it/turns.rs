@@ -1,4 +1,4 @@
-//! Requests that come one behind the other, and an honest client beside them. What each turn takes is counted:
+//! Pipelined requests, and an honest client beside them. The requests of each turn are counted:
 //! nothing here looks at a clock.
 
 use kew_queue_api::Limits;

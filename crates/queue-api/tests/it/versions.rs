@@ -1,4 +1,4 @@
-//! What versions change.
+//! Differences between versions.
 
 use crate::client::{Door, call, message, put};
 

@@ -1,4 +1,4 @@
-//! What ends a connection.
+//! Errors that end a connection.
 
 use bytes::BytesMut;
 use kew_amqp::error::condition;
@@ -22,7 +22,11 @@ fn the_first_bytes_decide() {
         ("one wrong byte", plain(b"B"), AMQP_HEADER),
         ("AMQP 0.9.1", plain(b"AMQP\x00\x00\x09\x01"), AMQP_HEADER),
         ("TLS in AMQP", plain(b"AMQP\x02\x01\x00\x00"), AMQP_HEADER),
-        ("SASL where there is none", plain(&SASL_HEADER), AMQP_HEADER),
+        (
+            "SASL although none is configured",
+            plain(&SASL_HEADER),
+            AMQP_HEADER,
+        ),
         ("no SASL where it must be", sasl(&AMQP_HEADER), SASL_HEADER),
         ("HTTP to SASL", sasl(b"POST"), SASL_HEADER),
     ];

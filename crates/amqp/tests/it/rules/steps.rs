@@ -1,4 +1,4 @@
-//! What a peer's frames cost, in steps: what they change, and not what they name.
+//! The cost of a peer's frames, in steps: it depends on what they change, not on what they name.
 
 use bytes::BytesMut;
 use kew_amqp::frame::{FrameType, write_frame};
@@ -13,7 +13,7 @@ use crate::pair::send;
 /// How many deliveries the peer has not settled.
 const DELIVERIES: u32 = 2_000;
 
-/// A peer with a link to it on which so many deliveries are not settled.
+/// A peer with a link to it that has so many unsettled deliveries.
 fn peer_with(deliveries: u32) -> (Peer, LinkId) {
     let config = Config {
         handle_max: 5_000,
@@ -72,7 +72,7 @@ fn feed(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) {
     peer.server.feed(&bytes, Millis(0));
 }
 
-/// The steps that these frames take, and what happens meanwhile.
+/// The steps that these frames take, and the events meanwhile.
 fn steps_of(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) -> (u32, Vec<Event>) {
     feed(peer, frames);
     let mut steps = Steps::unlimited();
@@ -106,7 +106,7 @@ fn an_outcome_is_told_once_however_often_the_peer_says_it() {
     let (steps, events) = steps_of(&mut peer, std::iter::repeat_n(tell(false), 100));
     assert_eq!(events, []);
     assert!(steps <= 300, "{steps} steps for 100 frames");
-    // That the peer forgets them is news.
+    // It changes something that the peer settles them.
     let (_, events) = steps_of(&mut peer, [tell(true)]);
     assert_eq!(events.len(), DELIVERIES as usize);
     assert_eq!(peer.server.unsettled(link), 0);
