@@ -206,7 +206,7 @@ impl Attacker {
             }
             Attack::Links | Attack::Receivers | Attack::Frames => connect(&plan.target).await?,
             Attack::Tokens => {
-                // The client without a token uses its first link, which the requests name.
+                // With PLAIN the client puts no token, so its first link is the one in the requests.
                 let target = Target {
                     auth: Auth::Plain,
                     ..plan.target.clone()
