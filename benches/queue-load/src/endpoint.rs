@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_parts_are_named() {
         let error = Endpoint::from_connection_string("AccountName=a1;")
             .err()
             .expect("refused");

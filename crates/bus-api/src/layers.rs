@@ -118,7 +118,7 @@ fn no_part_imports_one_above_it() {
 }
 
 #[test]
-fn imports_are_found_wherever_they_stand() {
+fn imports_are_found_in_every_place() {
     let code =
         "use crate::ground::limits::Limits;\nfn f(at: crate::http::Room) {}\nuse crate::{A, B};";
     assert_eq!(named_after(code, "crate"), ["ground", "http", ""]);

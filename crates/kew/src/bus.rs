@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_asked_for_is_done_without_and_what_somebody_did_is_not() {
+    async fn a_missing_default_port_is_skipped_and_a_configured_one_is_an_error() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let taken = taken.local_addr().map(|address| (taken, address));
         let (_listener, address) = taken.expect("an address");

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_printed_once() {
         let error = anyhow!("Permission denied (os error 13)")
             .context("cannot open data/lock: Permission denied (os error 13)")
             .context("cannot use the data directory data");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_alone_is_enough() {
+    fn a_single_url_is_enough_for_an_issuer() {
         let settings = layer(|_| {}).unwrap().unwrap();
         assert_eq!(settings.options, IssuerOptions::new(URL));
         let document = format!("{URL}/.well-known/openid-configuration");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_values_are_refused() {
         let refused = |part: &str, change: fn(&mut IssuerLayer)| {
             let error = layer(change).unwrap_err();
             assert!(error.contains(part), "{error}");

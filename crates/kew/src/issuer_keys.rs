@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_else_is_taken_for_keys() {
+    async fn only_keys_are_accepted_as_keys() {
         refused(
             &|base| format!("HTTP/1.1 302 Found\r\nLocation: {base}\r\n\r\n"),
             "302",
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_discovery_document_speaks_for_its_issuer_alone() {
+    async fn a_discovery_document_is_valid_only_for_its_issuer() {
         for document in [
             r#"{"issuer":"https://other.example","jwks_uri":"BASE/k"}"#,
             r#"{"issuer":"BASE","jwks_uri":"http://other.example/k"}"#,

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_means_text_and_no_listener() {
+    fn the_defaults_are_text_and_no_listener() {
         let expected = Observing {
             metrics_listen: Vec::new(),
             metrics_queues: 100,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_layer_that_speaks_is_heard() {
+    fn the_first_layer_with_a_value_counts() {
         let first = Layer {
             metrics_listen: Some(vec!["0.0.0.0:9464".into(), "localhost:1".into()]),
             slow_request: Some(250),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn invalid_values_are_named() {
         let queues = Some(10_001);
         let wrong = [
             (

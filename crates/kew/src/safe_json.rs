@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_escaped_and_means_the_same() {
+    fn active_characters_are_escaped_and_decode_the_same() {
         for (text, expected) in [
             ("plain äöü 😀 \\ \"", r#""plain äöü 😀 \\ \"""#),
             ("\u{1b}[31m\u{7f}", r#""\u001b[31m\u007f""#),

@@ -266,7 +266,7 @@ ueqz6/Ro2abi9t0eGJfe/rLJ4XsPAiA8vN9KPmmzHg5usHQJyjgeeAERk4RoMvmw
 ";
 
     #[test]
-    fn a_certificate_without_extensions_is_refused_with_what_to_do() {
+    fn a_certificate_without_extensions_is_refused_with_advice() {
         let error = CertificateFacts::of_pem(VERSION_1.as_bytes()).expect_err("refused");
         assert!(error.contains("X.509 version 1"), "{error}");
         assert!(error.contains("kew tls init"), "{error}");

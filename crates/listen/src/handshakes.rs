@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stalls_many_gives_way_before_others() {
+    async fn a_network_that_stalls_many_gives_way_first() {
         let handshakes = Handshakes::new(3);
         let slow = handshakes.begin(OTHER);
         let crowd = [handshakes.begin(ONE), handshakes.begin(ONE)];

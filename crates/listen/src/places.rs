@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_what_the_other_is_not_guaranteed() {
+    fn one_share_has_everything_the_other_is_not_guaranteed() {
         let [one, other] = two(10, [3, 2]);
         assert_eq!((one.count_max(), other.count_max()), (8, 7));
         let ones = take_all(&one);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn places_come_back() {
+    fn places_are_freed() {
         let [one, other] = two(4, [1, 1]);
         let mut ones = take_all(&one);
         let _other = take(&other).expect("one is guaranteed");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_stranger_gives_way_and_nobody_who_is_known() {
+    async fn the_oldest_stranger_gives_way_and_no_authenticated_client() {
         let share = Share::alone(3);
         let known = take(&share).expect("a place");
         let first = share.take(LOCAL).expect("a place");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_crowds_the_places_gives_way_before_others() {
+    async fn a_network_with_many_places_gives_way_first() {
         let share = Share::alone(4);
         let away = |last| IpAddr::from([192, 0, 2, last]);
         let first = share.take(away(1)).expect("a place");

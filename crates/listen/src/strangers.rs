@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_removed_is_not_told() {
+    fn a_removed_connection_is_not_notified() {
         let mut strangers = Strangers::default();
         let notice = Arc::new(Notify::new());
         strangers.add(network("192.0.2.1"), 7, notice.clone());

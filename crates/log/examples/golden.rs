@@ -16,7 +16,7 @@ mod scenario;
 
 fn main() -> io::Result<()> {
     let Some(path) = env::args_os().nth(1).map(PathBuf::from) else {
-        return Err(io::Error::other("say where the directory shall be"));
+        return Err(io::Error::other("name the directory to create"));
     };
     fs::create_dir(&path)?;
     fs::write(path.join("MANIFEST"), scenario::MANIFEST)?;

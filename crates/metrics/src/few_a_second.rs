@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_a_second_are_told_and_the_others_counted() {
+    fn some_a_second_are_logged_and_the_others_counted() {
         let log = FewASecond::new(2);
         let note = |second| log.note(UNIX_EPOCH + Duration::from_secs(second));
         assert_eq!([note(5), note(5)], [Line::Told; 2]);

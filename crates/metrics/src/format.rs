@@ -102,7 +102,7 @@ mod tests {
     use crate::{Family, Histogram, Unit, page_in, read};
 
     #[test]
-    fn who_does_not_ask_for_openmetrics_gets_the_older_format() {
+    fn without_asking_for_openmetrics_a_client_gets_the_older_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for (accept, expected) in [
             ("", Format::Prometheus),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_say_the_same() {
+    fn both_formats_have_the_same_values() {
         let [open, mut plain] = [Format::OpenMetrics, Format::Prometheus]
             .map(|format| read(&page_in(families(), format)).unwrap());
         for (name, family) in &mut plain {

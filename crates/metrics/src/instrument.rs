@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_is_what_its_owners_have() {
+    fn a_gauge_is_the_sum_of_its_owners_parts() {
         let gauge = Gauge::new();
         assert_eq!(gauge.change(0, 5), 5);
         assert_eq!(gauge.change(0, 3), 8);

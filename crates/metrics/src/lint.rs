@@ -79,7 +79,7 @@ mod tests {
     use crate::{Family, Unit, page, read};
 
     #[test]
-    fn what_promtool_would_say() {
+    fn the_rules_of_promtool() {
         let label = |name| vec![(name, "1".to_owned())];
         let help = "Help";
         let families = vec![

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_once_a_second() {
+    fn a_flood_is_logged_once_a_second() {
         let log = OnceASecond::default();
         let at = |second| UNIX_EPOCH + Duration::from_secs(second);
         assert_eq!(log.note(at(5)), Some(1));

@@ -194,7 +194,7 @@ mod tests {
     use crate::{Family, Histogram, Unit, page};
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let histogram = Histogram::of_latencies();
         histogram.observe(70);
         let value = "\"\n\\,} ";
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_refused() {
+    fn malformed_pages_are_refused() {
         let head = "# HELP a Help\n# TYPE a gauge\n";
         let end = "# EOF\n";
         assert!(read(&format!("{head}a 1\n{end}")).is_ok());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_is_held_for_the_delay() {
+    async fn a_name_is_reserved_for_the_delay() {
         let deletions = Deletions::new(Duration::from_secs(30));
         deletions.add(queue("q"));
         tokio::time::advance(Duration::from_secs(20)).await;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_is_bounded() {
+    async fn reserved_names_are_bounded() {
         let deletions = Deletions::new(Duration::from_secs(30));
         for number in 0..=NAME_COUNT_MAX {
             deletions.add(queue(&number.to_string()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_delay_nothing_is_held() {
+    async fn without_a_delay_no_name_is_reserved() {
         let deletions = Deletions::new(Duration::ZERO);
         deletions.add(queue("q"));
         assert!(!deletions.holds(&queue("q")));

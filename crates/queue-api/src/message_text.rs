@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_documents_are_refused() {
         for document in [
             "",
             " ",
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(text in "[\\t\\n\\r -\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]{0,64}") {
+        fn written_text_is_read_back(text in "[\\t\\n\\r -\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]{0,64}") {
             let mut document = bytes::BytesMut::from(&b"<QueueMessage><MessageText>"[..]);
             kew_xml::put_text(&mut document, text.as_bytes());
             document.extend_from_slice(b"</MessageText></QueueMessage>");

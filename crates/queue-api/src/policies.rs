@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_shown_with_seven_digits() {
+    fn times_are_shown_with_seven_digits() {
         check(
             &policy(
                 "a",

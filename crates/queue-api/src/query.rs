@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plus_is_what_was_signed() {
+    fn a_plus_means_what_the_client_signed() {
         let mut query = Query::parse(Some("prefix=a+b%2Bc")).unwrap();
         assert_eq!(query.value("prefix").unwrap(), "a+b+c");
         query.set_plus(Plus::Space);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_pass_for_another_line_is_refused() {
+    fn ambiguous_lines_are_refused() {
         for raw in [
             "numofmessages%3A5%0Apeekonly=true",
             "a%0Ab=1",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_signature_that_comes_twice_authenticates_nobody() {
+    fn a_repeated_field_of_a_signature_is_refused() {
         for raw in ["sig=a&sig=a", "sp=r&sig=a&SP=r", "comp=list&se=1&se=2"] {
             let refused = Query::parse(Some(raw));
             assert!(

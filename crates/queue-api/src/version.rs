@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn invalid_versions_are_refused() {
         for text in [
             "",
             "2008-10-26",

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_secret_is() {
+    fn errors_name_the_mistake_and_no_secret() {
         let key = format!("AccountKey={SECRET}");
         for (text, named) in [
             (String::new(), "empty"),

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         for text in [
             "",
             " \t\n ",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn invalid_documents_are_refused() {
         let deep = format!("{}{}", "<a>".repeat(40), "</a>".repeat(40));
         for document in [
             "",

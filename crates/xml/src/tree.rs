@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_documents_are_refused() {
         for document in [
             "",
             "A",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_known_whatever_its_prefix() {
+    fn a_name_matches_with_any_prefix() {
         let root = parse(b"<n:A xmlns:n='u'><m:B/><n:B>x</n:B></n:A>").unwrap();
         assert_eq!((root.local_name(), &*root.name), ("A", "n:A"));
         assert_eq!(root.child("B").unwrap().text().unwrap(), "");

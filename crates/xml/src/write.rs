@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_must_be_is_escaped() {
+    fn only_necessary_characters_are_escaped() {
         check_text("plain \"text\" 'too'\n\t", "plain \"text\" 'too'\n\t");
         check_text("a<b>&c", "a&lt;b&gt;&amp;c");
         check_text("a\r\nb", "a&#xD;\nb");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_takes_any_text() {
+    fn an_element_can_have_any_text() {
         let mut out = BytesMut::new();
         put_element(&mut out, "A", "");
         put_element(&mut out, "B", "x\0<\u{FFFF}");

@@ -293,7 +293,7 @@ fn connection() {
 
 /// Bytes with the largest claims: nothing is allocated before the data is there.
 #[test]
-fn bombs_take_no_memory() {
+fn claims_of_huge_sizes_take_no_memory() {
     let open = greeting();
     let nulls = b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40";
     let bombs: [(&str, Vec<u8>); 5] = [

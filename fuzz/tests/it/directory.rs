@@ -244,7 +244,7 @@ fn forged_snapshot() {
 
 /// The forger and the log agree on the document: its files are accepted.
 #[test]
-fn what_is_forged_well_opens() {
+fn well_forged_directories_open() {
     let mut segment = Segment::new(header(), 0);
     let mut payload = Vec::new();
     for event in EVENTS {

@@ -56,7 +56,7 @@ fn scratch() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_gauge_notices_what_nobody_checked() {
+fn the_gauge_notices_unchecked_lengths() {
     let taken = |size: usize| {
         std::panic::catch_unwind(|| kew_fuzz::gauge::within(MEMORY_BASE_BYTES, || vec![1u8; size]))
     };

@@ -106,7 +106,7 @@ fn every_encoding_is_read() {
 }
 
 #[test]
-fn compounds_are_read_with_what_is_in_them() {
+fn compounds_are_read_with_their_elements() {
     let lists = ["45", "c0 01 00", "d0 00000004 00000000"];
     for digits in lists {
         let Ok(Value::List(list)) = read(digits) else {
@@ -187,7 +187,7 @@ fn described_values_keep_their_descriptor() {
 }
 
 #[test]
-fn what_is_no_value_is_refused() {
+fn invalid_values_are_refused() {
     let rows = [
         ("no such code", "10", DecodeError::UnknownCode(0x10)),
         (

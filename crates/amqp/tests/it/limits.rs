@@ -163,7 +163,7 @@ fn links_are_limited_and_the_limit_can_be_raised() {
 }
 
 #[test]
-fn refusals_that_nobody_takes_are_limited_too() {
+fn unread_refusals_are_limited_too() {
     let limits = Limits {
         links_max: 2,
         ..Limits::default()
@@ -392,7 +392,7 @@ fn told(pair: &mut Pair) -> Vec<(String, Option<usize>)> {
 }
 
 #[test]
-fn a_text_that_the_peer_cannot_take_costs_nothing_but_the_text() {
+fn an_error_text_above_the_peers_limit_is_left_out() {
     for (size, expected) in [(100, Some(100)), (600, None)] {
         let error = || Error::new(condition::NOT_ALLOWED, "x".repeat(size));
         let expected = [(condition::NOT_ALLOWED.to_owned(), expected)];

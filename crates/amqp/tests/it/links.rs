@@ -8,7 +8,7 @@ use kew_amqp::{By, Event, Millis, SendRefusal};
 use crate::pair::{End, attach, deliveries, from_server, open, send, to_server};
 
 #[test]
-fn credit_is_absolute_and_counts_what_is_on_the_way() {
+fn credit_is_absolute_and_counts_messages_on_the_way() {
     let mut pair = open();
     let (to, from) = from_server(&mut pair, 5);
     assert_eq!(
@@ -35,7 +35,7 @@ fn credit_is_absolute_and_counts_what_is_on_the_way() {
 }
 
 #[test]
-fn drain_gives_back_what_is_left() {
+fn drain_returns_unused_credit() {
     for waiting in [0, 2, 5] {
         let mut pair = open();
         let (to, from) = from_server(&mut pair, 5);
@@ -147,7 +147,7 @@ fn a_refused_link_is_answered_and_detached() {
 }
 
 #[test]
-fn a_link_that_is_given_up_before_its_answer_hears_nothing() {
+fn a_link_detached_before_its_answer_gets_no_event() {
     let mut pair = open();
     pair.accepts = false;
     let session = pair.session();
@@ -172,7 +172,7 @@ fn a_link_that_is_given_up_before_its_answer_hears_nothing() {
 }
 
 #[test]
-fn what_is_detached_forgets_its_deliveries() {
+fn a_detached_link_forgets_its_deliveries() {
     for is_closed in [true, false] {
         let mut pair = open();
         let (to, from) = from_server(&mut pair, 5);

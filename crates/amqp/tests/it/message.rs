@@ -208,7 +208,7 @@ fn a_delivery_has_a_new_head_and_the_old_bytes() {
 }
 
 #[test]
-fn a_header_always_says_its_delivery_count() {
+fn a_header_always_has_its_delivery_count() {
     let mut out = BytesMut::new();
     write_head(
         &mut out,

@@ -102,7 +102,7 @@ pub(crate) fn driver() -> Driver {
 }
 
 #[test]
-fn the_largest_message_fits_wherever_the_log_has_come_to() {
+fn the_largest_message_fits_at_every_log_position() {
     let mut driver = driver();
     let large = Bytes::from(vec![b'x'; MIB]);
     for fill in [0, 10, 3000, 20_000, 60_000, 500_000, MIB] {
@@ -403,7 +403,7 @@ async fn a_message_that_cannot_be_read_is_not_deleted_by_its_receiver() {
 }
 
 #[tokio::test]
-async fn of_several_messages_those_are_deleted_that_can_be_read() {
+async fn of_several_messages_only_readable_ones_are_deleted() {
     let (storage, broker) = forgetful().await;
     for body in ["first body", "second body", "third body"] {
         broker.submit(send(body)).await.unwrap();

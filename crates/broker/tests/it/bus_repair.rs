@@ -262,7 +262,7 @@ fn repair(storage: &FaultyStorage) -> (Losses, BTreeMap<u64, Found>) {
 }
 
 #[test]
-fn what_is_whole_needs_no_repair() {
+fn an_intact_partition_needs_no_repair() {
     let (storage, found, _) = filled();
     assert!(!look(&storage).is_needed());
     assert_eq!(Driver::on(storage).everything(), found);
@@ -275,7 +275,7 @@ fn what_is_whole_needs_no_repair() {
 /// All others are unchanged: in their places, with their counts, locked, deferred and
 /// dead-lettered.
 #[test]
-fn a_damaged_body_costs_that_message_alone() {
+fn a_damaged_body_costs_only_that_message() {
     let (storage, before, lock) = filled();
     // One deferred message, one locked message and one that was never received.
     for victim in [2, 26, 250] {

@@ -288,7 +288,7 @@ fn messages_expire_on_a_full_disk_and_make_space() {
 /// The only free space is that for empty snapshots, and after the drain there are no more commands:
 /// no batch moves the log's end.
 #[test]
-fn a_disk_that_was_drained_makes_space_while_nobody_asks() {
+fn a_drained_disk_frees_space_while_idle() {
     let mut driver = Driver::new();
     driver.rest();
     while !driver.partition.log().space().has_ballast {
@@ -374,7 +374,7 @@ fn a_full_disk_is_not_tried_all_the_time() {
 
 /// To find out what can be freed takes a walk through the whole state, and a snapshot.
 #[test]
-fn a_full_disk_with_much_on_it_is_walked_seldom_and_yet_freed_while_somebody_asks() {
+fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
     const MESSAGES: u32 = 200_000;
     let mut driver = Driver::new();
     let mut commands: VecDeque<_> = (0..MESSAGES).map(|id| (id, send("x"))).collect();

@@ -267,7 +267,7 @@ fn missing(storage: &FaultyStorage, alive: &Known) -> usize {
 }
 
 #[test]
-fn what_is_whole_needs_no_repair() {
+fn an_intact_partition_needs_no_repair() {
     for (storage, ..) in [plain(), snapshotted()] {
         let repair = look(&storage);
         assert!(!repair.is_needed());
@@ -378,7 +378,7 @@ fn without_any_snapshot_the_messages_of_the_remaining_log_are_kept() {
 }
 
 #[test]
-fn a_missing_segment_costs_what_was_in_it() {
+fn a_missing_segment_costs_only_its_content() {
     let (storage, alive, sent) = plain();
     let segments = names(&storage, "segment-");
     for segment in &segments[..segments.len() - 1] {
@@ -397,7 +397,7 @@ fn a_missing_segment_costs_what_was_in_it() {
 }
 
 #[test]
-fn a_damaged_body_costs_that_message_alone() {
+fn a_damaged_body_costs_only_that_message() {
     let (storage, alive, sent) = snapshotted();
     // The oldest live body is before both snapshots: no start reads it.
     let segment = &names(&storage, "segment-")[0];

@@ -112,7 +112,7 @@ fn prepared() -> (FaultyStorage, Vec<Token>) {
 }
 
 #[test]
-fn wherever_the_power_goes_off_all_of_a_transaction_is_there_or_nothing() {
+fn a_power_cut_at_any_call_keeps_transactions_atomic() {
     let (storage, locks) = prepared();
     let [first, second, third] = locks[..] else {
         panic!("there are three")

@@ -24,7 +24,7 @@ fn steps() -> EntityName {
 
 /// A session client that has failed releases the session, and accepts the next one.
 #[tokio::test]
-async fn a_damaged_message_does_not_block_its_session_for_ever() {
+async fn a_damaged_message_does_not_block_its_session() {
     let (storage, broker) = forgetful().await;
     let options = BusQueueOptions {
         requires_session: true,
@@ -97,7 +97,7 @@ async fn a_damaged_message_does_not_block_its_session_for_ever() {
 }
 
 #[tokio::test]
-async fn what_was_read_waits_for_a_busy_broker_to_be_deleted() {
+async fn a_read_message_waits_for_a_busy_broker_to_be_deleted() {
     let disk = Arc::new(StuckDisk::default());
     let mut options = BrokerOptions {
         admission: AdmissionLimits {

@@ -109,7 +109,7 @@ impl Bench {
 }
 
 #[test]
-fn a_message_of_a_session_is_for_its_holder_or_for_whoever_takes_any() {
+fn a_session_message_wakes_its_holder_or_a_receiver_of_any_session() {
     let mut bench = Bench::with(true);
     let (holder, _) = bench.accept(SessionChoice::Named("held".into()));
     assert_eq!(bench.send(&[Some("held")], None), [of("held")]);
@@ -123,7 +123,7 @@ fn a_message_of_a_session_is_for_its_holder_or_for_whoever_takes_any() {
 }
 
 #[test]
-fn whoever_takes_a_session_and_leaves_another_wakes_the_next() {
+fn accepting_one_of_two_sessions_wakes_the_next_receiver() {
     let mut bench = Bench::with(true);
     bench.send(&[Some("a"), Some("b"), Some("c")], None);
     let (_, woken) = bench.accept(SessionChoice::Next);
@@ -140,7 +140,7 @@ fn whoever_takes_a_session_and_leaves_another_wakes_the_next() {
 }
 
 #[test]
-fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
+fn the_end_of_a_lock_wakes_its_holder_and_a_receiver_of_any_session() {
     let mut bench = Bench::with(true);
     let queue = steps;
     bench.send(&[Some("full")], None);
@@ -167,7 +167,7 @@ fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
 }
 
 #[test]
-fn a_receive_passes_on_what_it_leaves_and_nothing_if_it_found_nothing() {
+fn a_receive_passes_its_wake_up_on_only_if_it_leaves_messages() {
     let mut bench = Bench::with(false);
     // Sessions have no meaning in this queue.
     let woken = bench.send(&[None, Some("s")], None);
@@ -178,7 +178,7 @@ fn a_receive_passes_on_what_it_leaves_and_nothing_if_it_found_nothing() {
 }
 
 #[test]
-fn a_message_that_is_gone_by_the_end_of_its_turn_wakes_nobody() {
+fn a_message_removed_in_its_own_turn_wakes_no_receiver() {
     let mut bench = Bench::with(false);
     bench.send(&[None], None);
     let (count, _) = bench.receive(None, 1);
@@ -198,7 +198,7 @@ fn a_message_that_is_gone_by_the_end_of_its_turn_wakes_nobody() {
 /// Expired messages are removed a few at a time. Receivers skip them, and do not wake each other
 /// for them.
 #[test]
-fn messages_that_have_expired_wake_nobody_until_all_of_them_are_gone() {
+fn expired_messages_wake_no_receiver() {
     let mut bench = Bench::with(false);
     for _ in 0..200 {
         bench.send(&[None; 8], Some(1000));

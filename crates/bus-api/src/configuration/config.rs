@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn invalid_values_are_named() {
         let refused = |from: &str, to: &str| {
             assert!(FILE.contains(from));
             read_config(&FILE.replace(from, to))

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         for (ms, text) in [
             (0, "PT0S"),
             (1, "PT0.001S"),

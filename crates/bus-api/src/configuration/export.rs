@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_exported_is_what_was_imported() {
+    async fn an_export_equals_its_import() {
         let mut text = FILE.to_owned();
         // More than one page.
         let many: String = (0..PAGE)

@@ -89,7 +89,7 @@ mod tests {
     ]}]}}"#;
 
     #[tokio::test]
-    async fn importing_again_keeps_what_the_file_does_not_say() {
+    async fn importing_again_keeps_settings_that_are_not_in_the_file() {
         let broker = Broker::start_in_memory().unwrap();
         let [queue] = <[_; 1]>::try_from(read_config(FILE).unwrap()).unwrap();
         import(&broker, vec![queue.clone()]).await.unwrap();

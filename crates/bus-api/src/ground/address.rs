@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_queue_is_none() {
+    fn impossible_names_are_no_queue() {
         let long = "a".repeat(261);
         for address in [
             "",

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_no_more_than_can_be_written() {
+    fn an_error_text_is_cut_to_its_limit() {
         let error = HttpError::bad_request(format!("a\0b\u{fffe}{}", "ä".repeat(1 << 20)));
         let xml = error.to_xml();
         assert!(xml.contains("a\u{fffd}b\u{fffd}ä"), "{xml}");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_is_xml_and_escapes_what_clients_say() {
+    async fn an_error_is_xml_and_escapes_client_text() {
         let answer = HttpError::not_found("a<b&").into_answer();
         assert_eq!(answer.status(), 404);
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_methods_say_which_part_is_meant() {
+    fn paths_and_methods_select_the_part() {
         for (method, path, route) in [
             (Method::GET, "health", Route::Health),
             (Method::PUT, "health", Route::Atom),

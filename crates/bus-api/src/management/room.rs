@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_answered_is_reserved() {
+    fn room_for_the_largest_answer_is_reserved() {
         use ManagementOperation::{GetMessageSessions, PeekMessage, RenewLock};
         let one = asked(PeekMessage, "message-count", 1);
         assert!(one as u64 > kew_engine::bus::BODIES_SIZE_BYTES_MAX);

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_add_up_and_come_back() {
+    fn parts_add_up_and_are_freed() {
         let account = Account::default();
         let mut one = account.fixed(Sum::ReadyBytes, 10);
         let two = account.fixed(Sum::ReadyBytes, 5);

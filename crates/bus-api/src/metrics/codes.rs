@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_added_up() {
+    fn unknown_codes_are_added_up() {
         let by_code = ByCode::default();
         for code in [None, Some(amqp::NOT_FOUND), Some("a:b"), Some("c:d")] {
             by_code.note(code);

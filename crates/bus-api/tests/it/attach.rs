@@ -38,7 +38,7 @@ async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_refused() {
+async fn unsupported_links_are_refused() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let mut via = sender();
@@ -89,7 +89,7 @@ fn without_address() -> Option<Target> {
 }
 
 #[tokio::test]
-async fn a_receiver_hears_which_of_its_wishes_hold() {
+async fn a_receiver_learns_which_of_its_options_apply() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let selector = Symbol::from_static("apache.org:selector-filter:string");

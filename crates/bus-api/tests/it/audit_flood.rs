@@ -17,7 +17,7 @@ fn count_of(record: &str) -> usize {
 }
 
 #[tokio::test]
-async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
+async fn refusals_are_limited_and_done_acts_are_all_recorded() {
     listen();
     let server = Server::start().await;
     let rights: Rights = [Right::Send].into_iter().collect();

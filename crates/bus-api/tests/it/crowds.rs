@@ -45,7 +45,7 @@ async fn ask(stream: &mut DuplexStream) -> String {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_lock_no_client_out() {
     let server = start().await;
     let mut known = server.trusted().await;
     let sender = known.sender("jobs").await.unwrap();
@@ -68,7 +68,7 @@ async fn silent_connections_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn where_all_have_a_token_nobody_gives_way() {
+async fn connections_with_a_token_do_not_give_way() {
     let server = start().await;
     let mut known = Vec::new();
     for _ in 0..CONNECTIONS_MAX {

@@ -31,7 +31,7 @@ fn location(answer: &Answer) -> &str {
 }
 
 #[tokio::test]
-async fn a_message_comes_back_as_it_was_sent() {
+async fn a_message_is_received_as_it_was_sent() {
     let server = Server::start().await;
     let properties = r#"{"Label": "L", "MessageId": "m-1", "CorrelationId": "c", "TimeToLive": 90,
         "To": "t", "ReplyTo": "r", "Nobody": 1}"#;
@@ -124,7 +124,7 @@ async fn what_amqp_sends_http_receives() {
 }
 
 #[tokio::test]
-async fn a_batch_is_many_messages_or_none() {
+async fn a_batch_is_sent_completely_or_not_at_all() {
     let server = Server::start().await;
     let kind = [("Content-Type", "application/vnd.microsoft.servicebus.json")];
     let batch = r#"[{"Body": "one", "BrokerProperties": {"Label": "M1", "TimeToLiveTimeSpan": "0.00:00:40"}},
@@ -237,7 +237,7 @@ async fn a_receive_waits_for_a_message_or_its_time() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_it_waits_takes_nothing() {
+async fn a_client_that_leaves_while_waiting_receives_nothing() {
     let server = Server::start().await;
     for method in ["POST", "DELETE"] {
         let mut stream = server.stream();
@@ -271,7 +271,7 @@ async fn a_wait_ends_when_the_server_stops() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told() {
+async fn errors_name_the_mistake() {
     let server = Server::start().await;
     let large = "x".repeat((1 << 20) + 1);
     for (method, path, headers, body, status) in [
@@ -302,7 +302,7 @@ async fn what_is_wrong_is_told() {
 
 /// A sender and a receiver together can give a message more properties than fit into a head.
 #[tokio::test]
-async fn a_head_has_an_end_whatever_was_done_to_its_message() {
+async fn a_head_is_bounded_after_any_changes_to_its_message() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let properties: serde_json::Map<_, _> =

@@ -57,7 +57,7 @@ impl Incoming {
 /// The defaults of these fields differ from the expected values in each of these cases, so this
 /// shows that all fields are sent.
 #[tokio::test]
-async fn open_and_begin_say_every_limit() {
+async fn open_and_begin_announce_every_limit() {
     let server = Server::start().await;
     let mut stream = opened(&server, &open()).await;
     stream.write_all(&frame(HIGHEST, &begin())).await.unwrap();
@@ -85,7 +85,7 @@ async fn open_and_begin_say_every_limit() {
 
 /// A client that exceeds an announced limit is closed, and gets the size of the limit.
 #[tokio::test]
-async fn what_they_say_holds() {
+async fn announced_limits_hold() {
     let server = Server::start().await;
     let mut attach = Attach::new("one too many".into(), Role::Sender);
     attach.handle = u32::from(HIGHEST) + 1;

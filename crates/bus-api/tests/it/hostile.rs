@@ -99,7 +99,7 @@ fn sum(server: &Server, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn thousands_who_say_half_of_something_are_closed_in_time() {
+async fn thousands_of_half_sent_inputs_are_closed_in_time() {
     let server = Server::start_with(Limits {
         token_timeout: Duration::from_secs(2),
         ..Limits::default()
@@ -127,7 +127,7 @@ async fn thousands_who_say_half_of_something_are_closed_in_time() {
 }
 
 #[tokio::test]
-async fn frames_that_come_byte_by_byte_hold_nobody_up() {
+async fn frames_sent_byte_by_byte_delay_no_client() {
     let server = Server::start().await;
     let mut slow = server.stream();
     let mut said = BytesMut::from(&b"AMQP\0\x01\0\0"[..]);
@@ -187,7 +187,7 @@ async fn strangers_get_few_sessions_and_no_links() {
 }
 
 #[tokio::test]
-async fn who_wants_to_be_kept_alive_every_millisecond_is_refused() {
+async fn an_idle_time_out_of_a_millisecond_is_refused() {
     let server = Server::start().await;
     let stream = opened(
         &server,
@@ -202,7 +202,7 @@ async fn who_wants_to_be_kept_alive_every_millisecond_is_refused() {
 }
 
 #[tokio::test]
-async fn giant_credit_and_none_hold_nothing_that_is_not_there() {
+async fn credit_of_any_size_takes_no_memory() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -418,7 +418,7 @@ async fn parts_of_messages_have_a_bound_over_all_connections() {
 }
 
 #[tokio::test]
-async fn who_takes_no_messages_gets_few_however_many_links_ask() {
+async fn a_client_that_reads_nothing_gets_few_messages() {
     const MESSAGES: usize = 400;
     let ready_size_bytes_max = 256 << 10;
     let server = Server::start_with(Limits {
@@ -473,7 +473,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
 }
 
 #[tokio::test]
-async fn dispositions_of_what_was_never_sent_are_passed_over() {
+async fn dispositions_of_unknown_deliveries_are_ignored() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let receiver = client.receiver("jobs").await.unwrap();
@@ -543,7 +543,7 @@ async fn large_changes_to_many_messages_are_made_in_parts() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_are_few() {
+async fn unread_answers_are_limited() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let node = "jobs/$management";
@@ -597,7 +597,7 @@ async fn answers_that_nobody_takes_are_few() {
 }
 
 #[tokio::test]
-async fn who_never_reads_is_closed() {
+async fn a_client_that_never_reads_is_closed() {
     let server = Server::start_with(Limits {
         write_timeout: Duration::from_millis(500),
         ..Limits::default()
@@ -623,7 +623,7 @@ async fn who_never_reads_is_closed() {
 }
 
 #[tokio::test]
-async fn links_that_come_and_go_leave_nothing() {
+async fn attached_and_detached_links_leave_nothing() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for round in 0..100 {

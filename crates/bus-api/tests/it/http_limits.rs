@@ -41,7 +41,7 @@ fn check_between(time: Duration, from_s: u64, to_s: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_with_a_head_or_asks_nothing_is_cut() {
+async fn slow_heads_and_idle_connections_are_closed() {
     let server = Server::start().await;
     let health = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
     for (sent, has_answer) in [
@@ -76,7 +76,7 @@ async fn bytes_that_drip_do_not_hold_a_head_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_told_so() {
+async fn a_missing_body_gets_an_error() {
     let server = Server::start().await;
     let authorization = authorization();
     let mut stream = server.stream();
@@ -92,7 +92,7 @@ async fn a_body_that_does_not_come_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_never_reads_answers_is_cut() {
+async fn a_client_that_never_reads_answers_is_closed() {
     let server = Server::start().await;
     let mut stream = server.stream();
     let began = Instant::now();
@@ -103,7 +103,7 @@ async fn who_never_reads_answers_is_cut() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_sends_no_body() {
+async fn a_client_without_a_token_sends_no_body() {
     let server = Server::start().await;
     let request = "POST /jobs/messages HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\
                    Content-Length: 1000\r\n\r\n";
@@ -131,7 +131,7 @@ async fn a_body_is_asked_for_once_the_token_is_right() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
+async fn oversized_requests_are_refused() {
     let server = Server::start().await;
     let authorization = authorization();
     let large = format!(
@@ -218,7 +218,7 @@ async fn heads_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[tokio::test]
-async fn answers_come_in_the_order_of_the_requests() {
+async fn answers_have_the_order_of_the_requests() {
     let server = Server::start().await;
     let requests = "HEAD /health HTTP/1.1\r\nHost: h\r\n\r\nGET /jobs HTTP/1.1\r\nHost: h\r\n\r\n\
                     GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n\
@@ -234,7 +234,7 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn what_all_requests_hold_has_bounds() {
+async fn the_memory_of_all_requests_is_bounded() {
     let limits = Limits {
         http_heads_size_bytes_max: 40 << 10,
         http_size_bytes_max: 40 << 10,
@@ -283,7 +283,7 @@ async fn send(server: &Server, queue: &str, size_bytes: usize) {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_have_one_bound() {
+async fn unread_answers_share_one_bound() {
     let limits = Limits {
         // Answers over HTTP may use half of it.
         held_size_bytes_max: 32 << 20,
@@ -344,7 +344,7 @@ async fn answers_that_nobody_reads_have_one_bound() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_message_holds_nothing() {
+async fn a_waiting_receive_holds_no_memory() {
     let limits = Limits {
         held_size_bytes_max: 0,
         http_size_bytes_max: 64 << 10,
@@ -404,7 +404,7 @@ async fn a_head_that_comes_with_another_is_counted() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_what_waits_and_answers_what_was_asked() {
+async fn a_stop_ends_waits_and_answers_requests() {
     let server = Server::start().await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut idle = server.stream_until(async { drop(stopped.await) });

@@ -15,7 +15,7 @@ use crate::sessions::of_session;
 const PEEK: &str = "com.microsoft:peek-message";
 
 #[tokio::test]
-async fn what_is_not_known_or_not_meant_is_told() {
+async fn unknown_and_unmatched_requests_get_errors() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let operation = |name: &'static str| Map::build(|map| map.entry("operation", name));
@@ -319,7 +319,7 @@ async fn an_answer_does_not_go_over_a_link_of_later() {
 
 /// Later answers would wait behind it for ever.
 #[tokio::test]
-async fn an_answer_that_its_link_does_not_take_detaches_it() {
+async fn an_answer_above_its_links_limit_detaches_it() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let mut attach = Attach::new("small".into(), Role::Receiver);

@@ -44,7 +44,7 @@ fn change(size: usize) -> Option<Map> {
 }
 
 #[tokio::test]
-async fn an_answer_has_the_outcome_that_was_told() {
+async fn an_answer_repeats_the_clients_outcome() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("/JOBS").await.unwrap();
@@ -132,7 +132,7 @@ async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
 }
 
 #[tokio::test]
-async fn a_batch_is_taken_whole_or_not_at_all() {
+async fn a_batch_is_accepted_completely_or_not_at_all() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -156,7 +156,7 @@ async fn a_batch_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
+async fn invalid_messages_are_refused_and_the_link_stays() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -181,7 +181,7 @@ async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
 }
 
 #[tokio::test]
-async fn what_describes_a_message_has_a_limit_of_its_own() {
+async fn the_metadata_of_a_message_has_a_limit_of_its_own() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -264,7 +264,7 @@ async fn thousands_are_settled_by_one_disposition() {
 /// A receiver that has taken all messages is notified of new ones. A receiver without credit leaves
 /// them to others.
 #[tokio::test]
-async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others() {
+async fn a_waiting_receiver_is_notified_and_leaves_messages_without_credit_to_others() {
     let server = Server::start().await;
     let mut producer = server.trusted().await;
     let sender = producer.sender("jobs").await.unwrap();
@@ -346,7 +346,7 @@ async fn a_settlement_waits_for_a_busy_broker() {
 
 /// There is no room for the changes of one of them: the others are settled without it.
 #[tokio::test]
-async fn what_is_settled_without_changes_goes_by_itself() {
+async fn settlements_without_changes_go_in_their_own_command() {
     let server = Server::start_with_admission(AdmissionLimits {
         body_bytes_max: 4_000,
         ..AdmissionLimits::default()
@@ -396,7 +396,7 @@ async fn what_is_settled_without_changes_goes_by_itself() {
 
 /// A client may accept smaller frames than it sends: over WebSockets the Java SDK accepts 4 KiB.
 #[tokio::test]
-async fn changes_to_properties_are_not_said_again() {
+async fn changes_to_properties_are_not_repeated() {
     let server = Server::start().await;
     let config = Config {
         frame_size_max: 4_096,
@@ -450,7 +450,7 @@ async fn a_drain_is_answered_when_too_much_is_unsettled() {
 
 /// A sender's state of its own message is not an outcome.
 #[tokio::test]
-async fn what_a_sender_says_of_its_message_is_not_said_back() {
+async fn a_senders_state_is_not_an_outcome() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     // The queue accepts only messages with a session.

@@ -49,7 +49,7 @@ fn update() -> Map {
 }
 
 #[tokio::test]
-async fn what_a_client_does_and_holds_is_counted() {
+async fn operations_and_resources_of_a_client_are_counted() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -154,7 +154,7 @@ async fn what_a_client_does_and_holds_is_counted() {
 }
 
 #[tokio::test]
-async fn requests_and_refusals_are_counted_by_what_they_were() {
+async fn requests_and_refusals_are_counted_by_kind() {
     let server = Server::start().await;
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;

@@ -82,7 +82,7 @@ async fn the_host_of_an_absolute_target_counts_too() {
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_is_told_that_it_is_one() {
+async fn a_page_of_another_origin_is_refused_with_the_reason() {
     let server = Server::start().await;
     let own = own(&server).await;
     for headers in [
@@ -173,7 +173,7 @@ async fn a_listener_for_all_addresses_is_called_by_any() {
 }
 
 #[tokio::test]
-async fn a_web_socket_from_a_foreign_page_is_told_so() {
+async fn a_web_socket_of_another_origin_is_refused_with_the_reason() {
     let server = Server::start().await;
     for (host, page, says) in [
         ("ns.example:5300", "http://ns.example:5300", None),

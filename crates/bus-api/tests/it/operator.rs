@@ -286,7 +286,7 @@ async fn many_messages_are_resubmitted_in_slices() {
 }
 
 #[tokio::test]
-async fn a_purge_leaves_what_is_locked_unless_it_is_told() {
+async fn a_purge_leaves_locked_messages_unless_asked() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -321,7 +321,7 @@ async fn a_purge_leaves_what_is_locked_unless_it_is_told() {
 }
 
 #[tokio::test]
-async fn one_message_is_shown_taken_freed_and_deleted_by_its_number() {
+async fn one_message_is_shown_received_unlocked_and_deleted_by_its_number() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -411,7 +411,7 @@ async fn a_session_is_freed() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_json() {
+async fn errors_are_json() {
     let server = Server::start().await;
     for (method, path, body, status, code) in [
         ("GET", "nothing", "", 404, "NotFound"),
@@ -497,7 +497,7 @@ async fn a_page_counts_all_that_it_writes() {
 }
 
 #[tokio::test]
-async fn queues_are_listed_beyond_what_is_asked_for_at_once() {
+async fn queues_are_listed_beyond_one_page_of_the_broker() {
     let server = Server::start().await;
     let content = "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content>\
                    <QueueDescription/></content></entry>";

@@ -145,7 +145,7 @@ async fn a_batch_that_is_too_large_is_rejected_whole() {
 
 /// More of them than a link gets credit for at once.
 #[tokio::test]
-async fn credit_comes_back_for_messages_that_are_too_large() {
+async fn credit_is_renewed_for_oversized_messages() {
     let (server, mut client, sender) = start().await;
     for id in 0..2_500 {
         let settled = Transfer {

@@ -80,7 +80,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn one_message_a_batch_and_scheduled_ones_are_taken() {
+async fn one_message_a_batch_and_scheduled_ones_are_accepted() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();

@@ -265,7 +265,7 @@ async fn operations_over_http() {
 }
 
 #[tokio::test]
-async fn what_is_no_operation_is_not_carried_out() {
+async fn unknown_operations_are_not_carried_out() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for name in ["com.microsoft:not-an-operation", "renew-lock", ""] {

@@ -104,7 +104,7 @@ async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
 }
 
 #[tokio::test]
-async fn a_token_in_the_place_of_another_takes_its_rights_away() {
+async fn a_token_that_replaces_another_removes_its_rights() {
     let server = server(None, LOCAL).await;
     let sending = rule("sending", &[Right::Send]);
     let listening = rule("listening", &[Right::Listen]);
@@ -175,7 +175,7 @@ async fn links_end_with_the_rule_of_their_queue() {
 }
 
 #[tokio::test]
-async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
+async fn links_end_with_the_key_of_their_token_and_the_others_stay() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send]);
     server.api.add_rule(None, rule.clone()).await.unwrap();
@@ -267,7 +267,7 @@ async fn the_public_key_is_served_where_it_may_be() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_rule_is_refused() {
+async fn invalid_rules_are_refused() {
     let server = server(None, LOCAL).await;
     for entity in [None, Some("jobs")] {
         for index in 0..12 {
@@ -374,7 +374,7 @@ const SECURE: Origin = Origin {
 };
 
 #[tokio::test]
-async fn tokens_of_the_issuer_allow_what_their_role_may() {
+async fn tokens_of_the_issuer_have_the_rights_of_their_role() {
     let signer = Signer::new();
     let server = server(Some(signer.issuer()), SECURE).await;
     for (role, may_send, may_listen) in [

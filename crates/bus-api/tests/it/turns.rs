@@ -115,7 +115,7 @@ fn disposition(settled: bool, state: Option<DeliveryState>) -> BytesMut {
 }
 
 #[tokio::test]
-async fn dispositions_of_all_deliveries_hold_nobody_up() {
+async fn dispositions_of_all_deliveries_delay_no_client() {
     let received = DeliveryState::Received(Received {
         section_number: 0,
         section_offset: 0,
@@ -130,7 +130,7 @@ async fn dispositions_of_all_deliveries_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn large_changes_to_all_deliveries_hold_nobody_up() {
+async fn large_changes_to_all_deliveries_delay_no_client() {
     let server = Server::start().await;
     let mut attacker = with_deliveries(&server).await;
     let changes = Map::build(|map| {
@@ -201,7 +201,7 @@ fn detach(handle: u32) -> BytesMut {
 }
 
 #[tokio::test]
-async fn frames_of_nothing_hold_nobody_up() {
+async fn empty_frames_delay_no_client() {
     let server = Server::start().await;
     let mut attacker = server.trusted().await;
     // The smallest possible frames, and then the smallest sessions.
@@ -212,7 +212,7 @@ async fn frames_of_nothing_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn thousands_of_links_hold_nobody_up_and_neither_does_their_end() {
+async fn thousands_of_links_and_their_end_delay_no_client() {
     const LINKS: u32 = 3_000;
     let server = Server::start().await;
     let mut attacker = server.trusted().await;
@@ -269,7 +269,7 @@ async fn attach_many(client: &mut Client, count: usize) {
 }
 
 #[tokio::test]
-async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
+async fn checking_all_tokens_and_links_again_delays_no_client() {
     const TOKENS: usize = 1_000;
     const LINKS: usize = 1_000;
     let server = Server::start().await;
@@ -312,7 +312,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn requests_one_behind_the_other_hold_nobody_up() {
+async fn pipelined_requests_delay_no_client() {
     const REQUESTS: usize = 2_000;
     let server = Server::start().await;
     let mut stream = server.stream();

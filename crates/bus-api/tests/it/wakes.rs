@@ -150,7 +150,7 @@ async fn idle_receivers_over_http_do_not_spin() {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_keeps_its_wake_up() {
+async fn a_receiver_without_room_keeps_its_wake_up() {
     let server = Server::start_with(little_room()).await;
     let large = text("x".repeat((1 << 20) - 64));
     let mut readers = Vec::new();
@@ -202,7 +202,7 @@ async fn a_message_of_a_session_wakes_one_of_a_thousand_that_wait_for_any() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_locked_session_wakes_its_holder_alone() {
+async fn a_message_of_a_locked_session_wakes_only_its_holder() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for id in ["a", "b"] {
@@ -221,7 +221,7 @@ async fn a_message_of_a_locked_session_wakes_its_holder_alone() {
 }
 
 #[tokio::test]
-async fn nobody_who_waits_for_a_session_is_left_behind() {
+async fn no_receiver_that_waits_for_a_session_is_forgotten() {
     let server = Server::start().await;
     let mut clients = Vec::new();
     for index in 0..3 {
@@ -262,7 +262,7 @@ async fn a_waiter_that_goes_away_leaves_its_session_to_the_next() {
 }
 
 #[tokio::test]
-async fn messages_reach_whoever_has_credit_also_if_those_before_leave() {
+async fn messages_reach_receivers_with_credit_also_if_earlier_ones_leave() {
     let server = Server::start().await;
     let mut sending = server.trusted().await;
     let sender = sending.sender("jobs").await.unwrap();

@@ -141,7 +141,7 @@ async fn paths_and_protocols_are_those_of_sdks() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_refused_and_the_connection_goes_on() {
+async fn invalid_handshakes_are_refused_and_the_connection_stays() {
     let server = Server::start().await;
     for (path, asked, status) in [(PATH, "mqtt", 400), ("/elsewhere", "amqp", 401)] {
         let headers = [("sec-websocket-protocol", asked)];
@@ -193,7 +193,7 @@ async fn text_is_not_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_after_the_handshake_is_not_waited_for() {
+async fn a_client_silent_after_the_handshake_is_not_waited_for() {
     let server = Server::start().await;
     let mut socket = open_amqp(&server, &[]).await;
     let ended = tokio::time::timeout(Duration::from_secs(60), async {
@@ -221,7 +221,7 @@ async fn a_page_of_another_site_cannot_use_the_public_key() {
 }
 
 #[tokio::test]
-async fn a_stop_is_told_and_closes_the_web_socket() {
+async fn a_stop_sends_an_error_and_closes_the_web_socket() {
     let server = Server::start().await;
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

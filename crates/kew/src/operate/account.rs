@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_strings_tell_where_and_how() {
+    fn connection_strings_name_the_server_and_the_credential() {
         for (text, url) in [
             (
                 "Endpoint=sb://h/;SharedAccessKeyName=r;SharedAccessKey=k=",

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn missing_elements_stay_unchanged() {
         let before = br#"<entry xmlns="a"><title>q</title><content><QueueDescription xmlns="b">
             <LockDuration>PT1M</LockDuration><SizeInBytes>7</SizeInBytes><UserMetadata>a &lt; b</UserMetadata>
             <ForwardTo>sb://h/x</ForwardTo><AuthorizationRules><r/></AuthorizationRules>

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_headers_say_is_shown() {
+    fn headers_are_shown() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             (

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_what_was_asked_for() {
+    fn a_message_has_the_requested_properties() {
         let args = PropertyArgs {
             message_id: Some("1".into()),
             session: Some("s".into()),

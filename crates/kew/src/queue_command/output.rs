@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminals_are_not_told_what_to_do() {
+    fn control_characters_do_not_reach_a_terminal() {
         for (text, expected) in [
             ("plain äöü 😀 \\", "plain äöü 😀 \\"),
             ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_by_what_is_seen() {
+    fn columns_are_aligned_by_visible_width() {
         let rows = [
             vec!["漢字".to_owned(), "1".to_owned(), "x".to_owned()],
             vec!["a".to_owned(), "1000".to_owned(), String::new()],

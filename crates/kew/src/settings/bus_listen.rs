@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_listeners_gets_those_that_are_named() {
+    fn only_configured_listeners_are_opened() {
         let file = || layer(None, Some("127.0.0.1:1"));
         check(&[layer(None, None), file()], true, &[], true);
         check(

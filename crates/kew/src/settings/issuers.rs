@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_issuer_is_refused() {
+    fn settings_without_an_issuer_are_refused() {
         let two = [("issuer", ONE), ("issuer", TWO)];
         for (more, part) in [
             (

@@ -67,7 +67,7 @@ fn every_flag_is_documented_with_its_variable() {
 }
 
 #[test]
-fn the_example_is_taken() {
+fn the_example_is_valid() {
     let (_, example) = PAGE.split_once("```toml\n").expect("an example");
     let (example, _) = example.split_once("```").expect("its end");
     let directory = tempfile::tempdir().expect("a temporary directory");

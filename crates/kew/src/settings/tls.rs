@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_without_tls() {
+    fn clients_that_may_connect_without_tls() {
         let (near, far) = ("[::ffff:127.0.0.1]:9", "192.0.2.1:9");
         for (plain, of_near, of_far) in [
             (PlainHttp::Nowhere, false, false),

@@ -243,7 +243,7 @@ const DRIBBLERS: usize = 1000;
 const MEMORY_MAX_KIB: u64 = 24 * DRIBBLERS as u64;
 
 #[test]
-fn dribblers_hold_little_and_honest_clients_go_on() {
+fn dribblers_take_little_memory_and_honest_clients_are_served() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(place.path());
     let mut honest = Client::connect(&server);

@@ -52,7 +52,7 @@ fn one_port_speaks_amqp_and_http_with_tls_and_without() {
 }
 
 #[test]
-fn with_tls_only_plain_clients_are_told_so_in_their_protocol() {
+fn with_tls_only_plain_clients_get_an_error_in_their_protocol() {
     let (place, server) = start(&[BUS[0], BUS[1], "--tls-only"]);
     let address = address(&server);
     check_amqp(connect(address, place.path()));

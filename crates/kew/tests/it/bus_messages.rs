@@ -45,7 +45,7 @@ fn receive(server: &Server, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_message_arrives_with_all_that_was_said_of_it() {
+fn a_message_arrives_with_all_its_properties() {
     with_server(|server| {
         let sent = [
             "bus",
@@ -176,7 +176,7 @@ fn many_are_sent_at_once_from_anywhere() {
 }
 
 #[test]
-fn what_is_no_text_comes_back_as_it_was() {
+fn binary_bodies_are_received_unchanged() {
     with_server(|server| {
         let place = tempfile::tempdir().expect("a temporary directory");
         // The second is too large for a request in any other form.
@@ -259,7 +259,7 @@ fn schedules_lives_and_duplicates() {
 }
 
 #[test]
-fn what_was_received_is_settled_by_its_lock() {
+fn received_messages_are_settled_by_their_lock() {
     with_server(|server| {
         ok(
             server,
@@ -294,7 +294,7 @@ fn what_was_received_is_settled_by_its_lock() {
 }
 
 #[test]
-fn a_receive_settles_what_it_has_printed() {
+fn a_receive_settles_printed_messages() {
     with_server(|server| {
         ok(
             server,
@@ -442,7 +442,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, each: impl Fn(&[u8], &mut dyn Fn
 }
 
 #[test]
-fn what_cannot_be_said_is_refused_before_anything_is_sent() {
+fn invalid_properties_are_refused_before_anything_is_sent() {
     with_server(|server| {
         ok(server, &["bus", "create", "q"]);
         for (arguments, named) in [
@@ -475,7 +475,7 @@ fn what_cannot_be_said_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn what_is_given_back_is_given_back_before_its_lock_ends() {
+fn messages_are_released_before_their_lock_ends() {
     with_server(|server| {
         ok(server, &["bus", "create", "q", "--lock-duration", "5s"]);
         ok(server, &["bus", "send", "q", "a", "b"]);
@@ -525,7 +525,7 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
 }
 
 #[test]
-fn who_speaks_tls_where_there_is_none_is_told_so() {
+fn tls_to_a_plain_server_is_explained() {
     with_server(|server| {
         let connection = connection_to(server).replace("UseDevelopmentEmulator=true;", "");
         let mut command = asking(&connection);
@@ -535,7 +535,7 @@ fn who_speaks_tls_where_there_is_none_is_told_so() {
 }
 
 #[test]
-fn nobody_there_is_told_apart() {
+fn an_unreachable_server_has_its_own_exit_code() {
     let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=secret;\
                   UseDevelopmentEmulator=true";
     for arguments in [

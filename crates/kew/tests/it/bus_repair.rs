@@ -95,7 +95,7 @@ async fn of_session(client: &mut Client, operation: &str, state: Option<Bytes>) 
     let (link, _) = client
         .session_receiver(STEPS, Some(SESSION))
         .await
-        .expect("nobody has it");
+        .expect("it is not locked");
     let body = Map::build(|map| {
         map.entry("session-id", SESSION);
         if let Some(state) = state {
@@ -175,7 +175,7 @@ fn repair(data_dir: &Path) -> Json {
 }
 
 #[test]
-fn a_damaged_record_costs_its_message_of_a_bus_queue_alone() {
+fn a_damaged_record_costs_only_its_message_of_a_bus_queue() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let before = fill(&data_dir);

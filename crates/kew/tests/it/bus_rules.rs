@@ -162,7 +162,7 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_named() {
+fn invalid_values_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = serve(dir.path(), None);
     let path = dir.path();

@@ -54,7 +54,7 @@ fn an_absent_configuration_file_is_named() {
 }
 
 #[test]
-fn a_bad_configuration_file_is_named_with_what_is_wrong() {
+fn a_bad_configuration_file_is_named_with_the_mistake() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let path = place.path().join("kew.toml");
     for (text, named) in [

@@ -186,7 +186,7 @@ async fn pass_on(
 }
 
 #[test]
-fn silent_peers_keep_nobody_else_waiting() {
+fn silent_clients_delay_no_other_client() {
     let seed = load::seed();
     let place = tempfile::tempdir().expect("a temporary directory");
     load::run(silence(place.path(), seed));

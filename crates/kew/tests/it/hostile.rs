@@ -134,7 +134,7 @@ fn everything(directory: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
-fn nobody_else_may_look_into_the_data_directory_whatever_the_mask() {
+fn no_other_user_can_read_the_data_directory_with_any_umask() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     for round in 0..2 {
@@ -167,7 +167,7 @@ fn nobody_else_may_look_into_the_data_directory_whatever_the_mask() {
 }
 
 #[test]
-fn no_file_is_named_after_what_clients_say() {
+fn no_file_name_contains_client_text() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let server = Server::start(&data_dir);

@@ -108,7 +108,7 @@ fn the_environment_configures_and_serving_is_the_default() {
 }
 
 #[test]
-fn the_name_of_a_deleted_queue_is_held_if_asked() {
+fn the_name_of_a_deleted_queue_is_reserved_if_configured() {
     let server = Server::start_with(|command| {
         command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
         command.args(["--queue-deletion-delay", "3600"]);
@@ -123,7 +123,7 @@ fn the_name_of_a_deleted_queue_is_held_if_asked() {
 }
 
 #[test]
-fn a_stop_is_clean_and_what_was_acknowledged_is_there_again() {
+fn a_stop_is_clean_and_acknowledged_messages_survive() {
     for signal in [Signal::TERM, Signal::INT] {
         let place = tempfile::tempdir().expect("a temporary directory");
         let server = Server::start(place.path());

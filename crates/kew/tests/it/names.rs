@@ -49,7 +49,7 @@ fn check_status(answer: &str, status: u16) {
 }
 
 #[test]
-fn the_public_key_is_taken_by_names_of_the_server_alone() {
+fn the_public_key_works_only_under_names_of_the_server() {
     let server = serve(&[
         "--bus-listen",
         "127.0.0.1:0",

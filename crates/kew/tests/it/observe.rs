@@ -310,7 +310,7 @@ fn requests_are_not_logged_unless_asked_for() {
 }
 
 #[test]
-fn wrong_settings_are_refused_with_what_is_allowed() {
+fn wrong_settings_are_refused_with_the_allowed_values() {
     for (args, expected) in [
         (["--log-format", "xml"], "text or json"),
         (["--slow-request", "0"], "from 1 to 3600000"),
@@ -457,7 +457,7 @@ fn check_with_promtool(page: &str) {
 }
 
 #[test]
-fn what_the_disk_has_and_what_a_recovery_took_is_shown() {
+fn disk_space_and_recovery_time_are_shown() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let page = load::run(async {
         let server = start(place.path(), "text", "info");

@@ -127,7 +127,7 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out() {
+fn silent_connections_lock_no_client_out() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let Some(server) = start(place.path()) else {
         return;

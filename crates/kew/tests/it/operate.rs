@@ -206,7 +206,7 @@ fn dead_letters_are_looked_at_resubmitted_and_purged() {
 }
 
 #[test]
-fn one_message_is_taken_freed_and_deleted() {
+fn one_message_is_received_unlocked_and_deleted() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(&place.path().join("data"));
     send(&server, "target", 0..3);

@@ -145,7 +145,7 @@ impl<'a> Name<'a> {
             }
             _ => Ok(()),
         }
-        .expect("nobody else is there");
+        .expect("no other process uses it");
     }
 }
 
@@ -236,7 +236,7 @@ async fn cut_both(mut disk: Disk, cuts: u64, seed: u64) {
 }
 
 #[test]
-fn a_disk_that_lies_about_syncs_is_told_from_an_honest_one() {
+fn a_disk_that_lies_about_syncs_is_detected() {
     let Some(mut disk) = Disk::new() else {
         return;
     };

@@ -155,7 +155,7 @@ fn older_versions_are_refused_with_an_alert() {
 }
 
 #[test]
-fn what_is_no_handshake_ends_in_time_and_disturbs_nobody() {
+fn an_invalid_handshake_ends_in_time_and_disturbs_no_client() {
     let (place, server) = start(&[]);
     let address = server.addresses()[0];
     let began = Instant::now();
@@ -192,7 +192,7 @@ fn what_is_no_handshake_ends_in_time_and_disturbs_nobody() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_while_connections_are_open() {
+fn a_new_certificate_is_loaded_while_connections_are_open() {
     let (place, mut server) = start(&[]);
     server.expect_error(REFUSED_PAIR);
     let address = server.addresses()[0];

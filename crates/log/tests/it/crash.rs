@@ -98,7 +98,7 @@ fn cut_after(steps: &[Step], calls: u64) -> Option<(FaultyStorage, Told)> {
 }
 
 #[test]
-fn a_power_cut_at_any_call_loses_nothing_that_was_acknowledged() {
+fn a_power_cut_at_any_call_loses_nothing_acknowledged() {
     for (history, steps) in HISTORIES.iter().enumerate() {
         for calls in 0.. {
             let Some((storage, told)) = cut_after(steps, calls) else {

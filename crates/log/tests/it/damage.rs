@@ -261,7 +261,7 @@ fn segments_of_two_histories_do_not_mix() {
 }
 
 #[test]
-fn a_damaged_roll_is_refused_because_of_what_follows() {
+fn a_damaged_roll_is_refused_because_of_the_next_segment() {
     let (storage, _) = long();
     let report = inspect(&storage).unwrap();
     let roll = report.segments[0].end.as_u64() - 32;
@@ -365,7 +365,7 @@ fn the_only_snapshot_is_not_needed_while_the_log_is_complete() {
 }
 
 #[test]
-fn what_a_snapshot_covers_counts_as_durable() {
+fn events_in_a_snapshot_count_as_durable() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -419,7 +419,7 @@ fn a_damaged_body_costs_that_body_and_verify_names_it() {
 }
 
 #[test]
-fn files_that_are_not_the_logs_are_left_alone_and_reported() {
+fn foreign_files_are_left_unchanged_and_reported() {
     let (storage, mut told, _) = marked();
     storage.put("segment-1.backup", b"x");
     storage.put("notes", b"y");

@@ -37,7 +37,7 @@ fn open(storage: &dyn Storage) -> Result<(Log, Words), OpenError> {
 }
 
 #[test]
-fn every_golden_directory_opens_and_holds_what_was_written() {
+fn every_golden_directory_opens_with_its_content() {
     let expected = scenario::write(&FaultyStorage::new());
     for version in VERSIONS {
         let storage = load(*version);

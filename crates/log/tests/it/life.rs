@@ -49,7 +49,7 @@ fn a_body_is_in_memory_from_the_append_on_and_later_in_its_file() {
 }
 
 #[test]
-fn what_is_not_durable_yet_stays_in_memory_beyond_the_bound() {
+fn undurable_bodies_stay_in_memory_beyond_the_bound() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -168,7 +168,7 @@ fn clean_restarts_leave_no_trace_in_space() {
 }
 
 #[test]
-fn a_snapshot_bounds_what_is_replayed() {
+fn a_snapshot_bounds_the_replay() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -211,7 +211,7 @@ fn segment_spans_cover_every_record_once() {
 }
 
 #[test]
-fn a_log_in_memory_takes_no_memory_for_what_was_never_written() {
+fn a_log_in_memory_takes_no_memory_for_unwritten_space() {
     struct Count(u64);
     impl Replay for Count {
         fn begin(&mut self) {

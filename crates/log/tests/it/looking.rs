@@ -5,7 +5,7 @@ use kew_log::{Body, FaultyStorage, Job, JobOutcome, Log, SegmentState, inspect, 
 use crate::node::{Node, Told};
 
 #[test]
-fn a_report_says_what_every_file_is_for() {
+fn a_report_names_the_purpose_of_every_file() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();

@@ -24,7 +24,7 @@ fn churn(node: &mut Node, told: &mut Told, rounds: usize) {
 }
 
 #[test]
-fn what_a_recycled_segment_held_before_never_comes_back() {
+fn the_old_content_of_a_recycled_segment_never_reappears() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut told = Told::default();

@@ -273,7 +273,7 @@ fn a_full_disk_is_recovered_in_the_place_of_the_ballast() {
 }
 
 #[test]
-fn a_full_disk_without_ballast_is_named_with_what_is_needed() {
+fn a_full_disk_without_ballast_is_reported_with_the_space_needed() {
     let (storage, node, _) = full();
     drop(node);
     storage.lose_file("ballast");
@@ -363,7 +363,7 @@ fn a_ballast_of_another_size_is_made_anew() {
 }
 
 #[test]
-fn a_forced_mark_moves_the_end_so_that_a_second_snapshot_frees_what_was_drained() {
+fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -481,7 +481,7 @@ fn a_disk_whose_draining_ended_is_not_full_at_once() {
 }
 
 #[test]
-fn what_could_not_be_removed_for_want_of_space_is_removed_later() {
+fn files_kept_for_lack_of_space_are_removed_later() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();

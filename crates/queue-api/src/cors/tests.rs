@@ -145,7 +145,7 @@ fn the_first_rule_that_knows_everything_decides() {
 }
 
 #[test]
-fn a_preflight_says_who_asks_for_what() {
+fn a_preflight_names_origin_and_method() {
     for (origin, method, expected) in [
         (None, Some("GET"), "InvalidHeaderValue"),
         (Some("http://a"), None, "InvalidHeaderValue"),

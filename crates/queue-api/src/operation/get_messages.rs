@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_an_empty_list() {
+    fn no_messages_are_an_empty_list() {
         let out = document(&[], &[], Version::NEWEST);
         assert!(out.ends_with(b"?><QueueMessagesList />"));
     }

@@ -25,7 +25,7 @@ const TENANT_SIZE_BYTES_MAX: usize = 64;
 /// Creates a key with which a user signs shared access signatures in their name: 200.
 ///
 /// The key is valid from `Start` to `Expiry`, at most 7 days from now. It has the roles that the
-/// token names now. `DelegatedUserTid` names the tenant of the users for whom it may sign, if it is
+/// token names now. `DelegatedUserTid` names the tenant of the users that it may sign for, if it is
 /// not their own.
 ///
 /// Source: *Get User Delegation Key*.

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_repeated() {
+    fn the_request_is_repeated() {
         assert_eq!(
             shown(
                 "comp=list&prefix=&marker=/devstoreaccount1/abc&maxresults=9&include=metadata",

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_ignore_what_they_do_not_know() {
+    fn old_versions_ignore_unknown_parameters() {
         let query = Query::parse(Some("visibilitytimeout=nonsense")).unwrap();
         assert!(visibility_timeout(&query, Version::V2009_09_19).is_ok());
         assert!(visibility_timeout(&query, Version::V2011_08_18).is_err());

@@ -296,7 +296,7 @@ fn each_two_signs(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(V
 }
 
 #[test]
-fn no_change_to_what_is_signed_changes_what_is_done() {
+fn no_change_to_a_signed_part_changes_the_operation() {
     let api = api();
     let replacements = replacements();
     for case in &CASES {
@@ -346,7 +346,7 @@ fn no_change_to_what_is_signed_changes_what_is_done() {
 }
 
 #[test]
-fn no_other_host_changes_what_is_done() {
+fn no_other_host_changes_the_operation() {
     let api = api();
     for case in &CASES {
         let signed = Wire::of(case);

@@ -54,7 +54,7 @@ async fn either_key_works_until_it_is_rotated() {
 }
 
 #[tokio::test]
-async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
+async fn only_a_client_with_a_key_learns_that_an_account_is_disabled() {
     let (door, store) = door().await;
     let added = store.add("orders", AccountQuota::default(), None).await;
     let [key, _] = keys(&added.unwrap());
@@ -76,7 +76,7 @@ async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
 }
 
 #[tokio::test]
-async fn a_full_account_is_told_its_limit() {
+async fn the_error_of_a_full_account_has_its_limit() {
     let (door, store) = door().await;
     let quota = AccountQuota {
         queues_max: Some(1),
@@ -105,7 +105,7 @@ async fn a_full_account_is_told_its_limit() {
 }
 
 #[tokio::test]
-async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
+async fn a_removal_takes_effect_and_a_refused_one_does_not() {
     let (door, store) = door().await;
     let given = AccountSecret::new(b"a key of some bytes").unwrap();
     let keys_given = Some([given.clone(), given]);
@@ -149,7 +149,7 @@ async fn names_that_cannot_be_are_refused_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
+async fn added_accounts_are_served_after_a_restart_of_the_front_end() {
     let broker = Broker::start_in_memory().unwrap();
     let served = ServedAccounts::default();
     let store = AccountStore::open(broker.clone(), served, false).await;
@@ -196,7 +196,7 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
 }
 
 #[tokio::test]
-async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
+async fn a_body_after_the_removal_of_its_key_does_nothing() {
     let (door, store) = door().await;
     let unlimited = AccountQuota::default();
     let added = store.add("orders", unlimited, None).await;

@@ -99,7 +99,7 @@ async fn host_style() {
 }
 
 #[tokio::test]
-async fn a_wrong_signature_is_told_what_was_signed() {
+async fn a_wrong_signature_gets_the_string_to_sign() {
     let door = Door::open();
     let list = call("GET", "/?comp=list").key(ACCOUNT, "d3Jvbmc=");
     let expected = format!(
@@ -134,7 +134,7 @@ async fn a_long_string_to_sign_is_shown_in_part() {
 }
 
 #[tokio::test]
-async fn whatever_is_signed_must_stay() {
+async fn every_signed_part_must_stay() {
     let door = Door::open();
     door.send(call("PUT", "/orders")).await.check_status(201);
     let body = message("x");
@@ -232,7 +232,7 @@ async fn no_two_queries_have_one_signature() {
 }
 
 #[tokio::test]
-async fn the_host_does_not_change_what_was_signed() {
+async fn the_host_does_not_change_the_string_to_sign() {
     let door = Door::open();
     for queue in [ACCOUNT, "messages"] {
         let create = call("PUT", &format!("/{queue}"));
@@ -297,7 +297,7 @@ async fn malformed_credentials() {
 }
 
 #[tokio::test]
-async fn a_space_after_the_colon_is_taken() {
+async fn a_space_after_the_colon_is_accepted() {
     let door = Door::open();
     let bytes = call("GET", "/?comp=list").to_bytes();
     let text = String::from_utf8(bytes).unwrap();
@@ -322,7 +322,7 @@ async fn without_a_credential() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_yet_is_refused_by_name() {
+async fn unsupported_schemes_are_refused_by_name() {
     let door = Door::open();
     door.send(call("GET", "/?comp=list").authorization("Bearer x.y.z"))
         .await

@@ -135,7 +135,7 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
 }
 
 #[tokio::test]
-async fn items_34_to_38_an_update_changes_text_and_visibility_alone() {
+async fn items_34_to_38_an_update_changes_only_text_and_visibility() {
     let wire = &mut orders().await;
     wire.send(put("orders", "?messagettl=100", "x"))
         .await

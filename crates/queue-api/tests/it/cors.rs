@@ -158,7 +158,7 @@ async fn item_86_rules_act_at_once_on_every_connection() {
 }
 
 #[tokio::test]
-async fn item_86_a_page_reads_what_was_wrong_with_its_query() {
+async fn item_86_a_page_can_read_the_error_of_its_query() {
     let door = Door::open();
     let wire = &mut door.connect();
     set(wire, &[rule("http://a")]).await;
@@ -172,7 +172,7 @@ async fn item_86_a_page_reads_what_was_wrong_with_its_query() {
 }
 
 #[tokio::test]
-async fn item_86_what_is_remembered_is_what_was_set_last() {
+async fn item_86_the_cached_rules_are_those_set_last() {
     let door = Door::open();
     let target = "/?restype=service&comp=properties";
     for round in 0..20 {

@@ -34,7 +34,7 @@ async fn fall_silent(count: usize, connect: impl Fn() -> Wire) -> Vec<Wire> {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_lock_no_client_out() {
     let door = open();
     let known = &mut door.connect();
     known.send(call("PUT", "/orders")).await.check_status(201);
@@ -63,7 +63,7 @@ async fn silent_connections_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn who_opens_many_gives_way_before_who_opens_few() {
+async fn a_client_with_many_connections_gives_way_first() {
     let door = open();
     let few = &mut door.connect_from(peer("192.0.2.1:1"));
     few.write(b"GET / HT").await;

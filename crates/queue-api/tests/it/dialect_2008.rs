@@ -326,7 +326,7 @@ async fn item_91_every_version_sees_base64_until_the_text_is_replaced() {
 }
 
 #[tokio::test]
-async fn old_readers_see_what_new_writers_put() {
+async fn old_versions_read_messages_of_new_ones() {
     let wire = &mut orders().await;
     let long = "é".repeat(32_768);
     wire.send(put("orders", "?messagettl=-1", &long))

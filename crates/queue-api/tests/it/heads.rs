@@ -83,7 +83,7 @@ async fn long_heads_of_the_known_share_the_budget_of_bodies() {
 }
 
 #[tokio::test]
-async fn what_heads_took_comes_back() {
+async fn the_memory_of_heads_is_freed() {
     let door = open();
     let wire = &mut door.connect();
     let long = call("DELETE", "/Orders").header("X-Long", &"x".repeat(60_000));

@@ -239,7 +239,7 @@ async fn a_slow_body_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_takes_ends_its_connection() {
+async fn an_unread_answer_ends_its_connection() {
     let door = Door::open();
     let wire = &mut door.connect_through(64);
     let start = tokio::time::Instant::now();
@@ -336,7 +336,7 @@ async fn shutting_down_ends_idle_connections() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so() {
+async fn one_connection_too_many_gets_an_error() {
     let limits = Limits {
         connections_max: 1,
         ..Limits::default()
@@ -377,7 +377,7 @@ async fn idle_seconds(call: Call, status: u16) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_connections_are_kept_for_long_if_somebody_has_proven_to_have_a_key() {
+async fn idle_connections_are_kept_longer_after_an_authentic_request() {
     let signed = call("DELETE", "/Orders");
     assert_eq!(idle_seconds(signed.clone(), 400).await, 180);
     assert_eq!(idle_seconds(signed.anonymous(), 401).await, 30);
@@ -386,7 +386,7 @@ async fn idle_connections_are_kept_for_long_if_somebody_has_proven_to_have_a_key
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_told_so() {
+async fn invalid_requests_get_an_error() {
     let door = Door::with_limits(Limits {
         head_size_bytes_max: 100_000,
         ..Limits::default()
@@ -420,7 +420,7 @@ async fn what_is_no_request_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_cut_body_is_told_so() {
+async fn a_cut_body_gets_an_error() {
     let wire = &mut Door::open().connect();
     let mut bytes = call("POST", "/orders/messages")
         .header("Transfer-Encoding", "chunked")

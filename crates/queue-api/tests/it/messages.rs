@@ -366,7 +366,7 @@ async fn everything_needs_its_queue() {
 }
 
 #[tokio::test]
-async fn a_missing_queue_is_told_before_what_is_wrong_with_id_and_receipt() {
+async fn a_missing_queue_is_reported_before_a_wrong_id_or_receipt() {
     let own = "AAAAAAAAAAAAAAAAAAAAAA==";
     // In the service's form.
     let foreign = "AgAAAAMAAAAAAAAAzpYJ2yQg1QE%3D";

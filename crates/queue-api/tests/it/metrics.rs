@@ -108,7 +108,7 @@ async fn requests_are_counted_by_operation_status_and_code() {
 }
 
 #[tokio::test]
-async fn denials_are_counted_by_what_was_offered() {
+async fn denials_are_counted_by_credential() {
     let door = Door::open();
     let signed = call("PUT", "/orders");
     let wrong = call("PUT", "/orders").key("devstoreaccount1", "c2VjcmV0");
@@ -270,7 +270,7 @@ async fn a_client_gets_the_format_that_it_asks_for() {
 }
 
 #[tokio::test]
-async fn the_operators_listener_serves_metrics_and_health_alone() {
+async fn the_operators_listener_serves_only_metrics_and_health() {
     let door = Door::open();
     for (method, target, status) in [
         ("GET", "/metrics", 200),

@@ -89,7 +89,7 @@ fn in_path(name: &str, rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn names_that_are_none_are_refused_wherever_they_stand() {
+async fn invalid_names_are_refused_in_every_place() {
     let door = Door::open();
     let wire = &mut door.connect();
     let long = [

@@ -84,7 +84,7 @@ async fn answers_count_until_they_are_read() {
 }
 
 #[tokio::test]
-async fn a_busy_broker_is_told_so() {
+async fn a_busy_broker_gets_an_error() {
     let options = BrokerOptions {
         admission: AdmissionLimits {
             body_bytes_max: 1000,
@@ -208,7 +208,7 @@ async fn nothing_takes_longer_than_30_seconds() {
 }
 
 #[tokio::test]
-async fn a_bad_timeout_is_told_before_the_body_is_read() {
+async fn a_bad_timeout_is_refused_before_the_body_is_read() {
     let wire = &mut Door::open().connect();
     let put = call("POST", "/orders/messages?timeout=soon").body(message("x"));
     wire.write(&put.header("Expect", "100-continue").head())

@@ -32,7 +32,7 @@ fn is_of_the_server(file: &str) -> bool {
 }
 
 #[test]
-fn panics_of_tests_and_libraries_are_told_from_those_of_the_server() {
+fn panics_of_tests_and_libraries_are_distinguished_from_the_servers() {
     assert!(is_of_the_server("crates/broker/src/runner.rs"));
     assert!(!is_of_the_server(file!()), "{}", file!());
     assert!(!is_of_the_server(

@@ -63,7 +63,7 @@ async fn item_85_properties_round_trip_in_parts() {
 }
 
 #[tokio::test]
-async fn item_85_what_cannot_be_meant_is_refused() {
+async fn item_85_invalid_values_are_refused() {
     let wire = &mut Door::open().connect();
     let before = get(wire).await;
     for (inner, code) in [

@@ -124,7 +124,7 @@ async fn a_name_that_points_here_is_refused_with_the_public_key() {
 }
 
 #[tokio::test]
-async fn the_servers_own_names_are_taken_with_the_account_in_them_or_not() {
+async fn the_servers_own_names_work_with_and_without_the_account() {
     let door = door();
     let wire = &mut door.connect();
     begin(wire).await;

@@ -51,7 +51,7 @@ fn every_form_has_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+async fn ambiguous_requests_are_refused_with_everything_after_them() {
     let door = open().await;
     for form in FORMS {
         check(&door, form.name, &form.of(post())).await;
@@ -60,7 +60,7 @@ async fn what_is_in_doubt_is_refused_with_all_that_follows() {
 }
 
 #[tokio::test]
-async fn nor_does_it_matter_how_it_is_signed() {
+async fn ambiguous_requests_are_refused_with_any_signature() {
     let door = open().await;
     for form in FORMS {
         check(&door, form.name, &form.of(post().lite())).await;
@@ -88,7 +88,7 @@ async fn a_request_before_does_not_help() {
 }
 
 #[tokio::test]
-async fn first_lines_that_are_none_are_refused() {
+async fn invalid_first_lines_are_refused() {
     let door = open().await;
     let good = String::from_utf8(put("orders", "", "x").to_bytes()).unwrap();
     for (name, part, other) in FIRST_LINES {
@@ -129,7 +129,7 @@ async fn http_2_ends_the_connection() {
 /// The end of the request is certain, and something else about it is odd: it gets one answer, and
 /// the next request gets the next one.
 #[tokio::test]
-async fn what_is_odd_has_one_answer() {
+async fn odd_requests_get_one_answer() {
     let door = open().await;
     let get = || call("GET", "/orders?comp=metadata");
     let text = |call: Call| String::from_utf8(call.to_bytes()).unwrap();

@@ -568,7 +568,7 @@ impl Queue {
         let Some(index) = self.index_of(message) else {
             return violated!(
                 promise::NO_PHANTOM,
-                "{operation:?} settled what nobody sent"
+                "{operation:?} settled a message that was never sent"
             );
         };
         let known = &mut self.messages[index];

@@ -327,7 +327,7 @@ fn check_session(host: &mut Host) -> Result<(), Violation> {
     let Some(session) = session else {
         return Err(Violation {
             promise: "liveness",
-            seen: "nobody has a session, and it cannot be had".to_owned(),
+            seen: "a session is not locked, and cannot be accepted".to_owned(),
         });
     };
     let queue = named(WITH_SESSIONS, Part::Queue);

@@ -7,13 +7,13 @@ use kew_sim::disk::{FaultCounts, WorkloadKind, fail_every_call, fault_case};
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
-fn no_failing_call_takes_what_was_acknowledged() {
+fn no_failing_call_loses_acknowledged_messages() {
     let workloads = number("KEW_DISK_WORKLOADS", 50);
     fail_all("failing calls", WorkloadKind::Storage, workloads);
 }
 
 #[test]
-fn no_failing_call_takes_what_bus_queues_acknowledged() {
+fn no_failing_call_loses_acknowledged_bus_messages() {
     let workloads = number("KEW_DISK_BUS_WORKLOADS", 8);
     fail_all("failing calls, bus", WorkloadKind::WithBus, workloads);
 }

@@ -7,7 +7,7 @@ use kew_sim::disk::{Cut, PowerCounts, Setting, Step, cut_power, sequences, seque
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
-fn no_power_cut_takes_what_was_acknowledged() {
+fn no_power_cut_loses_acknowledged_messages() {
     let cut = Cut {
         seed: seed(),
         drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),
@@ -33,7 +33,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
 }
 
 #[test]
-fn no_power_cut_takes_what_bus_queues_acknowledged() {
+fn no_power_cut_loses_acknowledged_bus_messages() {
     let cut = Cut {
         seed: seed(),
         drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),

@@ -53,7 +53,7 @@ fn bus_queues_keep_their_promises() {
 const FAILED_ONCE: [(u64, &str); 2] = [
     (
         5391,
-        "the next session is one of a forwarded message, and nobody learns that it was accepted",
+        "the next session is one of a forwarded message, and no client learns that it was accepted",
     ),
     (
         958,

@@ -7,7 +7,7 @@
 const MARKER_BACKWARDS: &str = "!ni delipmoc era sgub :detnalp-wek";
 
 #[test]
-fn a_binary_tells_whether_it_holds_planted_bugs() {
+fn a_binary_shows_whether_it_has_planted_bugs() {
     let binary = std::env::current_exe().and_then(std::fs::read).unwrap();
     let marker: String = MARKER_BACKWARDS.chars().rev().collect();
     let holds = binary

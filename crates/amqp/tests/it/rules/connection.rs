@@ -228,7 +228,7 @@ fn order_and_numbers_of_the_connection() {
 }
 
 #[test]
-fn any_split_of_the_bytes_says_the_same() {
+fn any_split_of_the_bytes_reads_the_same() {
     let mut bytes = BytesMut::from(&AMQP_HEADER[..]);
     let mut frame = |channel, performative: Performative, payload: &[u8]| {
         write_frame(&mut bytes, FrameType::Amqp, channel, |out| {

@@ -68,7 +68,7 @@ fn rules_of_a_link_detach_the_link() {
 }
 
 #[test]
-fn what_is_unfinished_is_limited_over_all_links() {
+fn unfinished_messages_are_limited_over_all_links() {
     let limits = Limits {
         reassembly_size_max: 2_000,
         ..Limits::default()
@@ -137,7 +137,7 @@ fn send_parts(peer: &mut Peer, id: u32, settled: Option<bool>, sizes: &[usize]) 
 }
 
 #[test]
-fn a_message_that_is_too_large_is_told_when_it_is_complete_and_the_link_goes_on() {
+fn an_oversized_message_is_reported_when_complete_and_the_link_stays() {
     let mut peer = Peer::begun();
     let link = peer.sender(3);
     send_parts(&mut peer, 0, None, &[900, 600, 1, 900]);
@@ -219,7 +219,7 @@ fn a_message_that_is_far_too_large_detaches_its_link() {
 }
 
 #[test]
-fn an_aborted_delivery_never_was() {
+fn an_aborted_delivery_has_no_effect() {
     let mut peer = Peer::begun();
     let link = peer.sender(3);
     let first = Transfer {
@@ -304,7 +304,7 @@ fn credit_with_the_attach_counts_after_the_answer() {
 }
 
 #[test]
-fn all_that_a_flow_says_with_the_attach_counts_after_the_answer() {
+fn flows_before_the_answer_count_after_it() {
     let named = |size: usize| {
         Map::build(|map| {
             map.entry(&Symbol::from_static("other"), "x");
@@ -364,7 +364,7 @@ fn all_that_a_flow_says_with_the_attach_counts_after_the_answer() {
 }
 
 #[test]
-fn a_drain_says_all_that_clients_look_at() {
+fn a_drain_sets_every_field_that_clients_read() {
     let mut peer = Peer::begun();
     let link = peer.attach(5, Role::Receiver);
     let drain = Flow {

@@ -177,7 +177,7 @@ fn a_window_that_is_closed_is_closed() {
 }
 
 #[test]
-fn ranges_reach_what_is_there_and_nothing_else() {
+fn ranges_affect_existing_deliveries_only() {
     let mut peer = Peer::begun();
     let link = peer.attach(5, Role::Receiver);
     let credit = Flow {

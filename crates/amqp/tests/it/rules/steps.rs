@@ -84,7 +84,7 @@ fn steps_of(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) -> 
 }
 
 #[test]
-fn a_disposition_that_says_nothing_costs_the_same_for_any_range() {
+fn a_disposition_without_effect_costs_the_same_for_any_range() {
     let (mut peer, link) = peer_with(DELIVERIES);
     for state in [None, received()] {
         let frames = std::iter::repeat_n(disposition((0, u32::MAX >> 1), false, state), 100);
@@ -96,7 +96,7 @@ fn a_disposition_that_says_nothing_costs_the_same_for_any_range() {
 }
 
 #[test]
-fn an_outcome_is_told_once_however_often_the_peer_says_it() {
+fn a_repeated_outcome_is_reported_once() {
     let (mut peer, link) = peer_with(DELIVERIES);
     let all = (0, u32::MAX >> 1);
     let tell = |settled| disposition(all, settled, Some(DeliveryState::ACCEPTED));
@@ -113,7 +113,7 @@ fn an_outcome_is_told_once_however_often_the_peer_says_it() {
 }
 
 #[test]
-fn deliveries_are_told_in_the_order_of_their_numbers_and_some_may_be_told_before() {
+fn deliveries_are_reported_in_the_order_of_their_numbers() {
     let (mut peer, _) = peer_with(10);
     let told = |settled, range| disposition(range, settled, Some(DeliveryState::ACCEPTED));
     assert_eq!(steps_of(&mut peer, [told(false, (3, 5))]).1.len(), 3);
@@ -131,7 +131,7 @@ fn deliveries_are_told_in_the_order_of_their_numbers_and_some_may_be_told_before
 }
 
 #[test]
-fn a_range_says_nothing_of_what_is_sent_while_it_is_visited() {
+fn a_range_does_not_affect_later_deliveries() {
     let (mut peer, link) = peer_with(10);
     let credit = Flow {
         link_credit: Some(5),
@@ -153,7 +153,7 @@ fn a_range_says_nothing_of_what_is_sent_while_it_is_visited() {
 }
 
 #[test]
-fn a_part_of_a_transaction_that_was_told_before_is_unmatched() {
+fn a_repeated_part_of_a_transaction_is_unmatched() {
     let (mut peer, _) = peer_with(3);
     let state = TransactionalState {
         txn_id: vec![1].into(),
@@ -174,7 +174,7 @@ fn a_part_of_a_transaction_that_was_told_before_is_unmatched() {
 }
 
 #[test]
-fn a_range_goes_on_where_the_steps_ended() {
+fn a_range_continues_where_the_steps_ended() {
     let (mut peer, link) = peer_with(DELIVERIES);
     let all = disposition((0, DELIVERIES - 1), true, None);
     feed(&mut peer, [all]);
@@ -193,7 +193,7 @@ fn a_range_goes_on_where_the_steps_ended() {
 }
 
 #[test]
-fn a_link_that_goes_costs_its_own_deliveries_and_not_those_of_others() {
+fn detaching_a_link_costs_its_own_deliveries_only() {
     let (mut peer, others) = peer_with(DELIVERIES);
     let mut steps = 0;
     for handle in 6..1_006 {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_queue_comes_or_goes_while_a_rule_is_changed() {
+    async fn no_queue_is_created_or_deleted_while_a_rule_is_changed() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_is_done_although_its_client_has_gone() {
+    async fn a_change_is_completed_although_its_client_has_gone() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();

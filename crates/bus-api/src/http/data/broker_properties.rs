@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_or_contradicts_itself_is_refused() {
+    fn invalid_json_and_contradictions_are_refused() {
         assert!(Given::read("{").is_err());
         assert!(Given::read(r#"{"MessageId": {}}"#).is_err());
         assert_eq!(

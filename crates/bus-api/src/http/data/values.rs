@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back_as_they_were() {
+    fn values_survive_a_round_trip() {
         for (text, value) in [
             ("\"High\"", Value::String("High".into())),
             ("\"12\"", Value::String("12".into())),

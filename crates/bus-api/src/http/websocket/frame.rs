@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_may_send_is_refused_as_soon_as_it_shows() {
+    fn invalid_frames_are_refused_as_early_as_possible() {
         for bytes in [
             &b"\xc2\x80"[..],
             b"\xa2\x80",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_goes_on_from_part_to_part() {
+    fn a_mask_continues_from_part_to_part() {
         // From RFC 6455, 5.7.
         let masked = b"\x7f\x9f\x4d\x51\x58";
         for cut in 0..=masked.len() {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_as_the_standard_says_is_answered_with_a_proof() {
+    fn a_standard_request_is_answered_with_the_proof() {
         let answer = accept(&Method::GET, &headers(&[])).unwrap();
         assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
         let header = |name| answer.headers().get(name).unwrap().to_str().unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_wrongly_is_refused() {
+    fn malformed_requests_are_refused() {
         let check = |method: Method, name, value, status: u16| {
             let refused = accept(&method, &headers(&[(name, value)])).unwrap_err();
             assert_eq!(refused.status.as_u16(), status, "{name}: {value}");

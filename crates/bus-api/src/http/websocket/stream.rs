@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn payload_comes_through_buffers_of_any_size() {
+    async fn payload_passes_buffers_of_any_size() {
         let (mut client, mut server) = pair();
         let payload: Vec<u8> = (0..=99).collect();
         for _ in 0..100 {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_are_told_by_their_number() {
+    async fn faults_are_reported_by_their_close_code() {
         for (sent, number) in [
             (masked(0x81, b"text"), 1003_u16),
             (masked(0x80, b"goes on"), 1002),
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_pings_that_nobody_reads_the_answers_to_one_answer_is_kept() {
+    async fn only_one_unread_pong_is_kept() {
         let (mut client, server) = duplex(64);
         let mut server = WebSocketStream::new(server, Bytes::new());
         let pinging = tokio::spawn(async move {

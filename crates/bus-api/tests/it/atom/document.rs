@@ -36,7 +36,7 @@ fn without_times(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_entry_is_what_sdks_read() {
+async fn an_entry_has_every_element_that_sdks_read() {
     let server = Server::start().await;
     let created = create(&server, "/Shop/Orders?api-version=2021-05", "").await;
     let created = created.check(201);
@@ -120,7 +120,7 @@ fn elements() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_setting_is_kept_whatever_its_place_and_prefix() {
+async fn every_setting_is_kept_in_any_order_with_any_prefix() {
     let server = Server::start().await;
     let created = create(&server, "/all", ALL).await.check(201);
     let elements = elements();
@@ -148,7 +148,7 @@ async fn every_setting_is_kept_whatever_its_place_and_prefix() {
 }
 
 #[tokio::test]
-async fn an_update_replaces_what_can_change() {
+async fn an_update_replaces_all_settings_that_can_change() {
     let server = Server::start().await;
     let rules = "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights>\
         </Rights><KeyName>r</KeyName></AuthorizationRule></AuthorizationRules>";
@@ -315,7 +315,7 @@ async fn destinations_are_queues_of_this_namespace() {
 }
 
 #[tokio::test]
-async fn who_forwards_must_manage_the_destination() {
+async fn forwarding_needs_the_right_to_manage_the_destination() {
     let server = Server::start().await;
     for (element, header) in [
         ("ForwardTo", "ServiceBusSupplementaryAuthorization"),

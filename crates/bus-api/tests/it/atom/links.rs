@@ -20,7 +20,7 @@ async fn detached(client: &mut Client) -> (LinkId, String) {
 }
 
 #[tokio::test]
-async fn a_deleted_queue_detaches_whoever_uses_it() {
+async fn a_deleted_queue_detaches_its_links() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -49,7 +49,7 @@ async fn a_deleted_queue_detaches_whoever_uses_it() {
 }
 
 #[tokio::test]
-async fn a_disabled_queue_detaches_those_whom_it_does_not_serve() {
+async fn a_disabled_queue_detaches_links_it_does_not_serve() {
     let server = Server::start().await;
     for (status, sends, receives) in [
         ("SendDisabled", false, true),

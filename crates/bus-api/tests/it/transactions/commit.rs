@@ -14,7 +14,7 @@ use crate::oversized;
 const BUSY: &str = "com.microsoft:server-busy";
 
 #[tokio::test]
-async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
+async fn operations_of_a_transaction_take_effect_at_its_commit() {
     let server = start().await;
     let mut client = server.trusted().await;
     let (jobs, spare) = (
@@ -61,7 +61,7 @@ async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
+async fn a_refused_commit_names_the_operation_and_does_nothing() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
@@ -228,7 +228,7 @@ async fn a_commit_for_which_there_is_no_room_is_over_and_counted_as_that() {
 }
 
 #[tokio::test]
-async fn transactions_are_counted_and_what_they_hold() {
+async fn transactions_and_their_memory_are_limited() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();

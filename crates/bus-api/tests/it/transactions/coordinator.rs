@@ -6,7 +6,7 @@ use kew_amqp::performative::Flow;
 use super::*;
 
 #[tokio::test]
-async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
+async fn invalid_input_to_a_coordinator_is_refused_at_the_smallest_scope() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();

@@ -137,7 +137,7 @@ async fn a_link_that_its_client_detaches_leaves_its_transactions() {
 }
 
 #[tokio::test]
-async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connection_with_it() {
+async fn a_link_that_the_server_detaches_fails_the_transactions_of_its_connection() {
     let server = start().await;
     let options = server.view("jobs").await.options;
     for (status, condition) in [

@@ -130,7 +130,7 @@ async fn a_request_that_makes_no_sense_fails_its_transaction() {
 }
 
 #[tokio::test]
-async fn a_scheduled_message_of_a_queue_that_was_created_since_is_not_taken_back() {
+async fn a_scheduled_message_of_a_newer_queue_is_not_cancelled() {
     let server = start().await;
     let mut other = server.trusted().await;
     let jobs = other.sender("jobs").await.unwrap();

@@ -185,7 +185,7 @@ impl BusLoad {
             let (link, _) = client
                 .session_receiver(SESSIONS, Some(&session))
                 .await
-                .expect("nobody has it");
+                .expect("it is not locked");
             client.connection.grant(link, u32::MAX);
             self.drain(&mut client, SESSIONS, Some(&session), link)
                 .await;

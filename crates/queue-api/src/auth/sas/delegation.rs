@@ -158,7 +158,7 @@ fn check_user(
         .unwrap_or_else(|| fields.text("sktid"));
     if *caller.user != *user || *caller.tenant != *tenant {
         return Err(Error::authentication_failed(
-            "The bearer token does not belong to the user whom the signature names (sduoid).",
+            "The bearer token does not belong to the user in the signature (sduoid).",
         ));
     }
     Ok(())

@@ -54,7 +54,7 @@ fn claims_that_hold() {
 }
 
 #[test]
-fn a_token_need_not_say_from_when_on_it_holds() {
+fn a_token_needs_no_start_time() {
     let signer = Signer::new("one");
     let issuer = issuer(&signer);
     let mut claims = claims(CONTRIBUTOR);
@@ -212,7 +212,7 @@ fn the_last_good_keys_are_kept() {
 }
 
 #[test]
-fn what_is_configured_is_what_counts() {
+fn the_configured_values_count() {
     let signer = Signer::new("one");
     let options = IssuerOptions {
         audiences: vec!["api://kew".into()],
@@ -280,7 +280,7 @@ async fn each_of_several_issuers_signs_with_its_own_keys() {
 }
 
 #[tokio::test]
-async fn tokens_need_a_connection_that_nobody_reads() {
+async fn tokens_need_a_private_connection() {
     let signer = Signer::new("one");
     let token = signer.token(&claims(CONTRIBUTOR));
     let door = Door::open(Some(issuer(&signer))).await;
@@ -307,7 +307,7 @@ async fn tokens_need_a_connection_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn access_policies_take_tokens_from_2025_07_05_on() {
+async fn access_policies_accept_tokens_from_2025_07_05_on() {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;
     let token = format!("Bearer {}", signer.token(&claims(Role::Contributor.name())));
@@ -394,7 +394,7 @@ fn sas_with(answer: &Answer, permissions: &str) -> (Sas, String) {
 }
 
 #[tokio::test]
-async fn a_key_signs_what_its_user_may_and_outlives_the_server() {
+async fn a_key_signs_its_users_rights_and_survives_a_restart() {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;
     let reader = claims("StorageQueueDataReader");

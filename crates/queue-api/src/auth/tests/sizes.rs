@@ -54,7 +54,7 @@ async fn a_long_field_is_refused_before_anything_is_computed() {
 }
 
 #[tokio::test]
-async fn a_long_signature_is_none() {
+async fn a_long_signature_is_refused() {
     let door = Door::open(None).await;
     let [sas, ..] = kinds();
     let query = sas.signed(Accounts::WELL_KNOWN_KEY);
@@ -84,7 +84,7 @@ async fn list_with(door: &Door, size_bytes: usize) -> super::door::Answer {
 }
 
 #[tokio::test]
-async fn what_a_key_signs_is_bounded() {
+async fn the_string_to_sign_is_bounded() {
     let door = Door::open(None).await;
     // More than metadata may have, which is the longest legitimate input.
     assert_eq!(list_with(&door, 24 * 1024).await.status, 200);

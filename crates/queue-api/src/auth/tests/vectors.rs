@@ -59,7 +59,7 @@ const SIGNED: [&str; 14] = [
 ];
 
 #[tokio::test]
-async fn what_the_sdks_sign_holds() {
+async fn signatures_of_the_sdks_are_valid() {
     for query in SIGNED {
         let answer = check(query, true).await;
         // Without a header the request has the version of the signature.
@@ -76,7 +76,7 @@ async fn what_the_sdks_sign_holds() {
 }
 
 #[tokio::test]
-async fn what_they_sign_with_a_policy_is_well_signed() {
+async fn their_signatures_with_a_policy_are_valid() {
     for (version, signature) in [
         (
             "2018-03-28",
@@ -104,7 +104,7 @@ async fn what_they_sign_with_a_policy_is_well_signed() {
 }
 
 #[tokio::test]
-async fn a_signature_that_does_not_match_is_told_what_would() {
+async fn a_signature_that_does_not_match_gets_the_string_to_sign() {
     let query = SIGNED[9].replace("sp=raup", "sp=raupx");
     let answer = check(&query, false).await;
     assert!(

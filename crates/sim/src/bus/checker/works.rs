@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_of_one_message_decides_for_all() {
+    fn one_observed_message_decides_for_all() {
         let mut checker = unanswered();
         assert!(checker.messages[&2].may(|life| life.entity == at(THERE)));
         is_shown(&mut checker, 2);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_known_is_forgotten() {
+    fn unknowable_outcomes_are_forgotten() {
         let mut checker = unanswered();
         let queues = [HERE, THERE];
         for queue in queues {

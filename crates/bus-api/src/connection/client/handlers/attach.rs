@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_hears_before_its_own_time_is_over() {
+    fn a_client_gets_its_answer_before_its_own_time_out() {
         let waits = |asked: Option<u32>| {
             let mut attach = Attach::new("a".into(), Role::Receiver);
             attach.properties =

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_takes_room_until_it_ends() {
+    fn operations_in_progress_take_room_until_they_end() {
         let limits = Limits {
             requests_max: 2,
             looks_max: 1,

@@ -326,7 +326,7 @@ impl Transactions {
         let is_awaited = |it: &Transaction| it.discharge.is_some();
         assert!(
             !ended.as_ref().is_some_and(is_awaited),
-            "nobody would answer that"
+            "its discharge would get no answer"
         );
         checked.and_then(|()| ended.ok_or(Failure::Unknown))
     }

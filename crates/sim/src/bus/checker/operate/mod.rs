@@ -238,7 +238,10 @@ impl Checker {
             }
         };
         match owners[..] {
-            [] => violated!(ONE_PLACE, "{number} of {entity:?} is nobody's: {seen:?}"),
+            [] => violated!(
+                ONE_PLACE,
+                "{number} of {entity:?} belongs to no message: {seen:?}"
+            ),
             [owner] => self.narrow(owner, ONE_PLACE, seen, then),
             _ => {
                 for owner in owners {
