@@ -29,6 +29,7 @@ mod names;
 mod observe;
 mod open_files;
 mod operate;
+mod plain_english;
 mod power_cut;
 mod preload;
 mod queue_command;
