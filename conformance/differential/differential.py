@@ -135,7 +135,7 @@ def main():
     seeds = options.seeds or [*SEEDS, secrets.randbits(32)]
     print("seeds:", *seeds, flush=True)
     if stale := names_of_nothing():
-        raise SystemExit(f"rules.py names what there is not: {', '.join(stale)}")
+        raise SystemExit(f"rules.py has names that do not exist: {', '.join(stale)}")
     used, passed, began = collections.Counter(), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="differential-", dir=options.target) as place:
         running = []
