@@ -29,7 +29,7 @@ impl Caution {
     }
 }
 
-/// Which data directory is meant.
+/// The data directory to use.
 #[derive(Debug, Args)]
 pub(crate) struct DataDirArgs {
     /// The data directory

@@ -93,7 +93,7 @@ struct Made {
     dir: PathBuf,
     hosts: Vec<Host>,
     is_new: bool,
-    /// Whether a server finds the files by itself.
+    /// Whether a server finds the files without settings.
     is_found: bool,
     authority_until: String,
     server_until: String,

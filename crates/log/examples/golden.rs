@@ -4,8 +4,8 @@
 //! cargo run -p kew-log --example golden -- crates/log/tests/golden/v1
 //! ```
 //!
-//! Run it once for a new format version, into a new directory, and keep those of all versions
-//! before: a test opens each of them. A directory that was released is never made again.
+//! Run it once for a new format version, into a new directory, and keep those of all earlier
+//! versions: a test opens each of them. Never create a released directory again.
 
 use std::{env, fs, io, path::PathBuf};
 

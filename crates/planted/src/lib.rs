@@ -93,7 +93,7 @@ pub enum Bug {
     BusDeferredDelivered,
     /// A deferred message that was locked comes back as an ordinary one.
     BusDeferralForgotten,
-    /// The number of a message that is gone is given out again.
+    /// The number of a deleted message is issued again.
     BusNumberReused,
     /// A snapshot forgets how many deliveries of a bus queue's messages failed.
     BusDeliveryCountsForgotten,
@@ -107,15 +107,15 @@ pub enum Bug {
     BusDeadLettersLeft,
     /// A session that is left in order counts as failed deliveries.
     BusReleaseCounts,
-    /// A message that is gone still counts in the bytes of its bus queue.
+    /// A deleted message still counts in the bytes of its bus queue.
     BusSizeNotGivenBack,
     /// A repeated id is dropped after its window as well.
     BusWindowNeverEnds,
-    /// A message that comes back to a bus queue lives for ever.
+    /// A message that returns to a bus queue never expires.
     BusExpiryForgotten,
     /// A message that is sent again stays where it was, too.
     BusResubmittedTwice,
-    /// A message that is sent again is gone after a crash: only that it was taken out is logged.
+    /// A resubmitted message is lost in a crash: only its removal is logged.
     BusResubmittedLost,
     /// A message that is sent again brings its failed deliveries with it.
     BusResubmittedKeepsCount,

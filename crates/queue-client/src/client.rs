@@ -193,8 +193,8 @@ impl Client {
 
     /// Deletes every message of a queue.
     ///
-    /// With many messages the service may answer `OperationTimedOut` after it has deleted some: then
-    /// it is to be asked again, which is left to the caller.
+    /// With many messages the service may answer `OperationTimedOut` after it has deleted some.
+    /// Then the caller must repeat it.
     pub fn clear(&self, queue: &str) -> Result<(), Error> {
         let mut request = Request::new(Method::DELETE, &[queue, "messages"]);
         request.reports_timeouts = true;
@@ -296,7 +296,7 @@ impl Iterator for QueuePages<'_> {
         let marker = self.marker.take()?;
         match self.page(&marker) {
             Ok((queues, next)) => {
-                // A server that stays where it is would be asked for ever.
+                // A server that repeats its marker would be asked forever.
                 if next == marker && !next.is_empty() {
                     let error = self.client.not_understood("a list that does not end");
                     return Some(Err(error));

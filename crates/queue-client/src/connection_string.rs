@@ -23,7 +23,7 @@ const OF_OTHER_SERVICES: [&str; 8] = [
     "dfssecondaryendpoint",
 ];
 
-/// What is wrong with a connection string.
+/// An error in a connection string.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the connection string {0}")]
 pub struct ConnectionStringError(String);

@@ -29,7 +29,7 @@ pub enum Error {
     NotUnderstood {
         /// The endpoint, without credentials.
         url: String,
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
     /// The client cannot be set up, for example because a certificate cannot be read.

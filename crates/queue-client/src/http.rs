@@ -18,7 +18,7 @@ use crate::xml::Element;
 /// The largest answer: 5000 queues with the most metadata allowed, and some reserve.
 const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What is not encoded in paths and queries.
+/// Characters that are not encoded in paths and queries.
 pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

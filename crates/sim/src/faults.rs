@@ -33,7 +33,7 @@ pub(crate) enum Strike {
 pub(crate) enum Crash {
     /// The process dies; the operating system keeps what was written.
     Kill,
-    /// The machine dies; what was not synced may be lost, in part or in another order.
+    /// The machine dies; unsynced writes may be lost, in part or in another order.
     PowerCut,
 }
 

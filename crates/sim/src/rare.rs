@@ -11,7 +11,7 @@ pub enum Rare {
     RollTakenBack,
     /// Recovery replayed events behind a snapshot.
     SnapshotReplayed,
-    /// Recovery passed over a damaged snapshot.
+    /// Recovery skipped a damaged snapshot.
     SnapshotPassedOver,
     /// The power went off during a recovery.
     PowerCutInRecovery,

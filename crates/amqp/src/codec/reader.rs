@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         Ok(Raw::checked(self.source.slice(begin..self.at)))
     }
 
-    /// The next value. What is inside lists, maps and arrays is checked and stays encoded.
+    /// The next value. The content of lists, maps and arrays is checked and stays encoded.
     pub fn value(&mut self) -> Result<Value, DecodeError> {
         let code = self.byte()?;
         if code == code::DESCRIBED {

@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Does what is due: a heartbeat, or the end of a connection whose peer is silent.
+    /// Sends a heartbeat that is due, or ends a connection whose peer is silent.
     pub fn on_time(&mut self, now: Millis) {
         match self.phase {
             Phase::Closed => {}

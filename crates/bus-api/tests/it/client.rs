@@ -189,7 +189,7 @@ impl Server {
         self.broker.woken_count()
     }
 
-    /// Has the broker do something by itself.
+    /// Submits a command directly to the broker.
     pub(crate) async fn order(&self, command: BusCommand) -> BusOutcome {
         let answer = self.broker.submit(Command::Bus(command)).await;
         match answer.unwrap().outcome {

@@ -317,7 +317,7 @@ async fn an_answer_does_not_go_over_a_link_of_later() {
     assert_eq!(status_of(&client.delivery().await), Some(501));
 }
 
-/// Later answers would wait behind it for ever.
+/// Later answers would wait behind it forever.
 #[tokio::test]
 async fn an_answer_above_its_links_limit_detaches_it() {
     let server = Server::start().await;

@@ -34,7 +34,7 @@ const ELEMENTS: [&str; 18] = [
     "MaxMessageSizeInKilobytes",
 ];
 
-/// The longest duration of .NET, which means for ever.
+/// The longest duration of .NET, which means no limit.
 const FOREVER: &str = "P10675199DT2H48M5.4775807S";
 
 const MEGABYTE: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 /// How a process should end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// In order.
+    /// Cleanly.
     InOrder,
     /// By this signal, which the test sent, and not earlier by itself.
     By(Signal),

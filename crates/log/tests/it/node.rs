@@ -107,7 +107,7 @@ pub(crate) fn body_of(id: u64) -> Vec<u8> {
 pub(crate) struct Told {
     /// Which of the many runs of a test this is, for its failure message.
     pub(crate) story: String,
-    /// The first `acknowledged` messages must be there for ever.
+    /// The first `acknowledged` messages must always be there.
     pub(crate) acknowledged: u64,
     /// Counts at the ends of batches: any of them from `acknowledged` on may be the state.
     pub(crate) batch_ends: BTreeSet<u64>,

@@ -194,8 +194,8 @@ async fn give_back(broker: &Broker, queue: EntityName, unwanted: &Batch) {
     }
     let settle = BusCommand::Settle { queue, settlements };
     if let Err(rejection) = Submitted::new(broker, settle).answer().await {
-        // The lock ends by itself.
-        tracing::debug!(%rejection, "a message was not given back");
+        // The lock expires instead.
+        tracing::debug!(%rejection, "a message could not be released");
     }
 }
 

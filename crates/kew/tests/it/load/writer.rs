@@ -21,7 +21,7 @@ const BUSY_MAX: u32 = 20;
 /// How long a writer pauses after a busy answer.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why a writer cannot go on.
+/// Why a writer cannot continue.
 enum End {
     /// The server has ended.
     Gone,

@@ -375,7 +375,7 @@ impl Life {
     }
 }
 
-/// Where the messages of an entity go on to.
+/// Where the messages of an entity are forwarded to.
 pub(crate) fn destination(options: &BusQueueOptions, part: Part) -> Option<&str> {
     match part {
         Part::Queue => options.forward_to.as_deref(),

@@ -59,7 +59,7 @@ impl Link {
     /// The memory that it takes while it exists. Parts that change meanwhile are counted elsewhere.
     pub(crate) fn size_bytes(&self) -> usize {
         let own = match self {
-            // Its attach is counted by itself.
+            // Its attach is counted separately.
             Self::Opening(_) | Self::Coordinator => 0,
             Self::Sender(sender) => sender.attached.size_bytes(),
             Self::Receiver(receiver) => {

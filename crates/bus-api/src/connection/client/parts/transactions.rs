@@ -180,7 +180,7 @@ impl Transactions {
         transaction.discharge.take()
     }
 
-    /// When the first one ends by itself.
+    /// When the first one times out.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let open = self.open.values().filter(|it| it.failed.is_none());
         open.filter_map(|it| it.due).min()
