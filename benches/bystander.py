@@ -1,7 +1,7 @@
-"""Measures honest clients of kew alone, and beside clients that ask for as much as some bytes can ask for.
+"""Measures honest clients of kew alone, and beside clients that send the most expensive known input.
 
 One client of each protocol does one thing after another: a cycle over AMQP, a receive over HTTP, a put to
-Queue Storage. The slowest hundredth of what they do must stay below the bound beside every attack.
+Queue Storage. The slowest hundredth of its operations must stay below the bound beside every attack.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def measure(options, server):
     arguments += ["--seconds", str(options.seconds), "--attackers", str(options.attackers)]
     arguments += ["--deliveries", str(options.deliveries)]
     arguments += [part for attack in options.attack for part in ["--attack", attack]]
-    # What takes longer ends with a failure: so does a server that answers no more.
+    # An operation that takes longer ends with a failure, and so does a server that no longer answers.
     limit = (ATTACKS + 1) * (options.seconds + 60)
     return json.loads(run(options, arguments, limit))["runs"]
 
@@ -53,7 +53,7 @@ def report(runs):
 
 
 def too_slow(options, runs):
-    """What was above the bound."""
+    """The values above the bound."""
     return [
         f"{protocol} beside '{row['attack']}': p99 is {row[protocol]['p99_us'] / 1000:.1f} ms"
         for row in runs

@@ -1,9 +1,9 @@
 """Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py;
 `bystander`: see bystander.py.
 
-Every round measures every server in every case for a short while, in an order that rotates, so
-that whatever else the machine does falls on all of them. What counts is the ratio within a round;
-its median and spread are printed. All servers keep their data on the same filesystem.
+Every round measures every server in every case for a short while, in a rotating order, so that other
+load of the machine affects all of them. The result is the ratio within a round; its median and spread
+are printed. All servers keep their data on the same filesystem.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def report(options, servers, results):
 
 
 def measure_start(options, data):
-    """Starts kew on an empty directory again and again; prints start-up time and idle memory."""
+    """Starts kew repeatedly on an empty directory; prints start-up time and idle memory."""
     times, memory = [], []
     for number in range(options.starts):
         place = data / f"start-{number}"
@@ -165,7 +165,7 @@ def main():
     options = parse_options()
     starters = [] if options.no_kew else [start_kew]
     starters += [start_null] + ([] if options.no_azurite else [start_azurite])
-    # Under target/, where builds are: a disk, while the system's temporary directory may be memory.
+    # Under target/, where builds are: that is a disk, while the system's temporary directory may be in memory.
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.target) as place:
         data = Path(place)
         servers = []

@@ -1,8 +1,8 @@
 """Compares kew's Service Bus with RabbitMQ and the null durable stream, interleaved.
 
-Every round measures every broker in every case for a short while, in an order that rotates. What
-counts is the ratio within a round; its median and spread are printed. All of them keep their data on
-the same filesystem, and one load generator speaks to all.
+Every round measures every broker in every case for a short while, in a rotating order. The result is
+the ratio within a round; its median and spread are printed. All of them keep their data on the same
+filesystem, and one load generator drives all.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ENTITY_COUNT = 10_000
 
 
 class Rival:
-    """A server, and how the load generator speaks to it."""
+    """A server, and the load generator's options for it."""
 
     def __init__(self, name, server, address, arguments):
         self.name = name
@@ -40,7 +40,7 @@ def bus_address(server):
 
 
 def start_all(options, data, servers):
-    """The rivals; what was started is in `servers`, also if something fails."""
+    """The other brokers; the started ones are in `servers`, also if something fails."""
     servers.append(start_bus(options, data))
     rivals = [Rival("kew", servers[-1], bus_address(servers[-1]), [])]
     servers.append(start_null(options, data, ["--stream"]))
@@ -64,7 +64,7 @@ def start_all(options, data, servers):
 
 
 def run(options, arguments, limit=180):
-    """Runs the load generator; what it printed."""
+    """Runs the load generator; returns its output."""
     command = [str(options.bin / "kew-bus-load"), *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     if ran.returncode != 0:
@@ -77,7 +77,7 @@ def measure(options, rival, mode):
 
 
 def cases(options):
-    """What is measured, by name."""
+    """The measured values, by name."""
     size = ["--size", str(options.size)]
     times = ["--seconds", str(options.seconds), "--warmup", str(options.warmup)]
     named = {
@@ -139,7 +139,7 @@ def pick(run, path):
 
 
 def measure_many(options, data):
-    """What many idle connections, entities and sessions cost kew."""
+    """The cost of many idle connections, entities and sessions in kew."""
     for name, entities, mode in [
         ("connections", 0, ["idle-connections", "--count", str(options.connections)]),
         (
@@ -178,7 +178,7 @@ def parse_options(arguments):
 
 def main(arguments):
     options = parse_options(arguments)
-    # Under target/, where builds are: a disk, while the system's temporary directory may be memory.
+    # Under target/, where builds are: that is a disk, while the system's temporary directory may be in memory.
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.target) as place:
         data = Path(place)
         servers = []

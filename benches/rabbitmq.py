@@ -1,4 +1,4 @@
-"""RabbitMQ as Debian has it, for one comparison: on free ports of this machine, with its data elsewhere.
+"""RabbitMQ from Debian, for one comparison: on free ports of this machine, with its data elsewhere.
 
 It is taken from the distribution's packages, unpacked below target/ and never installed.
 """
@@ -19,7 +19,7 @@ FETCH_TIMEOUT_SECONDS = 300
 
 
 class RabbitMq(Server):
-    """A node with the plugin for AMQP 1.0, and the port mapper that it cannot be without."""
+    """A node with the plugin for AMQP 1.0, and the port mapper that it needs."""
 
     def __init__(self, options, data):
         root = options.target / "tools" / "rabbitmq"
@@ -70,7 +70,7 @@ class RabbitMq(Server):
             "RABBITMQ_CONF_ENV_FILE": str(data / "absent"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(data / "enabled_plugins"),
             "RABBITMQ_PID_FILE": str(data / "pid"),
-            # Then its start script becomes the node, instead of having it as a child.
+            # This makes its start script become the node, instead of its parent.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
 
@@ -102,7 +102,7 @@ def free_ports(count):
 
 
 def fetch(root):
-    """Where the server is, once it was fetched."""
+    """The path of the server, after it was fetched."""
     marker = root / "complete"
     if not marker.exists():
         print("fetching rabbitmq from the distribution", flush=True)

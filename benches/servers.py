@@ -1,4 +1,4 @@
-"""Servers that are measured: how they are started, found and stopped; and what is made of numbers."""
+"""The measured servers: how they are started, found and stopped; and statistics of the numbers."""
 
 import os
 import selectors
@@ -75,7 +75,7 @@ class Server:
 
 
 def start_kew(options, data, more=()):
-    """Kew with its queue listener, and what `more` options say."""
+    """Kew with its queue listener and `more` options."""
     command = [str(options.kew), "serve", "--data-dir", str(data / "kew")]
     command += ["--queue-listen", "127.0.0.1:0", *more]
     server = Server("kew", command, "KEW_READY=1", data / "kew.stderr")
@@ -103,7 +103,7 @@ def add_common_options(parser):
 
 
 def finish_programs(options):
-    """Fills in where the programs are."""
+    """Fills in the paths of the programs."""
     options.target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
     options.bin = options.bin or options.target / "release"
     options.kew = options.kew or options.bin / "kew"

@@ -1,4 +1,4 @@
-"""Random programs run against kew and Azurite at once; every difference has to have a name.
+"""Runs random programs against kew and Azurite at once; every difference must have a name.
 
 A difference with a name is in rules.py and in docs/differences.md. One without ends the run, with
 the seed, the requests before it and both answers. After an accepted difference that may have left
@@ -36,7 +36,7 @@ def documented():
 
 
 def differences(kew, azurite):
-    """What is not the same, in words."""
+    """The differences, in words."""
     found = []
     for name in ("status", "code", "body"):
         ours, theirs = getattr(kew, name), getattr(azurite, name)
@@ -49,7 +49,7 @@ def differences(kew, azurite):
 
 
 def accepted(request, kew, azurite, found):
-    """The names of rules that together explain all differences, or nothing."""
+    """The names of rules that together explain all differences, or None."""
     left = {"x-ms-meta" if name.startswith("x-ms-meta-") else name for name in found}
     names = []
     for name, check in rules.RULES:
@@ -74,7 +74,7 @@ def reset(services):
 
 
 def remember(one, request, answer):
-    """Keeps what messages are called, so that later requests can name them on either service."""
+    """Remembers the names of messages, so that later requests can use them on either service."""
     known = one.known.setdefault(request.queue, [])
     if request.kind in ("put", "get") and answer.ok():
         for identity, receipt in answer.messages:
@@ -100,7 +100,7 @@ def program(seed, services, steps, used, show):
         if found:
             names = accepted(request, *answers, found)
             if names is None:
-                # With --all only the last request is shown, so that many differences can be read.
+                # With --all only the last request is shown, so that many differences stay readable.
                 history = "\n".join(line[:1500] for line in done[-1 if show else -6 :])
                 print(f"seed {seed}, step {step}: {found} differ without a name\n{history}")
                 if not show:
@@ -135,7 +135,7 @@ def main():
     seeds = options.seeds or [*SEEDS, secrets.randbits(32)]
     print("seeds:", *seeds, flush=True)
     if stale := names_of_nothing():
-        raise SystemExit(f"rules.py names what there is not: {', '.join(stale)}")
+        raise SystemExit(f"rules.py has names that do not exist: {', '.join(stale)}")
     used, passed, began = collections.Counter(), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="differential-", dir=options.target) as place:
         running = []

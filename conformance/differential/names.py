@@ -1,4 +1,4 @@
-"""What rules.py names has to be there: a rule about something else can never explain anything."""
+"""The names in rules.py must exist: a rule about something else can never explain anything."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ def strings_in(node):
 
 
 def compared_with(tree, attribute):
-    """The texts that something of this name is compared with."""
+    """The texts that a variable with this name is compared with."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
@@ -26,8 +26,8 @@ def compared_with(tree, attribute):
 
 
 def names_of_nothing():
-    """Kinds of requests that no program has, marks that none gets, headers that are not compared, and codes and
-    elements that are nowhere in the server."""
+    """Names that do not exist: kinds of requests that no program has, marks that none gets, headers that are not
+    compared, and codes and elements that do not occur in the server."""
     tree = ast.parse((HERE / "rules.py").read_text())
     programs = (HERE / "programs.py").read_text()
     source = "".join(path.read_text() for path in sorted(SERVER.rglob("*.rs")))

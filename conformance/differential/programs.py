@@ -1,12 +1,12 @@
-"""Random programs: requests that make sense, and such as nobody should send."""
+"""Random programs: sensible requests, and invalid ones."""
 
 import service
 
 VERSION = "2024-11-04"
 QUEUES = ["jobs", "other-1"]
 ODD_QUEUES = ["ab", "Upper", "a--b", "-abc", "a" * 63, "a" * 64, "under_score", "$root"]
-# No time passes while a program runs, so that both services see the same: only what is hidden for good
-# or not at all can be compared.
+# No time passes while a program runs, so that both services see the same. Only messages that are always
+# hidden, or never, can be compared.
 VISIBILITIES = ["0", "600", "604800", "604801", "-1", "abc", "", "1.5", "99999999999"]
 LIVES = ["-1", "600", "604800", "604801", "0", "-2", "abc", "", "2147483647", "99999999999"]
 COUNTS = ["1", "2", "32", "33", "0", "-1", "abc", ""]
@@ -47,7 +47,7 @@ PROPERTIES = [b"<Cors/>", b"<Cors>" + RULE % (b"http://a", b"GET,PUT", b"10") + 
 
 
 class Request:
-    """What is sent to both services. Messages are named by the order in which they were seen."""
+    """Requests to both services. Messages are named by the order in which they were seen."""
 
     def __init__(self, kind, method, queue=None, query=(), body=b"", headers=(), message=None):
         self.kind, self.method, self.queue = kind, method, queue
@@ -100,14 +100,14 @@ class Generator:
         kinds += [self.create, self.metadata, self.metadata, self.list, self.list, self.peek, self.peek]
         kinds += [self.acl, self.set_acl, self.properties, self.clear, self.delete, self.other]
         request = self.next or self.random.choice(kinds)()
-        # What was set is looked at before something else empties the services.
+        # A changed setting is read before something else empties the services.
         is_set = request.kind == "set acl" and self.random.random() < 0.5
         self.next = Request("acl", "GET", request.queue, [("comp", "acl")]) if is_set else None
         self.spoil(request)
         return request
 
     def spoil(self, request):
-        """Now and then something is wrong with what is common to all requests."""
+        """Sometimes makes a part wrong that all requests have."""
         choice = self.random.random()
         if choice < 0.02:
             request.key = None
@@ -133,7 +133,7 @@ class Generator:
         return self.random.choice(QUEUES)
 
     def maybe(self, name, values):
-        """A parameter, mostly left out; the first values of a list are good ones."""
+        """A parameter, usually left out; the first values of a list are valid ones."""
         if self.random.random() < 0.6:
             return []
         good = self.random.random() < 0.5

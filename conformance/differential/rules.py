@@ -1,4 +1,4 @@
-"""Every difference that is accepted, by its name in docs/differences.md.
+"""Every accepted difference, by its name in docs/differences.md.
 
 A rule says which parts of the two answers it explains: `status`, `code`, `body`, or a header.
 """
@@ -6,7 +6,7 @@ A rule says which parts of the two answers it explains: `status`, `code`, `body`
 WHOLE = ["status", "code", "body", "x-ms-popreceipt", "x-ms-time-next-visible"]
 WHOLE += ["x-ms-approximate-messages-count", "x-ms-meta"]
 BARE = ["status", "code", "body", "x-ms-request-id", "x-ms-client-request-id"]
-# What Kew says of a request before it looks at what it is about.
+# Kew's errors for a request before it looks at the resource.
 OF_THE_REQUEST = {
     "InvalidQueryParameterValue", "OutOfRangeQueryParameterValue", "InvalidXmlDocument",
     "InvalidXmlNodeValue", "UnsupportedXmlNode", "RequestBodyTooLarge", "InvalidMetadata",
@@ -56,7 +56,7 @@ def old_dates(request, kew, _azurite):
 
 @rule("versions")
 def versions(request, kew, _azurite):
-    """A version that never was, and what a version does not have yet."""
+    """A version that never existed, and features that a version does not have yet."""
     refused = kew.code in ("InvalidHeaderValue", "FeatureVersionMismatch")
     old = request.headers["x-ms-version"] < "2017-07-29"
     limits = kew.code in OF_THE_REQUEST | {"RequestBodyTooLarge"}
@@ -68,7 +68,7 @@ def versions(request, kew, _azurite):
 
 @rule("order-of-checks")
 def order_of_checks(_request, kew, azurite):
-    """Which of two mistakes is told."""
+    """Which of two mistakes is reported."""
     ours = kew.code in OF_THE_REQUEST and azurite.code in OF_AZURITE
     return ["status", "code"] if ours and kew.code != azurite.code else []
 
@@ -101,7 +101,7 @@ def signatures_of_old_versions(request, _kew, azurite):
 
 @rule("times-of-policies")
 def times_of_policies(request, kew, azurite):
-    """The same policies, by the day: Kew shows times with seven digits, Azurite as they came."""
+    """The same policies, by the day: Kew shows times with seven digits, Azurite shows them unchanged."""
     def days(element):
         tag, attributes, text, children = element
         text = text[:10] if tag in ("Start", "Expiry") else text
@@ -139,7 +139,7 @@ def metadata_checks(_request, kew, azurite):
 
 @rule("list-elements")
 def list_elements(request, kew, azurite):
-    """The same but for Prefix and MaxResults, which Azurite adds, and Metadata that is empty."""
+    """The same except for Prefix and MaxResults, which Azurite adds, and empty Metadata."""
     if request.kind != "list" or not (kew.ok() and azurite.ok()):
         return []
     invented = ("Prefix", "MaxResults", "Marker")
@@ -150,7 +150,7 @@ def list_elements(request, kew, azurite):
 
 @rule("list-markers")
 def list_markers(request, kew, azurite):
-    """What names the next page is the service's own; both have to have one, or none."""
+    """The marker of the next page is the service's own; both must have one, or none."""
     if request.kind != "list" or not (kew.ok() and azurite.ok()):
         return []
     parts = [{part[0]: part for part in answer.body[3]} for answer in (kew, azurite)]
@@ -160,7 +160,7 @@ def list_markers(request, kew, azurite):
 
 @rule("service-defaults")
 def service_defaults(request, kew, azurite):
-    """The same rules for browsers; Azurite starts with other logging, which nothing obeys."""
+    """The same CORS rules; Azurite starts with other logging settings, which have no effect."""
     if request.kind != "properties" or not (kew.ok() and azurite.ok()):
         return []
     ours, theirs = ([sorted(rule[3]) for part in answer.body[3] if part[0] == "Cors" for rule in part[3]]

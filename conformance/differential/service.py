@@ -28,7 +28,7 @@ TOLERANCE_SECONDS = 3
 
 
 class Answer:
-    """Status, code, headers and body; what only this service can know is replaced."""
+    """Status, code, headers and body; values that only this service can know are replaced."""
 
     def __init__(self, status, headers, body):
         self.status = status
@@ -49,7 +49,7 @@ class Answer:
         self.body = self._read(body, now) if body else None
         self.code = self.headers.get("x-ms-error-code")
         if self.status >= 400:
-            # What error messages say is the service's own; their code is compared.
+            # The texts of errors are the service's own; their codes are compared.
             found = re.search(rb"<Code>([^<]*)</Code>", body)
             self.code = self.code or (found and found[1].decode())
             self.body = None
@@ -74,13 +74,13 @@ class Answer:
 
 
 class Date:
-    """A point in time by its distance from when it was told; dates beyond 9999 are never."""
+    """A point in time as the distance from when it was read; dates beyond 9999 mean never."""
 
     def __init__(self, text, now):
         try:
             date = email.utils.parsedate_to_datetime(text)
             self.seconds = (date - now).total_seconds()
-            # Kew has 32 bits for a time to live, and takes more for the most.
+            # Kew has 32 bits for a time to live, and treats higher values as the maximum.
             if date.year < 9999:
                 self.seconds = min(self.seconds, 2**31 - 1)
         except (TypeError, ValueError):
@@ -89,7 +89,7 @@ class Date:
     def __eq__(self, other):
         if not isinstance(other, Date):
             return False
-        # Never is the last second of 9999, and clients cannot tell the days of that year apart.
+        # Never is the last second of 9999, and clients cannot distinguish the days of that year.
         year = 360 * 86_400
         near = abs(self.seconds - other.seconds) <= TOLERANCE_SECONDS
         return near or min(self.seconds, other.seconds) > 7900 * year
@@ -115,7 +115,7 @@ class Service:
         self.name = name
         self.address = address
         self.connection = http.client.HTTPConnection(address, timeout=60)
-        # What was received, oldest first: (id, receipt). The same index is the same message on both.
+        # The received messages, oldest first: (id, receipt). The same index is the same message on both.
         self.known = {}
 
     def ask(self, request):

@@ -1,4 +1,4 @@
-"""Sends what the .NET SDK sends, byte by byte, and checks what it would read. See README.md."""
+"""Sends the .NET SDK's requests, byte by byte, and checks the parts that it would read. See README.md."""
 
 import base64
 import hashlib
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def code(self):
-        """The header, and the body must say the same."""
+        """The header and the body must have the same code."""
         code = self.headers["x-ms-error-code"]
         if self.body:
             assert self.headers["content-type"].startswith("application/xml")
@@ -142,10 +142,10 @@ class Client:
             body = self.input.read(int(headers.get("content-length", 0)))
         return Answer(int(status.split()[1]), headers, body)
 
-    # What the SDK offers, as far as it is more than a request.
+    # The SDK's methods that are more than one request.
 
     def create_if_not_exists(self, queue, metadata=()):
-        """Whether it made the queue; anything but what the SDK copes with is a failure."""
+        """Whether it created the queue; any answer that the SDK cannot handle is a failure."""
         answer = self("PUT", f"/{queue}", metadata=metadata)
         if answer.status in (201, 204):
             return answer.status == 201
@@ -194,7 +194,7 @@ def queues(client, queue):
     assert client.create_if_not_exists(queue, [("FooBar", "a")]) is True
     assert client.create_if_not_exists(queue, [("FooBar", "a")]) is False
     assert client.create_if_not_exists(queue, [("other", "b")]) is False
-    # Names that differ in their symbols alone have no order that is sure; these have.
+    # The order of names that differ only in symbols is not certain; the order of these is.
     names = [("FooBar", "a  b"), ("a_b", "1"), ("zz", "2")]
     assert client("PUT", f"/{queue}", [("comp", "metadata")], metadata=names).status == 204
     answer = client("GET", f"/{queue}", [("comp", "metadata")])

@@ -15,7 +15,7 @@ var busyAnswer = "HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBus
 	"Retry-After: 0\r\nContent-Type: application/xml\r\nConnection: close\r\n" +
 	fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(busyBody), busyBody)
 
-// Stands before the server: counts connections, and answers the first requests itself.
+// A proxy before the server: counts connections, and answers the first requests itself.
 type front struct {
 	listener    net.Listener
 	busy        int64

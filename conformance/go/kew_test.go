@@ -33,10 +33,10 @@ var (
 	facts = map[string]string{}
 	names atomic.Int64
 
-	// Where a scenario is about the server: an answer that a retry would cover up is shown.
+	// For scenarios about the server: the test must see answers that a retry would hide.
 	noRetries = policy.RetryOptions{MaxRetries: -1}
 
-	// Every scenario goes through each of these.
+	// Every scenario runs through each of these.
 	doors = []Door{
 		{name: "http-path", scheme: "http"},
 		{name: "http-host", scheme: "http", host: "queue.localhost"},
@@ -61,7 +61,7 @@ func withServer(scenarios func() int) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(directory)
-	// It keeps its log, which is looked at at the end of the suite.
+	// It keeps its log, which the suite checks at its end.
 	kew := exec.Command(os.Getenv("KEW_BINARY"), arguments(directory)...)
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "KEW_") {
@@ -105,11 +105,11 @@ func certificate(name string) string {
 	return filepath.Join(os.Getenv("KEW_TEST_TLS"), name)
 }
 
-// Door is one way to the server: what is given to the SDK.
+// Door is one way to the server: the options of the SDK's client.
 type Door struct {
 	name   string
 	scheme string
-	// What follows the account in the name of the host, if the account is there and not in the path.
+	// The part of the host's name after the account, if the account is in the host and not in the path.
 	host string
 }
 
@@ -124,7 +124,7 @@ func eachDoor(t *testing.T, scenario func(t *testing.T, door Door)) {
 	}
 }
 
-// The same through those of one scheme.
+// The same through the doors of one scheme.
 func eachDoorOver(t *testing.T, scheme string, scenario func(t *testing.T, door Door)) {
 	t.Helper()
 	for _, door := range doors {
@@ -181,8 +181,8 @@ func (d Door) optionsWith(retries policy.RetryOptions) *azqueue.ClientOptions {
 	}
 }
 
-// One client, so one pool of connections. It knows that all names under localhost are this machine,
-// which not every resolver does, and the authority that signed the server's certificate.
+// One client, so one pool of connections. It resolves all names under localhost to this machine, which not
+// every resolver does, and trusts the authority that signed the server's certificate.
 var client = newClient()
 
 func newClient() *http.Client {
@@ -232,7 +232,7 @@ func (d Door) fresh(t *testing.T) *azqueue.QueueClient {
 	return queue
 }
 
-// A client with nothing but what is in the address.
+// A client with only the credential in the address.
 func (d Door) bySAS(t *testing.T, address string) *azqueue.QueueClient {
 	t.Helper()
 	queue, err := azqueue.NewQueueClientWithNoCredential(address, d.options())
@@ -277,7 +277,7 @@ func refused(t *testing.T, status int, code queueerror.Code, err error) {
 	}
 }
 
-// Asks again until it is so.
+// Retries until the condition is true.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

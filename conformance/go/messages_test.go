@@ -17,7 +17,7 @@ const (
 	foreignID = "00000000-0000-0000-0000-000000000000"
 )
 
-// A receipt in the right form that no message has.
+// A receipt in the right form that belongs to no message.
 var foreignReceipt = base64.StdEncoding.EncodeToString(make([]byte, 16))
 
 func send(t *testing.T, queue *azqueue.QueueClient, text string) *azqueue.EnqueuedMessage {
@@ -49,7 +49,7 @@ func peek(t *testing.T, queue *azqueue.QueueClient) []string {
 	return texts
 }
 
-// An empty element is no text to the SDK.
+// The SDK returns no text for an empty element.
 func textOf(text *string) string {
 	if text == nil {
 		return ""
@@ -252,7 +252,7 @@ func TestUpdate(t *testing.T) {
 		near(t, "next visible", *updated.TimeNextVisible, time.Now().Add(time.Minute))
 		_, err = update(queue, id, *sent.PopReceipt, "x", 0)
 		refused(t, 404, queueerror.MessageNotFound, err)
-		// Without a text the SDK sends an empty one: it knows no other update.
+		// Without a text the SDK sends an empty one: it has no other update.
 		emptied, err := update(queue, id, *updated.PopReceipt, "", 0)
 		must(t, err)
 		if got := peek(t, queue); !slices.Equal(got, []string{""}) {

@@ -40,7 +40,7 @@ func settings() *azqueue.SetPropertiesOptions {
 	}
 }
 
-// These belong to the account, so one door after the other.
+// These settings belong to the account, so the doors take turns.
 func TestTheServicesProperties(t *testing.T) {
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {

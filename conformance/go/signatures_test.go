@@ -15,7 +15,7 @@ import (
 func soon() time.Time { return time.Now().UTC().Add(10 * time.Minute) }
 func past() time.Time { return time.Now().UTC().Add(-10 * time.Minute) }
 
-// Expects an error with this status, whatever its code.
+// Expects an error with this status and any code.
 func refusedWith(t *testing.T, status int, err error) {
 	t.Helper()
 	var response *azcore.ResponseError
@@ -25,7 +25,7 @@ func refusedWith(t *testing.T, status int, err error) {
 	equal(t, "status", response.StatusCode, status)
 }
 
-// What the SDK signs, with what a scenario leaves out.
+// The fields that the SDK signs, without those that a scenario leaves out.
 func sign(t *testing.T, queue *azqueue.QueueClient, values sas.QueueSignatureValues) string {
 	t.Helper()
 	values.QueueName = nameOf(queue)
@@ -133,7 +133,7 @@ func TestWhenWhereAndHowASignatureIsGood(t *testing.T) {
 		refused(t, 403, queueerror.AuthorizationSourceIPMismatch,
 			try(sas.QueueSignatureValues{IPRange: sas.IPRange{Start: []byte{192, 0, 2, 1}}}))
 		must(t, try(sas.QueueSignatureValues{Protocol: sas.ProtocolHTTPSandHTTP}))
-		// What the SDK makes by itself is for HTTPS alone.
+		// The SDK's own signatures are for HTTPS only.
 		address, err := queue.GetSASURL(sas.QueuePermissions{Read: true}, soon(), nil)
 		must(t, err)
 		err = properties(door.bySAS(t, address), nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/queueerror"
 )
 
-// A client whose connections go through something that hands on bytes.
+// A client whose connections go through a proxy.
 func through(t *testing.T, door Door, f *front, retries policy.RetryOptions) *azqueue.QueueClient {
 	t.Helper()
 	address := door.urlAt(f.port(), "") + "/" + nameOf(door.fresh(t))
@@ -27,7 +27,7 @@ func TestManyRequestsShareOneConnection(t *testing.T) {
 			send(t, queue, strconv.Itoa(number))
 			message := receive(t, queue, 1, 600)[0]
 			must(t, remove(queue, *message.MessageID, *message.PopReceipt))
-			// An error keeps the connection, too.
+			// An error keeps the connection too.
 			refused(t, 404, queueerror.MessageNotFound, remove(queue, *message.MessageID, *message.PopReceipt))
 		}
 		equal(t, "connections", front.connections.Load(), 1)
@@ -35,7 +35,7 @@ func TestManyRequestsShareOneConnection(t *testing.T) {
 }
 
 func TestABusyServerIsAskedAgain(t *testing.T) {
-	// The busy server is played in clear.
+	// The busy server has no TLS.
 	eachDoorOver(t, "http", func(t *testing.T, door Door) {
 		front := newFront(t, 2)
 		quick := policy.RetryOptions{MaxRetries: 3, RetryDelay: 10 * time.Millisecond}
@@ -48,7 +48,7 @@ func TestABusyServerIsAskedAgain(t *testing.T) {
 	})
 }
 
-// The answer that is played lacks what the real one has.
+// The simulated answer lacks some parts of the real one.
 func refusedAsBusy(t *testing.T, err error) {
 	t.Helper()
 	if !queueerror.HasCode(err, queueerror.ServerBusy) {

@@ -1,4 +1,4 @@
-"""What qpid-proton does with a broker, over a socket: the example of kew-amqp, or kew itself."""
+"""qpid-proton with a broker, over a socket: the example of kew-amqp, or kew itself."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 
 PORT = int(sys.argv[1])
 URL = f"amqp://127.0.0.1:{PORT}"
-# kew lets nobody do anything without a rule and its key, and has queues of these names.
+# Every operation on kew needs a rule and its key, and its queues have these names.
 IS_KEW = len(sys.argv) > 2
 USER, PASSWORD = sys.argv[2:4] if IS_KEW else ("user", "secret")
 OPTIONS = {"allowed_mechs": "ANONYMOUS"}
@@ -42,7 +42,7 @@ def a_hundred_messages_in_many_frames_each():
         message = receiver.receive()
         assert message.id == number, (message.id, number)
         assert bytes(message.body) == body, number
-        # Tags of kew are of any bytes, which these bindings cannot read.
+        # Tags of kew have any bytes, which these bindings cannot read.
         assert IS_KEW or len(receiver.fetcher.unsettled[-1].tag) == 16
         assert message.delivery_count == 0
         receiver.accept()
@@ -180,7 +180,7 @@ def drain():
 
 
 class Passes(MessagingHandler):
-    """Takes a message and sends another one in a transaction, which ends in one way or the other."""
+    """Receives a message and sends another one in a transaction, which is committed or rolled back."""
 
     def __init__(self, commits):
         super().__init__(prefetch=1, auto_accept=False)
@@ -234,7 +234,7 @@ def transactions():
     Container(handler).run()
     assert handler.ended == "aborted", handler.ended
     nothing_is_left(target)
-    # Another one: the first may still be locked.
+    # Another queue: the first message may still be locked.
     source.send(Message(body="x"))
     handler = Passes(True)
     Container(handler).run()

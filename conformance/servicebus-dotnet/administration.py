@@ -1,4 +1,4 @@
-"""What .NET's client for administration sends: ATOM over HTTP, on the port of the connection string."""
+"""Sends the requests of .NET's administration client: ATOM over HTTP, on the connection string's port."""
 
 import http.client
 import ssl
@@ -11,7 +11,7 @@ CONNECT = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}
 
 
 class Failed(Exception):
-    """A request that was refused, with its status."""
+    """A refused request, with its status."""
 
 
 class Administration:
@@ -64,7 +64,7 @@ class Administration:
         self.ask("DELETE", name, "")
 
     def names(self):
-        """It asks for pages of 100 until one has fewer."""
+        """Requests pages of 100 until one has fewer."""
         names = []
         while True:
             query = f"enrich=False&$skip={len(names)}&$top=100&"
@@ -78,7 +78,7 @@ class Administration:
 
 
 def read(entry):
-    """The name, which it takes from the title, and the elements of the description, as texts."""
+    """The name, which it reads from the title, and the elements of the description, as texts."""
     assert entry.tag == f"{ATOM}entry", entry.tag
     description = entry.find(f"{ATOM}content").find(f"{CONNECT}QueueDescription")
     elements = {element.tag.removeprefix(CONNECT): element.text for element in description}
@@ -86,5 +86,5 @@ def read(entry):
 
 
 def elements(description):
-    """What an update sends back of the answer before it."""
+    """The body of an update, made from the previous answer."""
     return "".join(xml.tostring(element, encoding="unicode") for element in description)

@@ -1,4 +1,4 @@
-"""A connection, sessions, links and requests, in the frames in which .NET sends them."""
+"""A connection, sessions, links and requests, in the same frames that .NET sends."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ def transactional(transaction, outcome=NULL):
 
 
 class Refused(Exception):
-    """A link that was refused or detached, with its condition."""
+    """A refused or detached link, with its condition."""
 
 
 class Connection:
@@ -72,7 +72,7 @@ class Connection:
             uint(idle_timeout_ms), NULL, NULL, NULL, NULL, fields(product),
         )
         opened = self.expect(0, OPEN)
-        # .NET takes what is absent for no limit, and others compute with it.
+        # .NET treats a missing value as no limit, but other clients calculate with it.
         assert opened[2].type == "uint" and opened[2].value >= 512, opened
         assert opened[3].type == "ushort" and opened[3].value >= 8191, opened
         assert opened[4].type == "uint", opened
@@ -105,7 +105,7 @@ class Connection:
         self.stream.sendall(struct.pack(">IBBH", len(body) + 8, 2, kind, channel) + body)
 
     def write_performative(self, code, channel, *values, payload=b""):
-        """All fields of it: .NET leaves out none at the end, too."""
+        """All fields of it: .NET leaves out none, not even at the end."""
         self.write(wire.described(code, wire.list_(*values)) + payload, channel)
 
     def beat(self):
@@ -116,12 +116,12 @@ class Connection:
         channel, performative, payload = self.frame_of(0)
         if performative is None:
             return False
-        # .NET closes the connection on a frame of a channel that it does not know any more.
+        # .NET closes the connection if it gets a frame for a channel that it no longer knows.
         if performative.code == BEGIN:
             self.ended.discard(channel)
         assert channel not in self.ended, f"{performative} on channel {channel}, which has ended"
         values = performative.value.value
-        # What stands at the end may be left out.
+        # Fields at the end may be left out.
         values += [Value("null", None)] * (14 - len(values))
         if performative.code == END:
             self.ended.add(channel)
@@ -131,7 +131,7 @@ class Connection:
         return True
 
     def next(self, channel, wanted):
-        """The first frame of the channel that is wanted, and takes it out."""
+        """Removes and returns the first matching frame of the channel."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             inbox = self.inbox.setdefault(channel, [])
@@ -152,7 +152,7 @@ class Connection:
             BEGIN, channel, NULL, uint(1), uint(incoming_window), uint(5_000), uint(262_143),
             NULL, NULL, fields({}),
         )
-        # The server's channel may be another one.
+        # The server's channel may differ.
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for theirs, inbox in self.inbox.items():
@@ -271,7 +271,7 @@ class Link:
         session = self.session
         delivery, session.delivery_id = session.delivery_id, session.delivery_id + 1
         tag = struct.pack("<I", delivery) if tag is None else tag
-        # .NET repeats everything but the tag in the frames that follow the first one.
+        # .NET repeats everything but the tag in the frames after the first one.
         room = session.connection.frame_size_max - 100
         for at in range(0, max(len(payload), 1), room):
             is_last = at + room >= len(payload)
@@ -285,7 +285,7 @@ class Link:
         return self.outcome(delivery)
 
     def outcome(self, delivery):
-        """The state with which the server has settled this delivery, and its condition."""
+        """The state with which the server settled this delivery, and its condition."""
         ours = self.is_receiver
 
         def is_it(code, values):
@@ -303,13 +303,13 @@ class Link:
             raise Refused(condition_of(values, 2))
         last = values[1].value if values[2].value is None else values[2].value
         if last > delivery:
-            # The rest of the range is for those that ask later.
+            # The rest of the range is for later callers.
             inbox.insert(0, (code, [values[0], Value("uint", delivery + 1), Value("uint", last), *values[3:]], payload))
         assert values[3] == Value("boolean", True), "it is not settled"
         return outcome_of(values[4])
 
     def receive(self):
-        """The next message, and its delivery-id. Several frames may make up one."""
+        """The next message, and its delivery-id. It may consist of several frames."""
         payload, first = b"", None
         while True:
             code, values, part = self.session.next(
@@ -333,7 +333,7 @@ class Link:
         return self.outcome(delivery)
 
     def drained(self):
-        """Waits until the server says that no credit is left."""
+        """Waits until the server reports that no credit is left."""
         values = self.session.next(
             lambda code, it: code == FLOW and it[4].value == self.theirs and it[6].value == 0
         )[1]
@@ -348,7 +348,7 @@ class Link:
 
 
 def outcome_of(state):
-    """Its code, and its condition if it is rejected; of one in a transaction its id and its outcome."""
+    """Its code, and its condition if rejected; in a transaction, the transaction's id and the outcome."""
     if state.code == TRANSACTIONAL:
         transaction, outcome = state.value.value[:2]
         assert transaction.type == "binary" and len(transaction.value) <= 32, transaction
@@ -364,7 +364,7 @@ class Received:
         self.is_settled = values[4].value is True
         self.message = Message(payload)
         header = self.message.section(wire.HEADER)
-        # .NET throws if there is no delivery-count.
+        # .NET throws an exception if there is no delivery-count.
         assert header[4].type == "uint", header
         self.delivery_count = header[4].value
 
@@ -393,7 +393,7 @@ class Requests:
         more = {"com.microsoft:timeout": uint(60_000)}
         if kind != "cbs":
             more["com.microsoft:entity-type"] = string("entity-mgmt")
-        # .NET opens both without waiting, and says no initial-delivery-count.
+        # .NET opens both without waiting, and sends no initial-delivery-count.
         self.sender = self.session.attach(f"{self.name}:sender", False, source(), target(address), "send", more)
         self.receiver = self.session.attach(
             f"{self.name}:receiver", True, source(address), target(self.reply_to), "send", more)
@@ -513,7 +513,7 @@ class Bus:
 
     def authorize(self, path):
         status = self.put_token(path)
-        # .NET makes of it what it makes of a link that is refused so.
+        # How .NET reports a link that is refused in this way.
         if status == 404:
             raise Refused("amqp:not-found")
         assert status in (200, 202), status
@@ -542,7 +542,7 @@ class Bus:
         filters = {}
         if session is not False:
             filters["com.microsoft:session-filter"] = NULL if session is None else string(session)
-        # What .NET makes of a source as a text is part of the name.
+        # .NET's text form of a source is part of the name.
         name = f"{self.link_name(own)}:source(address:/{queue},filter:[])"
         properties = None if timeout_ms is None else {"com.microsoft:timeout": uint(timeout_ms)}
         return own.attach(
@@ -583,7 +583,7 @@ class Door:
 
 
 class WebSocket:
-    """A stream in the messages of a WebSocket. .NET has a slash at the end of the path, and asks for `amqp`."""
+    """A stream in the messages of a WebSocket. .NET has a slash at the end of the path, and requests `amqp`."""
 
     def __init__(self, stream, host):
         self.stream, self.buffer = stream, b""

@@ -1,4 +1,4 @@
-"""Sends what the .NET SDK sends, frame by frame, and checks what it would read. See README.md."""
+"""Sends the .NET SDK's frames, one by one, and checks the parts that it would read. See README.md."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ MUTEX = threading.Lock()
 
 
 def fresh(kind):
-    """An empty queue of this kind, which no other scenario has."""
+    """An empty queue of this kind that no other scenario uses."""
     with MUTEX:
         TAKEN[kind] = TAKEN.get(kind, 0) + 1
         return f"{kind}-{TAKEN[kind]}"
@@ -57,7 +57,7 @@ def tokens(bus):
     assert bus.put_token("/plain-1") in (200, 202)
     assert bus.put_token("/plain-1", key="wrong") == 401
     assert bus.put_token("/plain-1", ttl_seconds=-10) == 401
-    # Others of the same connection are as good as before.
+    # Other links of the same connection still work.
     bus.sender("plain-1")
 
 
@@ -134,13 +134,13 @@ def a_lock_that_is_lost(bus):
     assert management("renew-lock", receiver, lock_tokens=wire.uuids([received.lock])) == lost
     status = {"lock_tokens": wire.uuids([received.lock]), "disposition_status": string("completed")}
     assert management("update-disposition", receiver, **status) == lost
-    # A delivery that never was does no harm.
+    # An unknown delivery is harmless.
     other.dispose(4_000_000, accepted)
     assert other.settle(again.delivery, accepted) == (ACCEPTED, None)
 
 
 def a_lock_outlives_its_link(bus):
-    """As .NET does after it lost a link: settle by the token."""
+    """Settles by the token, as .NET does after it lost a link."""
     queue = fresh("plain")
     put(bus, queue, b"x")
     receiver = bus.receiver(queue)
@@ -158,7 +158,7 @@ def received_and_deleted(bus):
     receiver = bus.receiver(queue, is_deleting=True)
     for received in take(receiver, 2):
         assert received.is_settled and received.tag
-        # .NET disposes of these, too; nobody answers.
+        # .NET settles these too; the server does not answer.
         receiver.dispose(received.delivery, accepted, is_settled=True)
     is_empty(receiver)
     assert bus.management(queue)("peek-message", from_sequence_number=long(0), message_count=int_(1))[0] == 204
@@ -194,7 +194,7 @@ def a_large_message_in_many_frames(bus):
 def a_batch(bus):
     queue = fresh("plain")
     messages = [wire.message(b"%d" % number, f"m{number}") for number in range(10)]
-    # The envelope repeats the id of the first one.
+    # The envelope repeats the id of the first message.
     envelope = wire.properties("m0") + b"".join(wire.described(wire.DATA, wire.binary(it)) for it in messages)
     sender = bus.sender(queue)
     assert sender.send(envelope, BATCH_FORMAT) == (ACCEPTED, None)
@@ -218,7 +218,7 @@ def requests_about_messages(bus):
     peeked = [wire.Message(entry.value["message"].value) for entry in body["messages"].value]
     assert [entry.value["message"].type for entry in body["messages"].value] == ["binary"] * 2
     assert [it.body for it in peeked] == [b"x", b"y"]
-    # Deferred, and settled in every way.
+    # Deferred, and settled with every outcome.
     for received, status in ((x, "completed"), (y, "abandoned")):
         assert receiver.settle(received.delivery, modified(boolean(True))) == (MODIFIED, None)
         asked = {"sequence_numbers": wire.longs([received.number]), "receiver_settle_mode": uint(1)}
@@ -266,7 +266,7 @@ def many_requests_at_once(bus):
     for number in range(40):
         body = {"from_sequence_number": long(number % 20 + 1), "message_count": int_(1)}
         ids[management.post(*management.asked("peek-message", None, body))] = b"%d" % (number % 20)
-    # They come in any order.
+    # They arrive in any order.
     while ids:
         code, values, payload = management.session.next(
             lambda code, it: code == TRANSFER and it[0].value == management.receiver.theirs)
@@ -277,8 +277,8 @@ def many_requests_at_once(bus):
 
 
 def a_transaction_of_one_queue(bus):
-    """As .NET does without transactions over several queues: a session for each link, and one for the
-    coordinator."""
+    """Opens a session for each link, and one for the coordinator, as .NET does without transactions over several
+    queues."""
     queue = fresh("plain")
     put(bus, queue, b"x", b"y")
     sender, receiver = bus.sender(queue), bus.receiver(queue)
@@ -292,7 +292,7 @@ def a_transaction_of_one_queue(bus):
     is_empty(receiver)
     assert controller.discharge(first, True) == (ACCEPTED, None)
     assert controller.discharge(first, False) == (REJECTED, "amqp:transaction:unknown-id")
-    # The delivery is settled, so that what comes next goes over the management link.
+    # The delivery is settled, so later settlements use the management link.
     management = bus.management(queue)
     second = controller.declare()
     for received, status in ((x, "completed"), (y, "suspended")):
@@ -308,7 +308,7 @@ def a_transaction_of_one_queue(bus):
 def a_transaction_over_two_queues(bus):
     bus = Bus(bus.door, crosses_entities=True)
     one, other = fresh("plain"), fresh("plain")
-    # It may be declared before there is any token.
+    # A transaction may be declared before any token.
     transaction = bus.controller.declare()
     put(bus, one, b"x")
     receiver, sender = bus.receiver(one), bus.sender(other)
@@ -356,7 +356,7 @@ def sessions(bus):
     filters = receiver.answer[5].value.value[7].value
     assert filters["com.microsoft:session-filter"] == Value("string", "a"), filters
     refused("com.microsoft:session-cannot-be-locked", lambda: bus.receiver(queue, session="a"))
-    # Fewer than were asked for: .NET drains, so that none comes later out of turn.
+    # Fewer than requested: .NET drains, so that no message arrives late and out of turn.
     receiver.flow(5)
     found = [receiver.receive() for _ in range(2)]
     receiver.flow(3, drain=True)
@@ -389,7 +389,7 @@ def no_session_in_time(bus):
 
 
 def a_wait_for_a_session_that_is_given_up(bus):
-    """Nothing may come over a channel that has ended: .NET would close the connection."""
+    """No frame may arrive for a channel that has ended: .NET would close the connection."""
     queue = fresh("session")
     waiting = [bus.begin_receiver(queue, session=None, timeout_ms=2_000) for _ in range(5)]
     for link in waiting:
@@ -398,10 +398,10 @@ def a_wait_for_a_session_that_is_given_up(bus):
     for link in waiting:
         link.session.expect(END)
     put(bus, queue, b"x", session="s")
-    # None of them has taken it.
+    # None of them has received it.
     receiver = bus.receiver(queue, session=None, timeout_ms=15_000)
     assert take(receiver)[0].message.body == b"x"
-    # And the time of each has passed.
+    # And the time-out of each has passed.
     refused("com.microsoft:timeout", lambda: bus.receiver(queue, session=None, timeout_ms=2_500))
 
 
@@ -424,12 +424,12 @@ def what_is_not_there_or_does_not_fit(bus):
     refused("amqp:not-allowed", lambda: bus.receiver(plain, session="s"))
     refused("amqp:not-allowed", lambda: bus.receiver(session))
     assert bus.sender(session).send(wire.message(b"x", "x")) == (REJECTED, "amqp:not-allowed")
-    # The connection is as good as before.
+    # The connection still works.
     put(bus, plain, b"x")
 
 
 def everything_is_closed_at_once(bus):
-    """.NET ends a session right behind the detach of its link, and waits for neither."""
+    """.NET ends a session directly after detaching its link, and does not wait for either answer."""
     queue = fresh("plain")
     put(bus, queue, b"x", b"y")
     receiver = bus.receiver(queue)
@@ -457,7 +457,7 @@ def a_thousand_sessions(bus):
 
 
 def heart_beats(bus):
-    """Both ways, where nothing else is said."""
+    """Both transports, unless the scenario names one."""
     connection = Connection(bus.door, idle_timeout_ms=1_000)
     beats = 0
     deadline = time.monotonic() + 10
@@ -478,11 +478,11 @@ def credit_that_is_lowered(bus):
     receiver = bus.receiver(queue)
     receiver.flow(10)
     receiver.flow(2)
-    # Which comes to the server behind the flows.
+    # This reaches the server behind the flows.
     management = bus.management(queue)
     put(bus, queue, *[b"%d" % number for number in range(5)])
     assert [receiver.receive().message.body for _ in range(2)] == [b"0", b"1"]
-    # The third would be here before this.
+    # The third would arrive before this.
     assert management("peek-message", from_sequence_number=long(1), message_count=int_(1))[0] == 200
     receiver.flow(1, drain=True)
     assert receiver.receive().message.body == b"2"
@@ -503,7 +503,7 @@ def who_waits_is_served_at_once(bus):
         received = receiver.receive()
         waits.append(time.monotonic() - accepted_at)
         assert receiver.settle(received.delivery, accepted) == (ACCEPTED, None)
-    # Each may meet a busy machine.
+    # Each may run while the machine is busy.
     assert min(waits) < 0.05, waits
 
 
@@ -519,7 +519,7 @@ def messages_are_deleted_in_batches(bus):
     earlier = {**asked, "enqueued_time_utc": wire.timestamp(now - 60_000)}
     assert management("batch-delete-messages", **earlier)[0] == 204
     assert management("batch-delete-messages", **asked) == (200, {"message-count": Value("int", 1)})
-    # What is locked is not touched.
+    # Locked messages are not affected.
     assert management("batch-delete-messages", **asked)[0] == 204
     assert receiver.settle(locked.delivery, accepted) == (ACCEPTED, None)
 
@@ -536,7 +536,7 @@ def failed(status, ask):
 def queues_are_administered(bus):
     admin = Administration(bus.door)
     name = f"X.Made.By/DotNet-{bus.door.name}"
-    # What lasts for ever is left out.
+    # Unlimited durations are left out.
     asked = (
         "<LockDuration>PT30S</LockDuration><MaxSizeInMegabytes>1024</MaxSizeInMegabytes>"
         "<RequiresDuplicateDetection>false</RequiresDuplicateDetection><RequiresSession>false</RequiresSession>"
@@ -552,7 +552,7 @@ def queues_are_administered(bus):
     expected = {"LockDuration": "PT30S", "MaxDeliveryCount": "4", "UserMetadata": "a < b", "Status": "Active"}
     assert expected.items() <= found.items(), found
     assert found["AutoDeleteOnIdle"] == found["DefaultMessageTimeToLive"] == "P10675199DT2H48M5.4775807S", found
-    # An update sends what it does not know back as it came.
+    # An update sends unknown elements back unchanged.
     for element in description:
         if element.tag.endswith("}MaxDeliveryCount"):
             element.text = "9"
@@ -584,7 +584,7 @@ def run(door, wanted, results):
     for scenario in SCENARIOS:
         if wanted not in scenario.__name__:
             continue
-        # Its clients know port 443 alone.
+        # Its clients know only port 443.
         if scenario is queues_are_administered and not os.environ["KEW_BUS_HTTPS"]:
             continue
         began = time.monotonic()

@@ -1,11 +1,11 @@
-"""Values of AMQP 1.0 as .NET writes them, and read with their types."""
+"""AMQP 1.0 values in .NET's encoding, and read with their types."""
 
 import struct
 from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """A value that was read. What .NET casts to has to be of exactly this type."""
+    """A decoded value. It must have exactly the type that .NET casts it to."""
 
     type: str
     value: object
@@ -16,7 +16,7 @@ class Described(NamedTuple):
     value: object
 
 
-# Writing: each of these is the bytes of one value.
+# Writing: each of these returns the bytes of one value.
 
 NULL = b"\x40"
 
@@ -107,7 +107,7 @@ def fields(entries):
 
 
 def array(constructor, items):
-    """An array of fixed width: the items are without their constructor."""
+    """An array of fixed width: the items have no constructor."""
     data = b"".join(items)
     return b"\xf0" + struct.pack(">IIB", len(data) + 5, len(items), constructor) + data
 

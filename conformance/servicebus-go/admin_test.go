@@ -115,11 +115,11 @@ func TestLinksThatAreThereHearOfChanges(t *testing.T) {
 		refusedAs(t, "com.microsoft:entity-disabled", sender.SendMessage(ctx, text("meanwhile"), nil))
 		equal(t, "body", string(drop(t, newReceiver(t, bus, name)).Body), "before")
 		setStatus(admin.EntityStatusActive)
-		// Which this SDK takes for the end of the sender.
+		// This SDK treats that as the end of the sender.
 		send(t, bus, name, text("after"))
 		equal(t, "body", string(drop(t, newReceiver(t, bus, name)).Body), "after")
 
-		// What a receiver that waits is told when the queue is changed.
+		// The error of a waiting receiver when the queue is changed.
 		waitingHears := func(condition amqp.ErrCond, change func()) {
 			t.Helper()
 			receiver := newReceiver(t, door.client(t), name)

@@ -25,20 +25,20 @@ import (
 
 const (
 	patience = 30 * time.Second
-	// For what should not come.
+	// For messages that should not arrive.
 	moment = time.Second
 )
 
 var (
 	ctx = context.Background()
 
-	// Where a scenario is about the server: an answer that a retry would cover up is shown.
+	// For scenarios about the server: the test must see answers that a retry would hide.
 	noRetries = azservicebus.RetryOptions{MaxRetries: -1}
 
-	// Every scenario goes through each of these.
+	// Every scenario runs through each of these.
 	doors = everyDoor()
 
-	// How long scenarios take that hold for as long as they are asked to.
+	// How long the scenarios with a requested duration run.
 	soak = soakTime()
 
 	taken   = map[string]int{}
@@ -53,7 +53,7 @@ func soakTime() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// Door is one way to the server: what is given to the SDK.
+// Door is one way to the server: the options of the SDK's client.
 type Door struct {
 	name string
 }
@@ -134,7 +134,7 @@ func (d Door) clientWith(t *testing.T, connectionString string) *azservicebus.Cl
 	return client
 }
 
-// An empty queue of this kind, which no other scenario has.
+// An empty queue of this kind that no other scenario uses.
 func fresh(kind string) string {
 	takenMu.Lock()
 	defer takenMu.Unlock()
@@ -142,12 +142,12 @@ func fresh(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, taken[kind])
 }
 
-// The queue of another kind that goes with it.
+// The related queue of another kind.
 func partner(queue, kind string) string {
 	return kind + queue[strings.LastIndexByte(queue, '-'):]
 }
 
-// What every kind of receiver can do.
+// The common methods of all kinds of receivers.
 type receiver interface {
 	ReceiveMessages(context.Context, int, *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 	CompleteMessage(context.Context, *azservicebus.ReceivedMessage, *azservicebus.CompleteMessageOptions) error
@@ -192,7 +192,7 @@ func text(body string) *azservicebus.Message {
 	return &azservicebus.Message{Body: []byte(body)}
 }
 
-// As many messages as this, in the order in which they came.
+// This many messages, in the order of arrival.
 func take(t *testing.T, from receiver, count int) []*azservicebus.ReceivedMessage {
 	t.Helper()
 	limited, cancel := context.WithTimeout(ctx, patience)
@@ -213,7 +213,7 @@ func takeOne(t *testing.T, from receiver) *azservicebus.ReceivedMessage {
 	return take(t, from, 1)[0]
 }
 
-// Takes a message and completes it.
+// Receives a message and completes it.
 func drop(t *testing.T, from receiver) *azservicebus.ReceivedMessage {
 	t.Helper()
 	message := takeOne(t, from)
@@ -245,7 +245,7 @@ func equal[T comparable](t *testing.T, what string, got, expected T) {
 	}
 }
 
-// The same, of what may be absent.
+// The same for a value that may be absent.
 func equalAt[T comparable](t *testing.T, what string, got *T, expected T) {
 	t.Helper()
 	if got == nil {
@@ -282,7 +282,7 @@ func refusedAs(t *testing.T, condition amqp.ErrCond, err error) {
 	equal(t, "condition", known.Condition, condition)
 }
 
-// The entity was found missing when its token was put.
+// The entity did not exist when its token was put.
 func refusedAsMissing(t *testing.T, err error) {
 	t.Helper()
 	var known *azservicebus.Error
@@ -292,7 +292,7 @@ func refusedAsMissing(t *testing.T, err error) {
 	equal(t, "code", known.Code, azservicebus.CodeNotFound)
 }
 
-// Asks again until it is so.
+// Retries until the condition is true.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

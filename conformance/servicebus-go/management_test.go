@@ -30,7 +30,7 @@ func TestPeekShowsAllStatesInPages(t *testing.T) {
 		must(t, receiver.AbandonMessage(ctx, messages[0], nil))
 		must(t, receiver.DeferMessage(ctx, messages[2], nil))
 
-		// This SDK adds one to the deliveries also of what was only peeked at.
+		// This SDK adds one to the delivery count, even of messages that were only peeked at.
 		var seen []string
 		for {
 			page, err := receiver.PeekMessages(ctx, 3, nil)
@@ -104,7 +104,7 @@ func TestDeferredMessagesAreSettledInEveryWay(t *testing.T) {
 		}))
 		must(t, receiver.DeferMessage(ctx, messages[2], nil))
 		must(t, receiver.DeadLetterMessage(ctx, messages[3], &azservicebus.DeadLetterOptions{Reason: to.Ptr("why")}))
-		// What was given back is deferred still.
+		// An abandoned message is still deferred.
 		isEmpty(t, receiver)
 		again := deferred(numbers[1], numbers[2])
 		equal(t, "delivery count", again[0].DeliveryCount, 2)

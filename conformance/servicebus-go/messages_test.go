@@ -23,7 +23,7 @@ func TestSendReceiveComplete(t *testing.T) {
 		messages := take(t, receiver, 2)
 		equal(t, "bodies", bodies(messages), "one two")
 		first, second := messages[0], messages[1]
-		// This SDK counts the delivery itself.
+		// This SDK counts the current delivery itself.
 		equal(t, "delivery count", first.DeliveryCount, 1)
 		equal(t, "state", first.State, azservicebus.MessageStateActive)
 		if *first.SequenceNumber >= *second.SequenceNumber || first.LockToken == second.LockToken {
@@ -131,7 +131,7 @@ func TestBatches(t *testing.T) {
 				must(t, err)
 			}
 		}
-		// A batch is as large as a message may be.
+		// A batch may be as large as a message.
 		if batch.NumBytes() < 1_000_000 || batch.NumBytes() > 1<<20 {
 			t.Fatalf("%d bytes", batch.NumBytes())
 		}
@@ -215,7 +215,7 @@ func TestDeadLetters(t *testing.T) {
 		equalAt(t, "reason", found[0].DeadLetterReason, "no good")
 		equalAt(t, "description", found[0].DeadLetterErrorDescription, "at all")
 		equal(t, "property", found[0].ApplicationProperties["seen"], any(true))
-		// What is there cannot be dead-lettered again, and what is given back stays there.
+		// A dead letter cannot be dead-lettered again, and an abandoned one stays there.
 		refusedAs(t, amqp.ErrCondNotAllowed, letters.DeadLetterMessage(ctx, found[0], nil))
 		must(t, letters.AbandonMessage(ctx, found[1], nil))
 		equal(t, "again", bodies([]*azservicebus.ReceivedMessage{drop(t, letters)}), "two")
@@ -230,7 +230,7 @@ func TestALostLockIsTold(t *testing.T) {
 		send(t, client, queue, text("x"))
 		receiver, other := newReceiver(t, client, queue), newReceiver(t, client, queue)
 		message := takeOne(t, receiver)
-		// It comes again when the lock has run out.
+		// It is delivered again when the lock has expired.
 		again := takeOne(t, other)
 		equal(t, "delivery count", again.DeliveryCount, 2)
 		equal(t, "number", *again.SequenceNumber, *message.SequenceNumber)
@@ -263,7 +263,7 @@ func TestARenewedLockHolds(t *testing.T) {
 	})
 }
 
-// The lock is the queue's, and not the link's: it holds when the connection is gone.
+// The lock belongs to the queue and not to the link: it holds after the connection is closed.
 func TestALockOutlivesItsConnection(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("brief")
@@ -325,7 +325,7 @@ func TestForwarding(t *testing.T) {
 		letter := drop(t, newReceiver(t, client, partner(queue, "letters")))
 		equalAt(t, "reason", letter.DeadLetterReason, "why")
 		equalAt(t, "source", letter.DeadLetterSource, forwarded)
-		// Nobody receives where everything goes on.
+		// There is no receiver on a queue that forwards everything.
 		_, err := newReceiver(t, client, queue).ReceiveMessages(ctx, 1, nil)
 		refusedAs(t, amqp.ErrCondNotAllowed, err)
 	})
@@ -382,7 +382,7 @@ func TestCompetingReceiversShareMessages(t *testing.T) {
 	})
 }
 
-// More than the credit that a sender has at first.
+// More than a sender's first credit.
 func TestASenderGetsMoreCredit(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("plain")
@@ -425,7 +425,7 @@ func TestAReceiverThatWaitsIsServedAtOnce(t *testing.T) {
 				limited, cancel := contextFor(patience)
 				defer cancel()
 				defer close(came)
-				// It may come without any.
+				// The frame may have none.
 				for limited.Err() == nil {
 					if found, _ := receiver.ReceiveMessages(limited, 1, nil); len(found) == 1 {
 						came <- time.Now()
@@ -443,7 +443,7 @@ func TestAReceiverThatWaitsIsServedAtOnce(t *testing.T) {
 			}
 			fastest = min(fastest, at.Sub(sent))
 		}
-		// This SDK waits 20 ms for more, once a message has come; the rest is the server's.
+		// This SDK waits 20 ms for more after a message has arrived; the rest is the server's time.
 		if fastest > (20+50)*time.Millisecond {
 			t.Fatalf("%v after the send", fastest)
 		}

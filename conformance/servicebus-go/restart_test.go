@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
-// A server of one scenario's own, which is ended and comes back.
+// A server for a single scenario, which is ended and restarted.
 type restartable struct {
 	connectionString string
 	tell             io.Writer
@@ -53,7 +53,7 @@ func (s *restartable) restart(t *testing.T, signal string) {
 	equal(t, "answer", s.hear(t), "ready")
 }
 
-// One sender and one receiver throughout: what they need beyond that is the SDK's to do.
+// One sender and one receiver throughout: the SDK must do everything else.
 func TestClientsGoOnWhenTheServerComesBack(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []string{"TERM", "KILL"} {
@@ -82,7 +82,7 @@ func TestClientsGoOnWhenTheServerComesBack(t *testing.T) {
 				t.Cleanup(func() { client.Close(ctx) })
 				return client
 			}
-			// Each of the waits below has a patience of its own.
+			// Each of the waits below has its own time-out.
 			limited, cancel := contextFor(5 * patience)
 			defer cancel()
 			done := make(chan struct{})
@@ -115,8 +115,8 @@ func TestClientsGoOnWhenTheServerComesBack(t *testing.T) {
 					}
 					for _, message := range messages {
 						note(seen, string(message.Body))
-						// This SDK may wait for ever for what a connection that is gone would have answered.
-						// Where it fails the message comes again, or has been completed.
+						// This SDK may wait forever for answers on a connection that is closed. If it fails, the message is
+						// delivered again, or has been completed.
 						short, cancel := contextFor(2 * time.Second)
 						receiver.CompleteMessage(short, message, nil)
 						cancel()
@@ -137,7 +137,7 @@ func TestClientsGoOnWhenTheServerComesBack(t *testing.T) {
 			}
 			close(done)
 			wait.Wait()
-			// Some may have come twice.
+			// Some may have arrived twice.
 			eventually(t, "the last messages", func() bool {
 				mutex.Lock()
 				defer mutex.Unlock()

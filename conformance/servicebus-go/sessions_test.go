@@ -54,7 +54,7 @@ func TestSessionsAreAcceptedByOne(t *testing.T) {
 		second := acceptNext(t, client, queue)
 		equal(t, "next", second.SessionID(), "a")
 		equal(t, "body", string(drop(t, second).Body), "2")
-		// A session that is given back is there at once, and its messages have not been counted.
+		// A released session is available at once, and the deliveries of its messages were not counted.
 		must(t, first.Close(ctx))
 		again := accept(t, client, queue, "b")
 		messages = take(t, again, 2)
@@ -87,8 +87,8 @@ func TestSessionState(t *testing.T) {
 func TestNoSessionIsATimeout(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
-		// The SDK tries again while it has time, so that on a busy machine either may be first in the end:
-		// of some that wait, one at least hears of it from the server, or of some that wait after them.
+		// The SDK retries within its time, so on a busy machine either side may time out first. Of several waiting
+		// receivers, at least one gets the server's error, or of some that wait after them.
 		told := 0
 		for round := 0; told == 0; round++ {
 			if round == 3 {
@@ -96,13 +96,13 @@ func TestNoSessionIsATimeout(t *testing.T) {
 			}
 			told = toldOfNoSession(t, client, queue)
 		}
-		// The connection is of use still.
+		// The connection still works.
 		send(t, client, queue, inSession("s", "x"))
 		equal(t, "session", acceptNext(t, client, queue).SessionID(), "s")
 	})
 }
 
-// How many of some that wait for a session in vain hear of it from the server.
+// How many of several receivers that wait in vain get the server's error.
 func toldOfNoSession(t *testing.T, client *azservicebus.Client, queue string) int {
 	t.Helper()
 	const waiting = 8
@@ -164,7 +164,7 @@ func TestSessionLocksAreRenewedAndLost(t *testing.T) {
 				t.Fatalf("%v is not after %v", receiver.LockedUntil(), before)
 			}
 		}
-		// Now it runs out, and the next one gets it.
+		// Now it expires, and the next receiver gets it.
 		next := acceptNext(t, door.client(t), queue)
 		equal(t, "session", next.SessionID(), "s")
 		again := takeOne(t, next)
@@ -208,7 +208,7 @@ func TestSessionsAreListed(t *testing.T) {
 		sender := newSender(t, client, queue)
 		batch, err := sender.NewMessageBatch(ctx, nil)
 		must(t, err)
-		// More than a page of the service.
+		// More than one page of the service.
 		for number := range 130 {
 			must(t, batch.AddMessage(inSession(fmt.Sprintf("s%03d", number), "x"), nil))
 		}
@@ -235,7 +235,7 @@ func TestWhatDoesNotFitSessionsIsRefused(t *testing.T) {
 	})
 }
 
-// Many receivers, few sessions: what comes is in order within each, and no connection is lost.
+// Many receivers, few sessions: messages of each session arrive in order, and no connection is lost.
 func TestManyReceiversOfFewSessions(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		client, queue := door.client(t), fresh("session")
@@ -285,12 +285,12 @@ func TestManyReceiversOfFewSessions(t *testing.T) {
 	})
 }
 
-// For as long as it is asked to: many receivers wait for few sessions, take turns, and keep their connection.
+// For the requested duration: many receivers wait for few sessions, take turns, and keep their connection.
 func TestSoakManyReceiversOfFewSessions(t *testing.T) {
 	eachDoor(t, func(t *testing.T, door Door) {
 		queue := fresh("session")
 		const sessions, pumps = 3, 16
-		// Without a deadline, of which the SDK would tell the server.
+		// Without a deadline, because the SDK would send it to the server.
 		done, stop := context.WithCancel(ctx)
 		defer time.AfterFunc(soak, stop).Stop()
 		type came struct{ session, body string }
@@ -306,7 +306,7 @@ func TestSoakManyReceiversOfFewSessions(t *testing.T) {
 		for range pumps {
 			wait.Go(func() {
 				for done.Err() == nil {
-					// This SDK drops the connection of all when a wait is given up at the wrong moment: none is,
+					// This SDK closes everyone's connection if a wait is cancelled at the wrong moment: none is cancelled
 					// before the end.
 					receiver, err := consumer.AcceptNextSessionForQueue(done, queue, nil)
 					if err != nil {

@@ -1,6 +1,7 @@
-//! Segments and snapshots with right checksums, written after `crates/log/FORMAT.md` alone.
+//! Segments and snapshots with right checksums, written from `crates/log/FORMAT.md` alone.
 //!
-//! This is a second reading of that document: the tests hold it against the golden directory.
+//! This is a second implementation of that document: the tests compare it with the golden
+//! directory.
 
 const SEGMENT_HEADER_BLOCK_SIZE: usize = 4096;
 const RECORD_HEADER_SIZE: usize = 24;
@@ -16,7 +17,7 @@ fn crc_from(begun: u32, parts: &[&[u8]]) -> u32 {
         .fold(begun, |crc, part| crc32c::crc32c_append(crc, part))
 }
 
-/// What a segment's header says.
+/// The fields of a segment's header.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// The segment's number.
@@ -29,7 +30,7 @@ pub struct Header {
     pub capacity: u64,
     /// A random number.
     pub salt: u64,
-    /// All before it was durable when the file got its name.
+    /// Everything before this was durable when the file got its name.
     pub durable: u64,
 }
 
@@ -41,19 +42,19 @@ pub struct Segment {
     chain: u32,
 }
 
-/// What a record says in its header, besides its checksums.
+/// The fields of a record's header, besides its checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     /// 1 batch, 2 mark, 3 roll.
     pub kind: u8,
     /// 1.
     pub version: u8,
-    /// All before it was durable before this record was written.
+    /// Everything before this was durable before this record was written.
     pub durable: u64,
 }
 
 impl Segment {
-    /// An empty segment that goes on after a record with the checksum `chain`.
+    /// An empty segment that continues after a record with the checksum `chain`.
     pub fn new(header: Header, chain: u32) -> Self {
         Self {
             header,
@@ -62,10 +63,10 @@ impl Segment {
         }
     }
 
-    /// Where the next record goes.
+    /// The position of the next record.
     pub fn position(&self) -> u64 {
         let offset = SEGMENT_HEADER_BLOCK_SIZE + self.records.len();
-        // A header may say anything.
+        // A header may have any values.
         self.header.base.wrapping_add(offset as u64)
     }
 

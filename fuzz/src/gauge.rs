@@ -1,8 +1,8 @@
-//! Counts the memory that a thread takes, so that a length that nobody checked shows.
+//! Counts the memory of a thread, to detect allocations by unchecked lengths.
 
 #![expect(
     unsafe_code,
-    reason = "an allocator cannot be written without, and it only counts and passes on"
+    reason = "an allocator needs it, and this one only counts and forwards"
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,14 +12,15 @@ use std::cell::Cell;
 pub struct Gauge;
 
 thread_local! {
-    /// Bytes that this thread has taken and not given back. Below zero if it frees for others.
+    /// Bytes that this thread has allocated and not freed. Negative if it frees memory of other
+    /// threads.
     static LIVE: Cell<i64> = const { Cell::new(0) };
-    /// The highest that the count has been.
+    /// The peak of that count.
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 fn count(change: i64) {
-    // A thread that is ending has nothing to count with, and nothing to count.
+    // A thread that is ending has no counters any more.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + change);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -30,8 +31,8 @@ fn signed(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX / 4)
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged, and the counting touches
-// only cells of the thread, which need no memory of their own.
+// SAFETY: every call is forwarded to the system's allocator unchanged, and the counting uses only
+// thread-local cells, which need no allocation.
 unsafe impl GlobalAlloc for Gauge {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
@@ -58,7 +59,8 @@ unsafe impl GlobalAlloc for Gauge {
     }
 }
 
-/// Runs something and checks that this thread never held more than so many bytes more.
+/// Runs something and checks that this thread never allocated more than `bytes_max` additional
+/// bytes.
 ///
 /// Only where [`Gauge`] is the global allocator.
 ///
@@ -72,7 +74,7 @@ pub fn within<T>(bytes_max: usize, run: impl FnOnce() -> T) -> T {
     let taken = PEAK.with(Cell::get) - before;
     assert!(
         taken <= signed(bytes_max),
-        "{taken} bytes of memory were taken, {bytes_max} are allowed"
+        "{taken} bytes of memory were allocated, {bytes_max} are allowed"
     );
     result
 }

@@ -1,8 +1,8 @@
-//! Bytes that were right when they were written.
+//! Valid bytes to start from.
 
 use kew_log::{FaultyStorage, LogOptions};
 
-/// The sizes that the golden data directory was written with.
+/// The log options of the golden data directory.
 pub fn options() -> LogOptions {
     LogOptions {
         segment_size_first_bytes: 8 << 10,
@@ -47,7 +47,7 @@ pub fn log() -> FaultyStorage {
     storage
 }
 
-/// One event of every kind, as in `crates/engine/EVENTS.md`, in an order in which it can happen.
+/// One event of every kind, as in `crates/engine/EVENTS.md`, in a possible order.
 pub const EVENTS: [&[u8]; 29] = [
     b"\x01\x01\xe9\x07\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab",
     b"\x02\x01\xe9\x07\x03\x01\x04acct\x04jobs\x01\x04Tier\x011",
@@ -83,8 +83,8 @@ pub const EVENTS: [&[u8]; 29] = [
     b"B\x01\xe9\x07\x05",
 ];
 
-/// The parts of a snapshot with an account, its properties, a queue and two messages, and a bus queue with
-/// a session and two messages.
+/// The parts of a snapshot with an account, its properties, a queue and two messages, and a bus
+/// queue with a session and two messages.
 pub const SNAPSHOT_PARTS: [&[u8]; 12] = [
     b"\x01\x01\x01\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\x08\xe9\x07",
     b"\x06\x01\x04acct\x03one\x03two\x01\xe8\x07\x00\x01",

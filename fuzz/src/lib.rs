@@ -1,9 +1,9 @@
-//! What the fuzz harnesses share: bytes that look right, and a gauge of memory.
+//! Shared code of the fuzz harnesses: bytes that look valid, and a gauge of memory.
 //!
-//! Random bytes seldom get past a checksum. So [`forge`] writes segments and snapshots after
-//! `crates/log/FORMAT.md`, with right checksums around whatever a harness puts inside, and
-//! [`mutate`] changes bytes that were right. [`gauge`] shows that no decoder allocates by a length
-//! that it has not checked. The harnesses are in `tests/it`.
+//! Random bytes seldom pass a checksum. So [`forge`] writes segments and snapshots from
+//! `crates/log/FORMAT.md`, with right checksums around a harness's content, and [`mutate`] changes
+//! valid bytes. [`gauge`] shows that no decoder allocates by an unchecked length. The harnesses are
+//! in `tests/it`.
 
 pub mod forge;
 pub mod gauge;

@@ -1,10 +1,10 @@
-//! Changes to bytes that were right, told by the bytes of a fuzz input.
+//! Changes to valid bytes, determined by the bytes of a fuzz input.
 
-/// Reads an input forward. At its end it yields zeros.
+/// Reads an input from start to end. After its end it yields zeros.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// Begins with all of an input.
+    /// A reader at the start of an input.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -42,13 +42,13 @@ impl<'a> Input<'a> {
         piece
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Numbers that lengths and counts get wrong.
+/// Numbers that code for lengths and counts often handles wrongly.
 const INTERESTING: [u64; 10] = [
     0,
     1,

@@ -69,12 +69,12 @@ pub(crate) struct Sender {
     client: Client,
     queue: String,
     sent_count: u64,
-    /// Those that were not confirmed.
+    /// Messages that are not confirmed.
     unconfirmed: BTreeSet<u64>,
     confirms: mpsc::UnboundedReceiver<Confirm>,
 }
 
-/// What the broker says of a message, or of all up to it.
+/// The broker's confirmation of a message, or of all up to it.
 #[derive(Debug)]
 enum Confirm {
     Safe { number: u64, is_multiple: bool },
@@ -137,7 +137,7 @@ struct Callback {
 
 impl Callback {
     fn trouble(&self, what: &'static str) {
-        // Whoever would hear of it is gone.
+        // There is no receiver left.
         let _ = self.told.send(Confirm::Trouble(what));
     }
 }
@@ -167,7 +167,7 @@ impl ChannelCallback for Callback {
     }
 
     async fn publish_nack(&mut self, _: &Channel, _: Nack) {
-        self.trouble("a message was not taken");
+        self.trouble("a message was rejected");
     }
 
     async fn publish_return(&mut self, _: &Channel, _: Return, _: BasicProperties, _: Vec<u8>) {
@@ -180,7 +180,7 @@ pub(crate) struct Receiver {
     client: Client,
     messages: mpsc::UnboundedReceiver<ConsumerMessage>,
     batch: Vec<ConsumerMessage>,
-    /// The last message that is not acknowledged, and how many there are.
+    /// The last unacknowledged message, and how many there are.
     unacknowledged: Option<(u64, usize)>,
 }
 
@@ -228,7 +228,7 @@ impl Receiving for Receiver {
     }
 
     async fn leave(&mut self) -> Result<()> {
-        // What is answered was read behind all acknowledgements.
+        // The broker has read all acknowledgements before it answers this.
         let cancel = BasicCancelArguments::new("kew-bus-load");
         self.client.channel.basic_cancel(cancel).await?;
         Ok(())

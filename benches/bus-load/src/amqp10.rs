@@ -11,7 +11,7 @@ use crate::client::{connect, receiver};
 use crate::ends::{Received, Receiving, Sending, stamp_of};
 use crate::options::{Settles, Target};
 
-/// A link that sends, on a connection of its own.
+/// A sending link, on a connection of its own.
 pub(crate) struct Sender {
     client: Client,
     link: LinkId,
@@ -67,12 +67,12 @@ pub(crate) fn send(client: &mut Client, link: LinkId, number: u64, message: Byte
     client
         .connection
         .send(link, outgoing, parts)
-        .context("a message was not taken")?;
+        .context("a message was rejected")?;
     Ok(())
 }
 
-/// Whether an event settles a message that was sent, or one that was received; that it was not
-/// accepted is an error, and so is the end of a link.
+/// Whether an event settles a message that was sent or received. A rejection is an error, and so is
+/// the end of a link.
 pub(crate) fn is_accepted(event: &Event) -> Result<bool> {
     match event {
         Event::Disposition {
@@ -90,7 +90,7 @@ pub(crate) fn is_accepted(event: &Event) -> Result<bool> {
     }
 }
 
-/// A link that receives, on a connection of its own.
+/// A receiving link, on a connection of its own.
 pub(crate) struct Receiver {
     client: Client,
     link: LinkId,

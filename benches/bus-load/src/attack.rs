@@ -1,4 +1,4 @@
-//! What some bytes can ask for: the most expensive frames and requests that we know.
+//! The most expensive known frames and requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::options::{Auth, Bystander, Target};
 const CHUNK_SIZE_BYTES: usize = 64 * 1024;
 /// Messages of a batch.
 const BATCH_COUNT: usize = 1_000;
-/// After what a connection that the server has ended is made anew.
+/// How long to wait before reconnecting after the server has ended a connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A message with this body.
@@ -44,19 +44,19 @@ pub(crate) fn message(body: &[u8]) -> Bytes {
 /// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Attack {
-    /// Dispositions of all deliveries that say no outcome.
+    /// Dispositions of all deliveries without an outcome.
     Dispositions,
-    /// The same outcome of all deliveries again and again.
+    /// Repeatedly the same outcome for all deliveries.
     Outcomes,
-    /// Links that come and go by the thousand, with their session.
+    /// Thousands of links that are attached and then ended with their session.
     Links,
     /// The same, and each asks for a message.
     Receivers,
     /// The smallest frames and sessions.
     Frames,
-    /// Tokens that are wrong, one behind the other.
+    /// Invalid tokens, pipelined.
     Tokens,
-    /// Requests over HTTP with wrong tokens and long heads, one behind the other.
+    /// HTTP requests with invalid tokens and long heads, pipelined.
     Requests,
     /// The same to Queue Storage.
     QueueRequests,
@@ -76,7 +76,7 @@ impl Attack {
         }
     }
 
-    /// What is said again and again.
+    /// The bytes to repeat.
     fn said(self) -> Vec<u8> {
         let once = match self {
             Self::Dispositions => [disposition(None), disposition(Some(received()))].concat(),
@@ -104,7 +104,7 @@ struct Shared {
     sent_bytes: AtomicU64,
 }
 
-/// Who is attacked, and with how much.
+/// The target of the attack, and its size.
 #[derive(Clone)]
 struct Plan {
     attack: Attack,
@@ -114,7 +114,7 @@ struct Plan {
 }
 
 impl Attackers {
-    /// Answers when all of them are about to begin.
+    /// Returns when all attackers are about to begin.
     pub(crate) fn start(
         attack: Attack,
         target: &Target,
@@ -136,7 +136,7 @@ impl Attackers {
                 .build()?;
             runtime.block_on(attack_all(&plan, count, &own, &ready))
         });
-        // One that fails says why when it is stopped.
+        // An attacker that fails reports why when it is stopped.
         let _ = is_ready.recv();
         Ok(Self { shared, thread })
     }
@@ -166,14 +166,16 @@ async fn attack_all(
         let (plan, shared) = (plan.clone(), Arc::clone(shared));
         tasks.spawn(async move { keep_on(&plan, first, &shared).await });
     }
-    ready.send(()).context("nobody waits for the attackers")?;
+    ready
+        .send(())
+        .context("no receiver waits for the attackers")?;
     while let Some(done) = tasks.join_next().await {
         done??;
     }
     Ok(())
 }
 
-/// Attacks until it is over, on connections that are made anew when the server has ended them.
+/// Attacks until the end. Reconnects when the server has ended a connection.
 async fn keep_on(plan: &Plan, mut attacker: Attacker, shared: &Shared) -> Result<()> {
     let said = plan.attack.said();
     while !shared.is_over.load(Ordering::Relaxed) {
@@ -204,7 +206,7 @@ impl Attacker {
             }
             Attack::Links | Attack::Receivers | Attack::Frames => connect(&plan.target).await?,
             Attack::Tokens => {
-                // Without a token of its own its first link is the one that the requests name.
+                // With PLAIN the client puts no token, so its first link is the one in the requests.
                 let target = Target {
                     auth: Auth::Plain,
                     ..plan.target.clone()
@@ -225,8 +227,8 @@ impl Attacker {
         Ok(Self::Amqp(Box::new(client)))
     }
 
-    /// Says it once, and reads what comes meanwhile. Gives up when it is over: who is not read is
-    /// held up, as it should be.
+    /// Sends the bytes once, and reads meanwhile. Gives up at the end: a server that stops reading
+    /// delays an attacker, as it should.
     async fn say(&mut self, said: &[u8], shared: &Shared) -> Result<()> {
         let stream = match self {
             Self::Amqp(client) => client.socket().await?,
@@ -254,7 +256,7 @@ impl Attacker {
     }
 }
 
-/// Receives messages, and tells nothing of them.
+/// Receives messages without settling them.
 async fn take_deliveries(client: &mut Client, plan: &Plan) -> Result<()> {
     let queue = entity(0);
     let sender = client.sender(&queue).await?;
@@ -332,7 +334,7 @@ fn end() -> Vec<u8> {
     frame(1, &End { error: None })
 }
 
-/// A session with links that ask for so many messages each, of which half are detached before it ends.
+/// A session with links that give this much credit each. Half of them are detached before it ends.
 fn links(credit: u32) -> Vec<u8> {
     const LINKS: u32 = 4_000;
     let mut said = begin();
@@ -371,7 +373,7 @@ fn links(credit: u32) -> Vec<u8> {
     said
 }
 
-/// A request that puts a token whose signature is wrong. The link is the first one of its client.
+/// A request to put a token with an invalid signature. The link is the first one of its client.
 fn token_request() -> Vec<u8> {
     let mut payload = BytesMut::new();
     let properties = Map::build(|map| {
@@ -404,7 +406,7 @@ fn token_request() -> Vec<u8> {
     out.to_vec()
 }
 
-/// A request over HTTP that is refused for its credential, with a head that nearly nobody counts.
+/// An HTTP request that is refused for its credential, with a head that hardly any limit counts.
 fn request(path: &str) -> Vec<u8> {
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
     for number in 0..60 {

@@ -1,7 +1,8 @@
-//! Honest clients beside others that ask for as much as some bytes can ask for.
+//! Honest clients beside others that send the most expensive input.
 //!
-//! A bystander of each protocol does one thing after another, and what each took is kept: first alone, then beside
-//! each attack. Attackers have a thread of their own, so that the bystanders' clock is not theirs.
+//! One bystander for each protocol does one thing after another and measures the time: first alone,
+//! then beside each attack. Attackers have a thread of their own, so that they do not disturb the
+//! bystanders' clock.
 
 use std::time::{Duration, Instant};
 
@@ -28,19 +29,19 @@ use crate::token::sign;
 const QUEUE: &str = "bench";
 /// The queue of Queue Storage.
 const STORAGE_QUEUE: &str = "bystander";
-/// Between two things that a bystander does.
+/// The pause between two operations of a bystander.
 const PAUSE: Duration = Duration::from_millis(2);
-/// What takes longer than this ends the measurement: there is nothing more to learn.
+/// An operation that takes longer ends the measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     mode: &'static str,
     runs: Vec<Run>,
 }
 
-/// What the bystanders' work took beside one attack, or none.
+/// The bystanders' times beside one attack, or none.
 #[derive(Debug, Serialize)]
 struct Run {
     attack: &'static str,
@@ -79,7 +80,7 @@ pub(crate) async fn run(target: &Target, options: &Bystander) -> Result<Outcome>
     Ok(Outcome { mode, runs })
 }
 
-/// One of each protocol.
+/// One bystander for each protocol.
 struct Bystanders {
     amqp: Amqp,
     http: Http,
@@ -162,7 +163,7 @@ impl Amqp {
     }
 }
 
-/// Asks for a message of a queue that has none, over HTTP.
+/// Receives from an empty queue, over HTTP.
 struct Http {
     stream: TcpStream,
     request: Bytes,

@@ -1,4 +1,4 @@
-//! Connections over AMQP 1.0 to the broker that is measured.
+//! Connections over AMQP 1.0 to the measured broker.
 
 use anyhow::{Context as _, Result};
 use kew_amqp::LinkId;
@@ -8,7 +8,7 @@ use kew_bus_client::{Client, Rule, receiver_attach};
 use crate::options::{Auth, Settles, Target};
 use crate::token;
 
-/// Connects, begins a session and shows who we are.
+/// Connects, begins a session and authenticates.
 pub(crate) async fn connect(target: &Target) -> Result<Client> {
     let connected = match target.auth {
         Auth::Cbs => Client::connect_anonymously(target.address).await,

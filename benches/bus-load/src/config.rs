@@ -1,10 +1,10 @@
-//! A configuration file of the emulator, with the queues that are used here.
+//! A configuration file of the emulator, with the queues of this program.
 
 use serde_json::{Value, json};
 
 use crate::many::entity;
 
-/// The queues `bench`, `bench-sessions`, and so many besides.
+/// The queues `bench`, `bench-sessions`, and `entities` more.
 pub(crate) fn config(entities: u32) -> Value {
     let lock = "PT1M";
     let plain = |name: &str| json!({"Name": name, "Properties": {"LockDuration": lock}});

@@ -1,8 +1,8 @@
-//! Messages through one queue, as fast as they go.
+//! Messages through one queue, as fast as possible.
 //!
-//! One end sends, and has so many messages at most that are not settled. The other receives, with as
-//! much credit, and completes. Neither waits for the other, except that the sender stops while the
-//! queue holds ten times as much: what is measured is what went all the way.
+//! One end sends, with a limited number of unsettled messages. The other receives, with as much
+//! credit, and completes. Neither waits for the other, except that the sender stops while the queue
+//! holds ten times as many: only messages that were completed count.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,10 +18,10 @@ use crate::ends::{Ends, Received, Receiving, Sending, stamped};
 use crate::options::{Cycle, Target};
 use crate::report::{Cost, Spread, as_f64, round};
 
-/// How long after the measurement everything may still be under way.
+/// How long operations may still be in progress after the measurement.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     mode: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     in_flight: u32,
     size: u32,
     seconds: f64,
-    /// Messages that were completed while it was measured.
+    /// Messages completed during the measurement.
     messages: u64,
     rate: f64,
     /// From the send to the settlement.
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     server: Option<Cost>,
 }
 
-/// Runs a cycle, and leaves the queue as empty as it was.
+/// Runs a cycle, and leaves the queue empty.
 pub(crate) async fn run(target: &Target, options: &Cycle) -> Result<Outcome> {
     let ends = Ends::connect(target, &options.queue, options.in_flight).await?;
     let run = Run::new(target, options);
@@ -67,7 +67,7 @@ struct Counts {
     completed: Cell<u64>,
 }
 
-/// When it was, and what had happened and been used until then.
+/// A point in time, with the counts and the usage until then.
 #[derive(Clone, Copy)]
 struct Reading {
     at: Instant,
@@ -88,7 +88,7 @@ struct Run<'a> {
     end: Cell<Option<Reading>>,
     /// The sender has ended.
     is_all_sent: Cell<bool>,
-    /// To whoever waits for one of these.
+    /// Notifies waiters of any of these.
     changed: Notify,
 }
 
@@ -232,7 +232,7 @@ fn add(counter: &Cell<u64>, count: usize) {
     counter.set(counter.get() + count as u64);
 }
 
-/// From one time to another, which is later, in microseconds.
+/// The time between two moments, the second later, in microseconds.
 fn span(from: u64, until: u64) -> i64 {
     i64::try_from(until.saturating_sub(from)).unwrap_or(i64::MAX)
 }

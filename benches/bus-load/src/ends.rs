@@ -1,4 +1,4 @@
-//! The two ends of a queue, whatever they speak.
+//! The two ends of a queue, for any protocol.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -8,30 +8,30 @@ use crate::{amqp10, amqp091, null};
 
 /// An end that sends messages, each of which the broker settles once it is safe.
 pub(crate) trait Sending {
-    /// Sends a message. Says whether there was room for it; if not, `settled` makes some.
+    /// Sends a message. Returns whether there was room for it; if not, `settled` makes some.
     async fn send(&mut self, body: Bytes) -> Result<bool>;
 
-    /// Waits until messages were settled, and says how many; 0 if only room was made. To drop the
-    /// future loses nothing.
+    /// Waits until messages were settled, and returns how many; 0 if there is only new room. Cancel
+    /// safe.
     async fn settled(&mut self) -> Result<usize>;
 }
 
-/// An end that receives messages, and completes each as soon as it is there.
+/// An end that receives messages, and completes each at once.
 pub(crate) trait Receiving {
-    /// Waits until something came, and notes it. To drop the future loses nothing.
+    /// Waits until something arrived, and counts it. Cancel safe.
     async fn received(&mut self, received: &mut Received) -> Result<()>;
 
-    /// Leaves, once the broker has heard of every completion.
+    /// Disconnects after the broker has received every completion.
     async fn leave(&mut self) -> Result<()>;
 }
 
-/// What came in.
+/// The received messages.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// The stamps of messages that came, in their order.
+    /// The stamps of the messages, in their order.
     pub(crate) stamps: Vec<u64>,
-    /// How many messages were completed for good. Where nobody says so: how many the broker was told
-    /// of.
+    /// How many completions the broker confirmed. For protocols without confirmations: how many
+    /// were sent.
     pub(crate) completed: usize,
 }
 

@@ -10,10 +10,10 @@ use crate::ends::{Ends, Received, Receiving, Sending, stamped};
 use crate::options::{Latency, Target};
 use crate::report::Spread;
 
-/// How long a message may take.
+/// The time limit for a message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     mode: &'static str,
@@ -24,17 +24,17 @@ pub(crate) struct Outcome {
     settled: Option<Spread>,
     /// From the send to the arrival.
     arrived: Option<Spread>,
-    /// From the settlement to the arrival. Negative if the message was there first.
+    /// From the settlement to the arrival. Negative if the message arrived first.
     settled_to_arrived: Option<Spread>,
 }
 
-/// What became of one message, in microseconds since it was sent.
+/// The times of one message, in microseconds since it was sent.
 struct Took {
     settled_us: i64,
     arrived_us: i64,
 }
 
-/// Measures, and leaves the queue as empty as it was.
+/// Measures, and leaves the queue empty.
 pub(crate) async fn run(target: &Target, options: &Latency) -> Result<Outcome> {
     let took = match Ends::connect(target, &options.queue, 10).await? {
         Ends::Amqp10(mut ends) => measure(&mut ends.0, &mut ends.1, options).await?,
@@ -60,7 +60,7 @@ async fn measure(
 ) -> Result<Vec<Took>> {
     let mut all = Vec::new();
     for number in 0..options.count {
-        // The receiver, which has completed the last one, waits by now.
+        // The receiver has completed the last message and waits again by now.
         tokio::time::sleep(Duration::from_millis(options.pause_ms)).await;
         let one = measure_one(sender, receiver, u64::from(number), options.size);
         let took = tokio::time::timeout(MESSAGE_TIMEOUT, one).await;

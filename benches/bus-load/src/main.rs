@@ -1,7 +1,8 @@
-//! `kew-bus-load`: puts load on a message broker, over AMQP 1.0 as Service Bus speaks it, over plain
-//! AMQP 1.0, over AMQP 0.9.1, or on the null stream that is the ceiling for all of them.
+//! `kew-bus-load`: puts load on a message broker, over AMQP 1.0 as in Service Bus, over plain AMQP
+//! 1.0, over AMQP 0.9.1, or on the null stream that is the ceiling for all of them.
 //!
-//! One thread drives both ends, so its clock is one, and its own share of the processor is known.
+//! One thread drives both ends, so there is one clock, and the program's own share of the processor
+//! is known.
 
 #![cfg_attr(
     test,

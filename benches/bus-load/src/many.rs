@@ -1,4 +1,4 @@
-//! What many things cost that do little: connections, queues.
+//! The cost of many idle things: connections, queues.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +18,21 @@ use crate::report::round;
 /// How many connections are opened at a time.
 const OPENING_MAX: usize = 64;
 
-/// Files that the generator itself may have open, besides connections.
+/// Files that the load generator itself may open, besides connections.
 const OWN_FILES_MAX: u64 = 64;
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     mode: &'static str,
     count: u32,
-    /// What it took to make them all.
+    /// The time to create them all.
     seconds: f64,
     server_rss_mib_before: Option<f64>,
     server_rss_mib: Option<f64>,
-    /// What each has added to the server's memory.
+    /// The memory that each has added to the server.
     kib_each: Option<f64>,
-    /// What of the processor the server used while nothing happened, in cores.
+    /// The server's processor use while idle, in cores.
     idle_cores: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// Opens connections, holds them, and sees to it that all are still there.
+/// Opens connections, holds them, and checks that all still exist.
 pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
     let (files_max, needed) = (raise_open_files(), u64::from(options.count) + OWN_FILES_MAX);
     if files_max < needed {
@@ -86,7 +86,7 @@ pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
         outcome.idle_cores = Some(round(cpu_seconds / options.seconds.max(1e-9)));
     }
     for (number, client) in idlers.iter_mut().enumerate() {
-        // What is there already is looked at, and nothing awaited.
+        // Reads events that have already arrived, without waiting.
         let mut event = std::pin::pin!(client.event());
         let looked = std::future::poll_fn(|context| {
             std::task::Poll::Ready(match event.as_mut().poll(context) {
@@ -101,7 +101,7 @@ pub(crate) async fn idle(target: &Target, options: &Idle) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Raises the limit of open files as far as the process may, and answers it.
+/// Raises the limit of open files as far as the process may, and returns it.
 fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

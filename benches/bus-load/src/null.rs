@@ -1,7 +1,7 @@
 //! The two ends of the null stream: see `kew-null-server --stream`.
 //!
-//! A client says which end it is with its first byte. Messages are frames: their size in four bytes,
-//! big end first, and their body. What is durable is counted: so many more, in four bytes.
+//! A client selects its end with its first byte. Messages are frames: their size in four bytes,
+//! big-endian, and their body. Durable messages are confirmed by a count in four bytes.
 
 use std::io::ErrorKind;
 
@@ -13,11 +13,11 @@ use tokio::net::TcpStream;
 use crate::ends::{Received, Receiving, Sending, stamp_of};
 use crate::options::Target;
 
-/// Set in a count that comes to a receiver, to tell it from the size of a frame.
+/// Set in a count for a receiver, to distinguish it from the size of a frame.
 const COUNT: u32 = 1 << 31;
-/// How much is read at once at least, in bytes.
+/// How many bytes one read reads at least.
 const READ_SIZE: usize = 64 * 1024;
-/// No more than that is written at once.
+/// At most this much is written at once.
 const OUTPUT_SIZE_MAX: usize = 1 << 20;
 
 struct Wire {
@@ -40,7 +40,7 @@ impl Wire {
         })
     }
 
-    /// Writes what is to be written, and waits until something came in or went out.
+    /// Writes pending output, and waits until something was read or written.
     async fn exchange(&mut self) -> Result<()> {
         let (mut reading, mut writing) = self.stream.split();
         self.input.reserve(READ_SIZE);
@@ -59,7 +59,7 @@ impl Wire {
     }
 }
 
-/// The end that sends.
+/// The sending end.
 pub(crate) struct Sender(Wire);
 
 impl Sender {
@@ -91,7 +91,7 @@ impl Sending for Sender {
     }
 }
 
-/// The end that receives.
+/// The receiving end.
 pub(crate) struct Receiver(Wire);
 
 impl Receiver {

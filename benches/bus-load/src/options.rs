@@ -8,7 +8,7 @@ use crate::attack::Attack;
 
 /// Loads a message broker, checks every answer, and prints one line of JSON.
 ///
-/// Only what was settled as it should be counts; the first failure ends the run.
+/// Only messages with the right settlement count; the first failure ends the run.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -25,15 +25,15 @@ pub(crate) struct Target {
     #[arg(long, global = true, default_value = "127.0.0.1:5672")]
     pub(crate) address: SocketAddr,
 
-    /// What it speaks.
+    /// The protocol.
     #[arg(long, global = true, value_enum, default_value_t = Protocol::Amqp10)]
     pub(crate) protocol: Protocol,
 
-    /// How to show who we are over AMQP 1.0.
+    /// How to authenticate over AMQP 1.0.
     #[arg(long, global = true, value_enum, default_value_t = Auth::Cbs)]
     pub(crate) auth: Auth,
 
-    /// The user, or the rule whose key signs tokens.
+    /// The user, or the rule with the key for signing tokens.
     #[arg(long, global = true, default_value = "RootManageSharedAccessKey")]
     pub(crate) user: String,
 
@@ -66,7 +66,7 @@ pub(crate) enum Protocol {
     Null,
 }
 
-/// How a client shows who it is.
+/// How a client authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Auth {
     /// SASL ANONYMOUS, and a signed token for the whole namespace to `$cbs`.
@@ -78,18 +78,18 @@ pub(crate) enum Auth {
 /// When a receiver settles: its settlement mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Settles {
-    /// Before the broker, which then says nothing of it.
+    /// Before the broker settles: it sends no confirmation.
     First,
-    /// After the broker, which has made the completion durable by then.
+    /// After the broker settles: by then the completion is durable.
     Second,
 }
 
-/// What is measured.
+/// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Mode {
-    /// Sends with settlement, receives under a lock, completes: as fast as it goes.
+    /// Sends with settlement, receives under a lock, completes: as fast as possible.
     Cycle(Cycle),
-    /// The time from the sender's settlement to the arrival at a receiver that waits.
+    /// The time from the sender's settlement to the arrival at a waiting receiver.
     Latency(Latency),
     /// Opens connections and holds them; reports the server's memory for each.
     IdleConnections(Idle),
@@ -111,8 +111,8 @@ pub(crate) struct Cycle {
     #[arg(long, default_value = "bench")]
     pub(crate) queue: String,
 
-    /// Sends that wait for their settlement, and the receiver's credit. The queue holds ten times as
-    /// many messages at most.
+    /// Sends that may wait for their settlement, and the receiver's credit. The queue holds at most
+    /// ten times as many messages.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) in_flight: u32,
 
@@ -124,7 +124,7 @@ pub(crate) struct Cycle {
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub(crate) seconds: f64,
 
-    /// Seconds that are run before it and not counted.
+    /// Seconds to run before the measurement, which are not counted.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) warmup: f64,
 }
@@ -154,7 +154,7 @@ pub(crate) struct Idle {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) count: u32,
 
-    /// What each of them has.
+    /// The kind of connections.
     #[arg(long, value_enum, default_value_t = Idling::Trusted)]
     pub(crate) state: Idling,
 
@@ -162,15 +162,15 @@ pub(crate) struct Idle {
     #[arg(long, default_value = "bench")]
     pub(crate) queue: String,
 
-    /// How long to hold them once all are there, in seconds.
+    /// How long to hold them after all are open, in seconds.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds: f64,
 }
 
-/// What an idle connection has.
+/// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Idling {
-    /// It is open, has a session, and has shown who it is.
+    /// Open, with a session, and authenticated.
     Trusted,
     /// And a receiver with credit, which waits.
     Receiving,
@@ -209,7 +209,7 @@ pub(crate) struct Sessions {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=65_536))]
     pub(crate) size: u32,
 
-    /// A receiver that sees nothing for so long, in seconds, has stalled, and the run fails.
+    /// A receiver that gets nothing for this long, in seconds, has stalled, and the run fails.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub(crate) stall: f64,
 }
@@ -228,7 +228,7 @@ pub(crate) struct Bystander {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) attackers: u32,
 
-    /// Messages that each of them has received and tells nothing of.
+    /// Messages that each of them has received and not settled.
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) deliveries: u32,
 
@@ -253,18 +253,18 @@ pub(crate) struct Declare {
 pub(crate) enum QueueType {
     /// On one node.
     Classic,
-    /// Replicated, here to nobody.
+    /// Replicated, here to no other node.
     Quorum,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Config {
-    /// How many queues besides, for `entities`.
+    /// How many more queues, for `entities`.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) entities: u32,
 }
 
-/// A length of time. No mode runs so long that a peer would have to be told that we are alive.
+/// A duration. No mode runs so long that a peer would need heartbeats.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=100.0).contains(&seconds) => Ok(seconds),

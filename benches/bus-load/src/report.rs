@@ -1,4 +1,4 @@
-//! What is printed.
+//! Printed results.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use queue_load::{Usage, percentile};
 use serde::Serialize;
 
-/// How long things took, in microseconds.
+/// A spread of durations, in microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Spread {
     p50_us: i64,
@@ -16,7 +16,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` if nothing was measured.
+    /// `None` without values.
     pub(crate) fn of(mut values_us: Vec<i64>) -> Option<Self> {
         values_us.sort_unstable();
         let rank = |share| percentile(&values_us, share);
@@ -29,7 +29,7 @@ impl Spread {
     }
 }
 
-/// What a process took of the processor for each message, and its memory.
+/// A process's processor time for each message, and its memory.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cost {
     cpu_us: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Between two readings that are so many seconds apart.
+    /// The difference of two readings that are `seconds` apart.
     pub(crate) fn between(
         before: Option<Usage>,
         after: Option<Usage>,
@@ -65,7 +65,7 @@ pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// Prints a result as one line: that is what this program is for.
+/// Prints a result as one line, which is the purpose of this program.
 pub(crate) fn print(result: &impl Serialize) -> Result<()> {
     let mut output = std::io::stdout().lock();
     serde_json::to_writer(&mut output, result)?;

@@ -1,4 +1,4 @@
-//! Many sessions of a queue, drained by a few receivers that each take the next one that is free.
+//! Many sessions of a queue, drained by a few receivers that each take the next free one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,12 +19,12 @@ use crate::ends::{stamp_of, stamped};
 use crate::options::{Sessions, Target};
 use crate::report::round;
 
-/// The filter that asks for a session: null is the next one that is free.
+/// The filter that selects a session: null selects the next free session.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 /// How many sends may wait for their settlement while sessions are filled.
 const IN_FLIGHT_MAX: usize = 200;
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     mode: &'static str,
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
     fill_seconds: f64,
     drain_seconds: f64,
     sessions_per_second: f64,
-    /// The longest time for which a receiver saw nothing although there was something for it.
+    /// The longest time for which a receiver got nothing although there were messages for it.
     longest_wait_ms: u64,
 }
 
@@ -62,7 +62,8 @@ pub(crate) async fn run(target: &Target, options: &Sessions) -> Result<Outcome> 
             drained.with_context(|| format!("receiver {number}"))
         });
     }
-    // Whoever has a session when the last one is taken finishes it; the others wait in vain.
+    // When the last session is taken, its receiver finishes it, and the others stop waiting at the
+    // end.
     while drain.completed.load(Ordering::Relaxed) < messages {
         let ended = receivers.join_next().await;
         ended.context("all receivers have ended too early")???;
@@ -80,7 +81,7 @@ pub(crate) async fn run(target: &Target, options: &Sessions) -> Result<Outcome> 
     })
 }
 
-/// Sends to all sessions in turn, so that each has its messages spread over the queue.
+/// Sends to all sessions in turn, so that the messages of each are spread over the queue.
 async fn fill(target: &Target, options: &Sessions) -> Result<()> {
     let mut client = connect(target).await?;
     let link = client.sender(&options.queue).await?;
@@ -130,18 +131,18 @@ impl Drain {
         Ok(())
     }
 
-    /// Receives and completes what is in a session.
+    /// Receives and completes the messages of a session.
     async fn drain(&self, client: &mut Client, link: LinkId) -> Result<()> {
         client.connection.grant(link, self.options.messages);
         let (mut received, mut completed) = (0_u32, 0);
         while completed < self.options.messages {
             let waited = self.waited(client.event()).await;
             let event =
-                waited.with_context(|| format!("{received} came, {completed} completed"))?;
+                waited.with_context(|| format!("{received} arrived, {completed} completed"))?;
             if let Event::Delivery(delivery) = event {
                 let place = stamp_of(&body_of(&Message::scan(delivery.payload)?)?)?;
                 if place != u64::from(received) {
-                    bail!("message {place} came where {received} was due");
+                    bail!("message {place} arrived instead of {received}");
                 }
                 received += 1;
                 let accepted = DeliveryState::ACCEPTED;
@@ -154,7 +155,7 @@ impl Drain {
         Ok(())
     }
 
-    /// What is awaited must come in time.
+    /// Waits, but fails after the time limit.
     async fn waited<T>(
         &self,
         awaited: impl Future<Output = Result<T, kew_bus_client::Error>>,
@@ -164,11 +165,11 @@ impl Drain {
         let came = tokio::time::timeout(limit, awaited).await;
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.longest_wait_ms.fetch_max(ms, Ordering::Relaxed);
-        Ok(came.with_context(|| format!("stalled: nothing came for {limit:?}"))??)
+        Ok(came.with_context(|| format!("stalled: nothing arrived for {limit:?}"))??)
     }
 }
 
-/// An attach for the next session that is free.
+/// An attach for the next free session.
 fn session_attach(queue: &str) -> Attach {
     let mut attach = receiver_attach(queue);
     if let Some(source) = &mut attach.source {

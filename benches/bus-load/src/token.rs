@@ -1,4 +1,4 @@
-//! Tokens of Service Bus: put to the node `$cbs`, before anything else is allowed.
+//! Tokens of Service Bus: put to the node `$cbs`, before any other operation.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ use crate::options::{Settles, Target};
 const NODE: &str = "$cbs";
 const VALID_SECONDS: u64 = 3600;
 
-/// Puts a token for the whole namespace, and waits until it was taken.
+/// Puts a token for the whole namespace, and waits until it is accepted.
 pub(crate) async fn put(client: &mut Client, target: &Target) -> Result<()> {
     let audience = format!("sb://{}/", target.address.ip());
     let token = sign(&audience, &target.user, &target.password)?;

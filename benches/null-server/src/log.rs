@@ -1,5 +1,5 @@
-//! A log that keeps nothing for anybody: records go into a file that was written before, one write
-//! and one fdatasync for all that wait, and around again at its end.
+//! A log without readers: records go into a file that was filled before, with one write and one
+//! fdatasync for all waiting records, and from its beginning again after its end.
 
 use std::fs::File;
 use std::io;
@@ -87,7 +87,7 @@ impl Log {
             at += length;
             mine.bytes.clear();
             for waiter in mine.waiters.drain(..) {
-                // A client that hung up does not wait any more.
+                // A disconnected client does not wait any more.
                 let _ = waiter.send(());
             }
         }

@@ -1,9 +1,9 @@
 //! `kew-null-server`: the ceiling of a durable queue over HTTP on this machine.
 //!
-//! Without `--log` it reads each request and gives a canned answer of realistic size. With `--log`
-//! it does besides the least that a durable queue must do: it checks an HMAC over as many bytes as
-//! a Shared Key signature covers, appends a record to a log (the body of a put, 64 bytes for
-//! anything else) and answers only after the fdatasync of the group that the record fell in.
+//! Without `--log` it reads each request and sends a canned answer of realistic size. With `--log`
+//! it also does the minimum of a durable queue: it checks an HMAC over as many bytes as a Shared
+//! Key signature covers, appends a record to a log (the body of a put, 64 bytes for anything else)
+//! and answers only after the fdatasync of the record's group.
 //!
 //! With `--stream` it is the ceiling of a broker instead: see the module `stream`.
 //!
@@ -37,7 +37,7 @@ use crate::stream::Stream;
 /// Answers queue requests without being a queue.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
@@ -45,7 +45,7 @@ struct Options {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     threads: u32,
 
-    /// Make each request durable in this file, which is created anew.
+    /// Make each request durable in this file. It is overwritten.
     #[arg(long)]
     log: Option<PathBuf>,
 
@@ -99,7 +99,7 @@ async fn serve(options: &Options, log: Option<Arc<Log>>) -> Result<()> {
         let answers = answers.clone();
         tokio::spawn(async move {
             let service = service_fn(|request| answers.answer(request));
-            // A client that breaks off ends its own connection and nothing else.
+            // A client that disconnects affects only its own connection.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -132,7 +132,7 @@ impl Answers {
             .unwrap_or_default();
         let (status, text) = canned(&head.method, head.uri.query().unwrap_or_default());
         if let Some(log) = &self.log {
-            // To find a tag wrong costs as much as to find it right.
+            // Finding a wrong tag costs as much as finding a right one.
             let _ = black_box(hmac::verify(&self.key, black_box(&[b's'; 260]), &[0; 32]));
             log.append(if body.is_empty() { &[1; 64] } else { &body })
                 .await;
@@ -145,7 +145,7 @@ impl Answers {
     }
 }
 
-/// The status and body that a queue would answer with.
+/// The status and body of a queue's answer.
 fn canned(method: &Method, query: &str) -> (StatusCode, String) {
     const HEAD: &str = "<MessageId>00000000-0000-0000-0000-000000000000</MessageId>\
         <InsertionTime>Fri, 20 Nov 2026 23:00:00 GMT</InsertionTime>\

@@ -1,10 +1,10 @@
 //! A durable stream of messages with one receiver: the ceiling of a broker on this machine.
 //!
-//! A client says with its first byte which end it is: `S` sends, `R` receives. Messages are frames:
-//! their size in four bytes, big end first, and their body. The sender is told how many more of its
-//! messages are durable, in four bytes. The receiver tells in the same way how many more it has
-//! completed, and is told how many of these are durable, with the highest bit set to tell that from
-//! a frame. What came in with one read is one record of the log.
+//! A client selects its end with its first byte: `S` sends, `R` receives. Messages are frames:
+//! their size in four bytes, big-endian, and their body. The sender gets counts of durable
+//! messages, in four bytes. The receiver sends counts of completed messages in the same way, and
+//! gets counts of durable completions, with the highest bit set to distinguish them from a frame.
+//! The bytes of one read are one record of the log.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::log::Log;
 
-/// Tells a count from the size of a frame.
+/// Distinguishes a count from the size of a frame.
 const COUNT: u32 = 1 << 31;
-/// How much is read at once at least, in bytes.
+/// How many bytes one read reads at least.
 const READ_SIZE: usize = 64 * 1024;
-/// What the log keeps of a completed message, in bytes.
+/// The log record of a completed message, in bytes.
 const COMPLETION_SIZE_BYTES: usize = 64;
 
-/// The stream; whoever sends bounds what it holds.
+/// The stream. The sender bounds its content.
 pub(crate) struct Stream {
     log: Option<Arc<Log>>,
     to_receiver: mpsc::UnboundedSender<Bytes>,
@@ -104,7 +104,7 @@ impl Stream {
     }
 }
 
-/// How many bytes of whole frames there are, and how many frames.
+/// The size of the whole frames, in bytes, and their number.
 fn whole_frames(input: &[u8]) -> (usize, u32) {
     let (mut at, mut count) = (0, 0);
     while let Some(head) = input.get(at..).and_then(|left| left.first_chunk()) {

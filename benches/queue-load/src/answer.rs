@@ -24,12 +24,12 @@ pub(crate) fn text(xml: &[u8], name: &str) -> Option<String> {
     Some(unescape(&String::from_utf8_lossy(inner)))
 }
 
-/// The text of an element that must be there.
+/// The text of a required element.
 pub(crate) fn required(xml: &[u8], name: &str) -> Result<String, Error> {
     text(xml, name).ok_or_else(|| malformed(format!("an answer without {name}")))
 }
 
-/// The time in an element that must be there.
+/// The time in a required element.
 pub(crate) fn time(xml: &[u8], name: &str) -> Result<SystemTime, Error> {
     parse_time(&required(xml, name)?)
 }
@@ -73,7 +73,7 @@ pub(crate) fn escape(text: &str, output: &mut Vec<u8>) {
     output.extend_from_slice(rest);
 }
 
-/// What stands between the tags of the first element `name`.
+/// The bytes between the tags of the first element `name`.
 fn inner<'a>(xml: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut after_names = memmem::find_iter(xml, name.as_bytes()).filter_map(|at| {
         let opens = at > 0 && xml[at - 1] == b'<';

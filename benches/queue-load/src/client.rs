@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use crate::error::malformed;
 use crate::{Connection, Endpoint, Error, answer};
 
-/// A connection that speaks in operations. One request is in flight at a time.
+/// A connection with one method for each operation. One request is in flight at a time.
 pub struct Client {
     connection: Connection,
 }
 
-/// What a put may ask for beyond the text.
+/// The options of a put.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
     /// How long the message is hidden first, in seconds.
@@ -26,7 +26,7 @@ pub struct PutOptions {
 pub struct Sent {
     /// The message's id.
     pub id: String,
-    /// A receipt that is good for an update or a delete at once.
+    /// A receipt that is valid for an update or a delete at once.
     pub receipt: String,
     /// When the message was put.
     pub inserted: SystemTime,
@@ -62,7 +62,7 @@ pub struct Receipt {
     pub next_visible: SystemTime,
 }
 
-/// What is known of a queue besides its messages.
+/// The properties of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueProperties {
     /// Metadata with lower-case names.
@@ -90,7 +90,7 @@ pub struct QueuePage {
 }
 
 impl Client {
-    /// A client that connects when it is first used.
+    /// A client that connects at its first request.
     #[must_use]
     pub fn new(endpoint: Arc<Endpoint>) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    /// Creates a queue; `false` if it was there with the same metadata.
+    /// Creates a queue; `false` if it existed with the same metadata.
     pub async fn create_queue(
         &mut self,
         queue: &str,
@@ -249,7 +249,7 @@ impl Client {
         self.messages(false)
     }
 
-    /// Hides a message for another while and, if `text` is given, replaces its text.
+    /// Hides a message for a new time and, if `text` is given, replaces its text.
     pub async fn update(
         &mut self,
         queue: &str,

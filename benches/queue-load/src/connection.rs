@@ -28,7 +28,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that will be made when the first request is.
+    /// A connection that is opened by the first request.
     #[must_use]
     pub fn new(endpoint: Arc<Endpoint>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// Sends one request and reads the whole answer; returns its status, whatever it is.
+    /// Sends one request and reads the whole answer; returns its status, whether success or error.
     ///
     /// `path` follows the endpoint's base. `query` holds decoded pairs, sorted by name. `headers`
     /// are more `x-ms-` headers with lower-case names.
@@ -69,7 +69,7 @@ impl Connection {
         result
     }
 
-    /// The bytes of a request, signed now. For those who send them in another way.
+    /// The bytes of a request, signed now. For callers that send them in another way.
     pub fn to_bytes(
         &mut self,
         verb: &str,
@@ -94,7 +94,7 @@ impl Connection {
             .find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
     }
 
-    /// The headers of the last answer, as they came.
+    /// The headers of the last answer.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         head_lines(&self.head)
             .filter_map(|line| line.split_once(':'))
@@ -230,7 +230,7 @@ impl Frame {
             .and_then(|head| head.strip_prefix("HTTP/1.1 "))
             .and_then(|rest| rest.get(..3))
             .and_then(|status| status.parse().ok())
-            .ok_or_else(|| malformed("a status line that is none"))?;
+            .ok_or_else(|| malformed("an invalid status line"))?;
         let mut frame = Frame {
             status,
             length: None,

@@ -1,5 +1,5 @@
-//! Clients that hold a connection each and do as little with it as they can: they send a byte at a time,
-//! or read none. One that is closed connects again at once.
+//! Clients that each hold a connection and use it as little as possible: they send a byte at a
+//! time, or read none. If their connection is closed they reconnect at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::{Connection, Endpoint};
 /// Time from a byte to the next.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What a dribbler takes from the kernel for what it does not read.
+/// The kernel's receive buffer of a dribbler.
 const RECEIVE_BUFFER_SIZE_BYTES: u32 = 4096;
 
 /// Dribbling connections, until they are dropped.
@@ -33,7 +33,7 @@ struct Counts {
     bytes: AtomicU64,
 }
 
-/// What became of the connections.
+/// Counts of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// Connections made.
@@ -62,7 +62,7 @@ impl std::fmt::Display for Tally {
 }
 
 impl Dribblers {
-    /// Starts so many, of all kinds in turn. The queue is one that exists.
+    /// Starts `count` dribblers, of all kinds in turn. The queue must exist.
     #[must_use]
     pub fn start(endpoint: &Arc<Endpoint>, queue: &str, count: usize) -> Self {
         let tally = Arc::new(Counts::default());
@@ -86,7 +86,7 @@ impl Dribblers {
         }
     }
 
-    /// What became of them until now.
+    /// The counts so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         Tally {
@@ -98,7 +98,7 @@ impl Dribblers {
     }
 }
 
-/// What a kind of dribbler sends whole, and what byte by byte behind it.
+/// The bytes that a kind of dribbler sends at once, and those that follow one by one.
 type Said = (Vec<u8>, Vec<u8>);
 
 fn said(endpoint: &Arc<Endpoint>, queue: &str) -> Vec<Said> {
@@ -124,11 +124,11 @@ fn said(endpoint: &Arc<Endpoint>, queue: &str) -> Vec<Said> {
             [b"GET / HTTP/1.1\r\nx: ".as_slice(), &[b'x'; 20_000]].concat(),
             vec![b'x'; 1000],
         ),
-        // The body of a request that is let in.
+        // The body of an admitted request.
         (head.to_vec(), body.to_vec()),
-        // The body of one that is not.
+        // The body of a refused request.
         (stranger.to_vec(), vec![b'x'; 1000]),
-        // Answers that nobody reads.
+        // Requests without reading the answers.
         (peek.repeat(20), Vec::new()),
         // A handshake.
         (
@@ -142,7 +142,7 @@ fn said(endpoint: &Arc<Endpoint>, queue: &str) -> Vec<Said> {
     ]
 }
 
-/// One connection, until the server closes it or there is nothing more to say.
+/// One connection, until the server closes it or everything is sent.
 async fn dribble(endpoint: &Endpoint, whole: &[u8], rest: &[u8], counts: &Counts) {
     let socket = TcpSocket::new_v4().and_then(|socket| {
         socket.set_recv_buffer_size(RECEIVE_BUFFER_SIZE_BYTES)?;
@@ -157,7 +157,7 @@ async fn dribble(endpoint: &Endpoint, whole: &[u8], rest: &[u8], counts: &Counts
         return;
     };
     counts.connected.fetch_add(1, Relaxed);
-    // A server that does not read on need not take all of it.
+    // A server that stops reading need not take everything.
     let sent = timeout(10 * PAUSE, stream.write_all(whole)).await;
     if matches!(sent, Ok(Err(_))) {
         counts.closed.fetch_add(1, Relaxed);
@@ -173,7 +173,7 @@ async fn dribble(endpoint: &Endpoint, whole: &[u8], rest: &[u8], counts: &Counts
             }
             counts.bytes.fetch_add(1, Relaxed);
         }
-        // At most a byte of what comes.
+        // Reads at most one byte.
         if matches!(stream.try_read(&mut sink), Ok(0)) {
             break;
         }

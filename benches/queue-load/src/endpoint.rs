@@ -1,4 +1,4 @@
-//! Where the service is, and in whose name requests are signed.
+//! The address of the service, and the account that signs requests.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,7 +15,7 @@ pub const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 pub const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// What every connection to one service shares.
+/// The shared part of all connections to one service.
 pub struct Endpoint {
     pub(crate) address: SocketAddr,
     pub(crate) host: String,
@@ -104,7 +104,7 @@ impl Endpoint {
         self
     }
 
-    /// Sends requests elsewhere, to a proxy for example. What is signed stays the same.
+    /// Sends requests to another address, for example a proxy. The signed parts stay the same.
     #[must_use]
     pub fn through(mut self, address: SocketAddr) -> Self {
         self.address = address;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_parts_are_named() {
         let error = Endpoint::from_connection_string("AccountName=a1;")
             .err()
             .expect("refused");

@@ -1,4 +1,4 @@
-//! How a request can fail, told apart by what it may have done.
+//! Errors of a request, distinguished by what it may have done.
 
 use std::io;
 

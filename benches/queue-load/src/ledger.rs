@@ -1,7 +1,7 @@
-//! The file of what was acknowledged, and its comparison with what a queue still holds.
+//! The file of acknowledged operations, and its comparison with a queue's content.
 //!
-//! A line is a letter and the marker of a message: `P` for an acknowledged put, `d` for a delete
-//! that was asked for, `D` for a delete that was acknowledged.
+//! A line is a letter and the marker of a message: `P` for an acknowledged put, `d` for a requested
+//! delete, `D` for an acknowledged delete.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Characters at the beginning of a text that make a message known again.
+/// The length of the marker at the beginning of a text that identifies a message.
 pub(crate) const MARKER_LENGTH: usize = 32;
 
 /// The marker in a message's text.
@@ -31,7 +31,7 @@ pub(crate) fn append(path: &Path, lines: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What a ledger says of the messages that were found in a queue.
+/// The result of comparing a ledger with the messages in a queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     put_count: usize,
@@ -66,7 +66,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Compares the ledger at `path` with the markers that were found.
+/// Compares the ledger at `path` with the markers in the queue.
 pub(crate) fn verify(path: &Path, found: &[String]) -> Result<Verdict> {
     File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     compare(&std::fs::read_to_string(path)?, found)
@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn losses_and_resurrections_are_counted() {
-        // 1 is deleted and came back, 2 is lost, 3 may be gone, 4 is there, 5 was never answered.
+        // 1 is deleted and reappeared, 2 is lost, 3 may be deleted, 4 is there, 5 was never
+        // answered.
         let ledger = "P 1\nP 2\nP 3\nP 4\nd 1\nD 1\nd 3\n";
         let found = ["1", "4", "4", "5"].map(String::from);
         let verdict = compare(ledger, &found).expect("well formed");

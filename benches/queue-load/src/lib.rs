@@ -1,9 +1,9 @@
 //! A small client of the Queue Storage REST protocol, for load generators and crash tests.
 //!
 //! A [`Client`] is one keep-alive connection with one request in flight. It signs every request
-//! with Shared Key, never retries, and tells apart what a crash test must tell apart: an operation
-//! that was answered, one that was refused, one that was certainly never sent, and one whose
-//! outcome nobody knows ([`Error`]).
+//! with Shared Key, never retries, and distinguishes what a crash test must distinguish: an
+//! operation that was answered, one that was refused, one that was certainly never sent, and one
+//! with an unknown outcome ([`Error`]).
 //!
 //! It is made for known servers and trusted answers. It reads the answers of this protocol by
 //! searching for their elements and is no general XML reader.

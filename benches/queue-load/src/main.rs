@@ -150,7 +150,7 @@ async fn measure(options: Options, endpoint: Arc<Endpoint>) -> Result<ExitCode> 
     })
 }
 
-/// Prints the results: they are what this program is for.
+/// Prints the results, which is the purpose of this program.
 fn print(lines: &[String]) -> Result<()> {
     let mut output = std::io::stdout().lock();
     for line in lines {

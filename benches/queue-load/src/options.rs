@@ -7,8 +7,7 @@ use queue_load::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint};
 
 /// Loads a Queue Storage service and checks every answer.
 ///
-/// Only what was answered with the expected status counts as an operation; everything else counts
-/// as an error.
+/// Only operations with the expected status count; any other answer counts as an error.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
     /// What to do.
@@ -19,7 +18,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "http://127.0.0.1:10001/devstoreaccount1")]
     pub(crate) endpoint: String,
 
-    /// The account in whose name requests are signed.
+    /// The account that signs requests.
     #[arg(long, default_value = DEVELOPMENT_ACCOUNT)]
     pub(crate) account: String,
 
@@ -43,7 +42,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5.0)]
     pub(crate) seconds: f64,
 
-    /// Seconds that are run before it and not counted.
+    /// Seconds to run before the measurement, which are not counted.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) warmup: f64,
 
@@ -71,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) pid: Option<u32>,
 
-    /// put, cycle: append what was acknowledged to this file; verify: compare it with the queue.
+    /// put, cycle: append acknowledged operations to this file; verify: compare it with the queue.
     #[arg(long)]
     pub(crate) ledger: Option<PathBuf>,
 }

@@ -1,10 +1,10 @@
-//! What was measured, and how it is printed.
+//! The measured values, and how they are printed.
 
 use std::fmt::Write as _;
 
 use queue_load::percentile;
 
-/// A kind of request that is measured.
+/// A measured kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Put,
@@ -20,7 +20,7 @@ impl Kind {
     ];
 }
 
-/// What one connection saw, or several together.
+/// The counts of one connection, or of several.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Microseconds of each acknowledged request of a kind.

@@ -1,6 +1,7 @@
-//! What load generators report: CPU time and memory of a process, read from `/proc`, and percentiles.
+//! Values that load generators report: CPU time and memory of a process, read from `/proc`, and
+//! percentiles.
 
-/// What a process has used so far.
+/// The usage of a process so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// User and system time together.
@@ -29,7 +30,7 @@ impl Usage {
     }
 }
 
-/// The smallest value that at least `share` of all values do not exceed.
+/// The smallest value that is not below a `share` of all values.
 ///
 /// Panics if there are none.
 #[expect(

@@ -10,10 +10,10 @@ use crate::ledger::{self, MARKER_LENGTH};
 use crate::options::{Operation, Options};
 use crate::tally::{Kind, Tally};
 
-/// Failures in a row of one connection after which the server counts as gone.
+/// After this many failures in a row on one connection the server counts as down.
 const FAILURES_MAX: u32 = 20;
 
-/// What all connections of a run share.
+/// The shared state of all connections of a run.
 pub(crate) struct Run {
     options: Options,
     endpoint: Arc<Endpoint>,
@@ -187,7 +187,7 @@ impl<'a> Worker<'a> {
             .get(&options.queue, batch, options.visibility)
             .await;
         if result.as_ref().is_ok_and(Vec::is_empty) {
-            // An empty answer is no message received, so it is not an operation.
+            // An empty answer contains no message, so it does not count as an operation.
             self.tally.empty_count += 1;
             return Some(Vec::new());
         }

@@ -1,4 +1,4 @@
-// Stands before the server: counts connections, and answers the first requests itself.
+// A proxy before the server: counts connections, and answers the first requests itself.
 
 import net from "node:net";
 

@@ -1,4 +1,4 @@
-// Runs kew as a process on a free port, and makes clients of it.
+// Runs kew as a process on a free port, and makes clients for it.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -18,10 +18,10 @@ import {
 
 const PATIENCE_MS = 30_000;
 
-// Where a scenario is about the server: an answer that a retry would cover up is shown.
+// For scenarios about the server: the test must see answers that a retry would hide.
 export const NO_RETRIES = { retryOptions: { maxTries: 1 } };
 
-// Every scenario goes through each of these.
+// Every scenario runs through each of these.
 const DOORS = {
   "http, account in the path": { scheme: "http", host: "" },
   "http, account in the host": { scheme: "http", host: "queue.localhost" },
@@ -45,7 +45,7 @@ class Server {
     options.push("--tls-cert", join(tls, "server.pem"), "--tls-key", join(tls, "server.key"));
     this.process = spawn(process.env.KEW_BINARY, ["serve", ...options], {
       env: environment,
-      // Its log is kept, and looked at at the end of the suite.
+      // Its log is kept, and the suite checks it at its end.
       stdio: ["ignore", "pipe", "ignore"],
     });
     this.ended = new Promise((resolve) => this.process.once("close", resolve));
@@ -84,7 +84,7 @@ class Server {
 
 let names = 0;
 
-// One way to the server: what is given to the SDK.
+// One way to the server: the options of the SDK's client.
 export class Door {
   constructor(server, { scheme, host }) {
     this.server = server;
@@ -148,7 +148,7 @@ export class Door {
     return queue;
   }
 
-  // The same queue, with nothing but what is in the address.
+  // The same queue, with only the credential in the address.
   bySas(address) {
     return new QueueClient(address, undefined, NO_RETRIES);
   }
@@ -183,7 +183,7 @@ export async function refused(status, code, operation) {
   return error;
 }
 
-// Asks again until the answer is not nothing.
+// Retries until the answer has a value.
 export async function eventually(what, ask) {
   const deadline = Date.now() + PATIENCE_MS;
   for (;;) {

@@ -5,7 +5,7 @@ export default async function* total(events) {
   let failed = 0;
   let skipped = 0;
   for await (const { type, data } of events) {
-    // A suite that is skipped does not say what it holds.
+    // A skipped suite does not report its scenarios.
     if (type === "test:pass" && data.skip !== undefined) {
       skipped += 1;
     } else if (type === "test:pass" && data.details.type !== "suite") {
@@ -13,7 +13,7 @@ export default async function* total(events) {
     } else if (type === "test:fail" && data.details.type !== "suite") {
       failed += 1;
     } else if (type === "test:fail" && data.details.error?.failureType !== "subtestsFailed") {
-      // What goes before or after its scenarios failed.
+      // The setup or the cleanup of its scenarios failed.
       failed += 1;
     }
   }

@@ -14,7 +14,7 @@ import { NO_RETRIES, refused, scenarios } from "../lib/kew.js";
 const soon = () => new Date(Date.now() + 600_000);
 const past = () => new Date(Date.now() - 600_000);
 
-// What a queue's signature allows, by its letters.
+// The operations that a queue's signature allows, by its letters.
 const NEEDS = {
   r: [(queue) => queue.getProperties(), (queue) => queue.peekMessages()],
   a: [(queue) => queue.sendMessage("text")],
@@ -25,7 +25,7 @@ const NEEDS = {
   ],
 };
 
-// The same with an account's signature, which tells more apart.
+// The same with an account's signature, which distinguishes more operations.
 const ACCOUNT_NEEDS = [
   ["c", "r", (queue) => queue.getProperties()],
   ["c", "w", (queue) => queue.setMetadata({ a: "b" })],

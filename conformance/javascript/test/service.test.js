@@ -94,7 +94,7 @@ scenarios("the service", (door) => {
 
   test("statistics, from the secondary alone", async () => {
     const { _response: answer } = await secondary().getStatistics();
-    // 12.32.0 finds nothing in it: it wants a root element of another name than the service's.
+    // 12.32.0 finds nothing in it: it expects another name of the root element than the service's.
     assert.match(answer.bodyAsText, /<Status>live<\/Status><LastSyncTime>[^<]+ GMT<\/LastSyncTime>/);
     await refused(400, "InvalidQueryParameterValue", door.service.getStatistics());
   });

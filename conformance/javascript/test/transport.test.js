@@ -9,7 +9,7 @@ import { NO_RETRIES, refused, scenarios } from "../lib/kew.js";
 const QUICK_RETRIES = { retryOptions: { maxTries: 4, retryDelayInMs: 10, maxRetryDelayInMs: 20 } };
 
 scenarios("transport", (door) => {
-  // Through something that hands on bytes, so over TLS too; only a busy server is played in clear.
+  // Through a proxy that forwards bytes, so over TLS too; only the busy server has no TLS.
   async function through(front, options, scenario) {
     const port = await front.open();
     try {
@@ -29,14 +29,14 @@ scenarios("transport", (door) => {
         const { receivedMessageItems } = await queue.receiveMessages();
         const [{ messageId, popReceipt }] = receivedMessageItems;
         await queue.deleteMessage(messageId, popReceipt);
-        // An error keeps the connection, too.
+        // An error keeps the connection too.
         await refused(404, "MessageNotFound", queue.deleteMessage(messageId, popReceipt));
       }
     });
     assert.equal(front.connections, 1);
   });
 
-  // The busy server is played in clear.
+  // The busy server has no TLS.
   const inClear = door.scheme === "http" ? test : () => {};
 
   inClear("a busy server is asked again", async () => {

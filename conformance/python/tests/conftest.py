@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def issuer(tmp_path_factory):
-    """Whose tokens that server takes."""
+    """The issuer whose tokens that server accepts."""
     return Issuer(tmp_path_factory.mktemp("issuer"))
 
 
@@ -40,7 +40,7 @@ def restartable(tmp_path):
 
 @pytest.fixture(params=DOORS.values(), ids=DOORS.keys())
 def door(request, server):
-    """One way to that server, and then the others."""
+    """One way to that server, then the others."""
     return Door(server, *request.param)
 
 

@@ -1,4 +1,4 @@
-"""The ways to the server: by which protocol, and where the address has the account."""
+"""The ways to the server: by protocol, and by the place of the account in the address."""
 
 import socket
 
@@ -8,7 +8,7 @@ from kew import NO_RETRIES, TLS
 
 
 class Door:
-    """What is given to the SDK."""
+    """The options of the SDK's client."""
 
     def __init__(self, server, scheme, host=None):
         self.server = server
@@ -45,7 +45,7 @@ class Door:
         )
 
 
-# Every scenario of a queue goes through each of these.
+# Every scenario of a queue runs through each of these.
 DOORS = {
     "http-path": ("http", None),
     "http-host": ("http", "queue.localhost"),
@@ -55,7 +55,7 @@ DOORS = {
 
 
 def _only(is_meant):
-    """Has a scenario go through those doors alone for which it is meant, and not skip the others."""
+    """Runs a scenario only through the doors that it is meant for, instead of skipping the others."""
     meant = {name: door for name, door in DOORS.items() if is_meant(*door)}
     return pytest.mark.parametrize("door", meant.values(), ids=meant.keys(), indirect=True)
 

@@ -1,6 +1,6 @@
 """The connection string of emulators, which names a port that may be taken.
 
-As a program it runs the scenario in a network namespace that has nothing but a loopback device.
+As a program it runs the scenario in a network namespace that has only a loopback device.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ def check(data_dir):
 
 
 def raise_loopback():
-    """The device of a new namespace is down."""
+    """The device of a new namespace is off."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0))
         _, flags = struct.unpack("16sH14x", request)

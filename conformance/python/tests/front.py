@@ -1,4 +1,4 @@
-"""Stands before the server: counts connections, and answers the first requests itself."""
+"""A proxy before the server: counts connections, and answers the first requests itself."""
 
 import contextlib
 import socket
@@ -30,7 +30,7 @@ class Front:
         return self
 
     def __exit__(self, *error):
-        # Wakes the thread that waits for a connection, which close alone does not.
+        # Wakes the thread that waits for a connection. Closing alone does not.
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()

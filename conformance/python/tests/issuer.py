@@ -1,4 +1,4 @@
-"""An issuer of bearer tokens, as a company's own identity provider is one: a key, and tokens by it."""
+"""An issuer of bearer tokens, like a company's own identity provider: a key, and tokens signed with it."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ class Issuer:
 
     @property
     def options(self):
-        """What kew is told."""
+        """The options of kew."""
         return ["--issuer", ISSUER, "--issuer-keys", str(self.keys)]
 
     def token(self, roles, **claims):
@@ -57,7 +57,7 @@ class Issuer:
 
 
 class Credential:
-    """What the SDK takes for a credential of Entra."""
+    """An Entra credential for the SDK."""
 
     def __init__(self, issuer, *roles, **claims):
         self.issuer, self.roles, self.claims = issuer, list(roles), claims

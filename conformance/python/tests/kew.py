@@ -9,13 +9,13 @@ import time
 
 # The folder that `kew tls init` made.
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
-# It keeps its log where the end of the suite looks for it.
+# It keeps its log, which the suite checks at its end.
 BINARY = os.environ["KEW_BINARY"]
 LOGS = pathlib.Path(os.environ["KEW_SERVER_LOGS"])
 PATIENCE_SECONDS = 30
 
-# What the SDK is told wherever a scenario is about the server: an answer that a retry would cover up
-# is shown. One scenario has the SDK as it comes.
+# The SDK's options for scenarios about the server: the test must see answers that a retry would hide. One
+# scenario uses the SDK's defaults.
 NO_RETRIES = {"retry_total": 0}
 
 
@@ -60,7 +60,7 @@ class Server:
                     self.process.kill()
                     self.process.wait(PATIENCE_SECONDS)
                     output.close()
-                    # Its log is shown at the end of the suite.
+                    # The end of the suite shows its log.
                     raise AssertionError("kew did not become ready")
                 *lines, buffered = (buffered + chunk).split(b"\n")
                 for line in lines:
@@ -85,7 +85,7 @@ class Server:
         assert status == 0, f"kew ended with status {status}"
 
     def kill(self):
-        """Kills it as a crash would."""
+        """Kills it like a crash."""
         (LOGS / f"{self.process.pid}.killed").touch()
         self.process.kill()
         status = self.process.wait(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Who may use the service, and how clients find it."""
+"""Which credentials allow access, and how clients find the service."""
 
 import base64
 import socket
@@ -80,7 +80,7 @@ def test_a_request_from_long_ago(server):
 
 
 def test_odd_metadata_names_are_signed_alike(queue):
-    # The SDK sorts these headers in its own way, which is not that of their bytes.
+    # The SDK sorts these headers in an order of its own, which is not that of their bytes.
     metadata = {"a_b": "1", "ab": "2", "a_": "3", "aB1": "4", "a1": "5", "a_1": "6"}
     queue.set_queue_metadata(metadata)
     kept = queue.get_queue_properties().metadata
@@ -117,7 +117,7 @@ def test_the_connection_string_of_emulators(tmp_path):
     if is_free(emulator.PORT):
         emulator.check(tmp_path / "data")
         return
-    # Somebody else has the port, but not in a network of our own.
+    # Another program has the port, but not in a network of our own.
     command = ["unshare", "--map-root-user", "--net", sys.executable, emulator.__file__]
     ended = subprocess.run(
         [*command, str(tmp_path / "data")], capture_output=True, text=True, timeout=60

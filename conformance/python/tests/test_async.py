@@ -1,4 +1,4 @@
-"""The asynchronous client, whose way to the wire is another one (it signs through yarl)."""
+"""The asynchronous client, which sends requests in another way (it signs through yarl)."""
 
 import asyncio
 

@@ -30,7 +30,7 @@ OPERATIONS = {
 
 
 def receipt():
-    """A receipt in the right form that no message has."""
+    """A receipt in the right form that belongs to no message."""
     return base64.b64encode(bytes(16)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Bearer tokens, and signatures of a user. The SDK sends tokens over HTTPS alone."""
+"""Bearer tokens, and signatures of a user. The SDK sends tokens only over HTTPS."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -18,7 +18,7 @@ pytestmark = OVER_HTTPS
 
 @pytest.fixture
 def as_user(door, issuer):
-    """The service, by a token."""
+    """The service, with a token."""
     clients = []
 
     def as_user(*roles, **claims):
@@ -83,7 +83,7 @@ def test_tokens_that_are_not_good(as_user, queue, claims):
     with pytest.raises(ClientAuthenticationError) as caught:
         user.get_queue_properties()
     assert caught.value.status_code == 401
-    # The SDK reads the challenge, and fails otherwise if it is not complete.
+    # The SDK reads the challenge, and fails if it is incomplete.
     challenge = caught.value.response.headers["WWW-Authenticate"]
     assert challenge.startswith("Bearer ") and "authorization_uri=" in challenge
 

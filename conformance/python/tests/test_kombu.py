@@ -1,4 +1,4 @@
-"""Kombu, by which Celery sends its tasks: its transport over the SDK, whose options are not ours."""
+"""Kombu, with which Celery sends its tasks: its transport uses the SDK, with options of its own."""
 
 import socket
 
@@ -10,7 +10,7 @@ from kew import TLS
 
 @pytest.fixture
 def connection(door, monkeypatch):
-    """By the key alone: with this account's name in the address, Kombu takes what it is given for the key."""
+    """With only the key: with this account's name in the address, Kombu mistakes the credential for the key."""
     if door.scheme == "https":
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(TLS / "ca.pem"))
     url = f"azurestoragequeues://{door.key}@{door.url()}"

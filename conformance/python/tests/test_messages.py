@@ -17,7 +17,7 @@ def contents(messages):
 
 
 def wait_until_received(queue, began):
-    """Receives one message that is hidden for a second, since `began` or later, and not before that is over."""
+    """Receives a message that was hidden for a second, at `began` or later, and checks that it was not early."""
     while time.monotonic() < began + PATIENCE_SECONDS:
         message = queue.receive_message(visibility_timeout=600)
         if message is not None:
@@ -91,7 +91,7 @@ def test_a_message_comes_back_when_its_time_is_over(queue):
     queue.send_message("text")
     began = time.monotonic()
     first = queue.receive_message(visibility_timeout=1)
-    # On a machine that stands still, it may be over already.
+    # On a machine that stalls, it may be over already.
     assert queue.peek_messages() == [] or time.monotonic() - began > 0.9
     second = wait_until_received(queue, began)
     assert (second.id, second.dequeue_count) == (first.id, 2)
@@ -107,13 +107,13 @@ def test_send_with_a_delay(queue):
 
 
 def test_time_to_live_ends_a_message(queue, refused):
-    # Long enough for the next request to find it.
+    # Long enough for the next request to see it.
     queue.send_message("short", time_to_live=3)
     held = queue.receive_message(visibility_timeout=600)
     queue.send_message("stays")
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        # The receipt of an expired message is dead, although its time is not over.
+        # The receipt of an expired message is invalid, although its lease has not ended.
         try:
             held.pop_receipt = queue.update_message(held, visibility_timeout=600).pop_receipt
         except ResourceNotFoundError as error:
@@ -166,7 +166,7 @@ def test_update_of_the_visibility_alone_keeps_the_content(queue):
     queue.send_message("kept")
     received = queue.receive_message(visibility_timeout=600)
     before = datetime.now(timezone.utc)
-    # By id and receipt: given a whole message, the SDK sends its old content again.
+    # With id and receipt: given a whole message, the SDK sends its old content again.
     updated = queue.update_message(received.id, received.pop_receipt, visibility_timeout=60)
     assert abs(updated.next_visible_on - before - timedelta(seconds=60)) < 20 * SECOND
     queue.update_message(received.id, updated.pop_receipt, visibility_timeout=0)

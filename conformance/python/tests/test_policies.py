@@ -1,4 +1,4 @@
-"""Access policies, and signatures under them."""
+"""Access policies, and signatures that use them."""
 
 from datetime import datetime, timezone
 
@@ -15,7 +15,7 @@ def policy(permission="raup"):
 
 
 def described(policies):
-    """Without fractions, which the SDK does not send and the server does."""
+    """Without fractions, which the server sends and the SDK does not."""
     shown = {}
     for identifier, one in policies.items():
         times = [str(time).replace("+00:00", "Z").replace(" ", "T") for time in (one.start, one.expiry)]

@@ -79,7 +79,7 @@ def test_list_in_pages(service, name, size):
     for each in made:
         service.create_queue(each)
     pages = service.list_queues(name_starts_with=name, results_per_page=size).by_page()
-    # One page more than there can be, lest a list that never ends keeps the run from ending.
+    # One page more than possible, so that a list without an end does not block the run.
     pages = [names(page) for page in itertools.islice(pages, len(made) + 1)]
     assert sum(pages, []) == sorted(made)
     assert all(len(page) <= size for page in pages)

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a stop and after a crash."""
+"""Acknowledged operations survive a stop and a crash."""
 
 import time
 
@@ -11,7 +11,7 @@ from kew import NO_RETRIES, PATIENCE_SECONDS
 
 @pytest.fixture(params=["stop", "kill"])
 def restart(request, restartable):
-    """Ends the server one way or the other and starts it again."""
+    """Ends the server by a stop or a kill, and starts it again."""
 
     def restart():
         getattr(restartable, request.param)()
@@ -22,7 +22,7 @@ def restart(request, restartable):
 
 @pytest.fixture
 def connect(restartable, name):
-    """A new client of the scenario's queue; after a restart the port is another one."""
+    """A new client of the scenario's queue; after a restart the port differs."""
     clients = []
 
     def connect():

@@ -110,10 +110,10 @@ def credential(door):
     return AzureNamedKeyCredential(door.account, door.key)
 
 
-# The SDK finds a secondary by the name of its host alone.
+# The SDK finds a secondary only by the name of its host.
 @BY_HOST
 def test_statistics_from_the_secondary(door):
-    # One that is not under the domain of Azure has to be named.
+    # A secondary outside of Azure's domain must be named.
     _, _, secondary = door.url(suffix="-secondary").partition("://")
     options = {"secondary_hostname": secondary, **door.options}
     with QueueServiceClient.from_connection_string(door.connection_string, **options) as service:

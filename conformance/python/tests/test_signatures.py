@@ -1,4 +1,4 @@
-"""Shared access signatures that the SDK makes."""
+"""Shared access signatures made by the SDK."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -20,7 +20,7 @@ def when(difference):
 
 @pytest.fixture
 def by(door):
-    """A client of a queue by nothing but a signature."""
+    """A client of a queue with only a signature."""
     clients = []
 
     def by(name, sas):
@@ -34,7 +34,7 @@ def by(door):
 
 @pytest.fixture
 def signed(door, queue, by):
-    """The queue of the scenario by its own signature."""
+    """The queue of the scenario with its own signature."""
 
     def signed(permission="r", expiry=SOON, start=None, **more):
         sas = generate_queue_sas(
@@ -51,7 +51,7 @@ def signed(door, queue, by):
     return signed
 
 
-# What is done, what an account's signature needs for it, and whether a queue's can allow it.
+# The operation, the rights that an account's signature needs for it, and whether a queue's can allow it.
 OPERATIONS = {
     "properties": ("c", "r", lambda q, m: q.get_queue_properties()),
     "metadata": ("c", "w", lambda q, m: q.set_queue_metadata({"a": "b"})),

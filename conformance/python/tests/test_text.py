@@ -1,4 +1,4 @@
-"""What a message may hold, and that it comes back as it was."""
+"""Texts of messages, and that they come back unchanged."""
 
 import pytest
 from azure.storage.queue import (

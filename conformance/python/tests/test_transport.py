@@ -21,16 +21,16 @@ def test_many_requests_share_one_connection(door, queue, refused):
             client.send_message(str(number))
             message = client.receive_message()
             client.delete_message(message)
-            # An error keeps the connection, too.
+            # An error keeps the connection too.
             with refused(404, "MessageNotFound"):
                 client.delete_message(message)
         assert front.connections == 1
 
 
-# The busy server is played in clear.
+# The busy server has no TLS.
 @OVER_HTTP
 def test_a_busy_server_is_asked_again(door, queue):
-    # retry_total=0 of the other scenarios would win over a policy.
+    # retry_total=0 of the other scenarios would override a policy.
     door.options.pop("retry_total")
     quick = ExponentialRetry(initial_backoff=0, increment_base=0, retry_total=3, random_jitter_range=0)
     with Front(door.server.port, busy=2) as front:
@@ -40,7 +40,7 @@ def test_a_busy_server_is_asked_again(door, queue):
     assert queue.get_queue_properties().approximate_message_count == 1
 
 
-# The busy server is played in clear.
+# The busy server has no TLS.
 @OVER_HTTP
 def test_a_busy_server_and_no_patience(door, queue):
     with Front(door.server.port, busy=1) as front:

@@ -1,4 +1,4 @@
-// Clients of the server that the script has started, and queues that no other scenario has.
+// Clients of the server that the script has started, and queues that no other scenario uses.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -9,7 +9,7 @@ const WebSocket = require("ws");
 
 const plain = process.env.KEW_BUS_CONNECTION_STRING;
 
-// Each is one way to the server: what is given to the SDK.
+// Each is one way to the server: the options of the SDK's client.
 const doors = ["amqp", "amqps"].concat(process.env.KEW_BUS_HTTPS ? ["websockets"] : []);
 
 function connectionString(door) {
@@ -18,14 +18,14 @@ function connectionString(door) {
   return `Endpoint=sb://${process.env.KEW_BUS_HOST}/;${rest}`;
 }
 
-// No retries: an answer that one would cover up is shown.
+// No retries: the test must see answers that a retry would hide.
 function connect(door, text = connectionString(door)) {
   const options = { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } };
   if (door === "websockets") options.webSocketOptions = { webSocket: WebSocket };
   return new ServiceBusClient(text, options);
 }
 
-// Files of scenarios are processes of their own: where the queues of each begin.
+// Files of scenarios run as separate processes: the first queue of each file.
 const firsts = { messages: 0, requests: 50, sessions: 70, rhea: 80, soak: 90 };
 const taken = {};
 
@@ -35,7 +35,7 @@ function fresh(kind = "plain") {
   return `${kind}-${first + taken[kind]}`;
 }
 
-// The queue of another kind that goes with it.
+// The related queue of another kind.
 function partner(queue, kind) {
   return kind + queue.slice(queue.lastIndexOf("-"));
 }
@@ -76,7 +76,7 @@ async function take(receiver, count = 1) {
   return messages;
 }
 
-// Takes a message and completes it.
+// Receives a message and completes it.
 async function drop(receiver) {
   const [message] = await take(receiver);
   await receiver.completeMessage(message);

@@ -50,13 +50,13 @@ describe("https", { skip }, () => {
     const queue = await admin.createQueue(name);
     const bus = connect("amqps");
     const setStatus = (status) => admin.updateQueue({ ...queue, status });
-    // What a receiver that waits is told when the queue is changed.
+    // The error of a waiting receiver when the queue is changed.
     const waitingHears = async (change) => {
       const receiver = bus.createReceiver(name);
       const told = new Promise((resolve) => {
         receiver.subscribe({ async processMessage() {}, processError: async ({ error }) => resolve(error) });
       });
-      // It receives by then.
+      // It is receiving by then.
       await put(bus, name, "x");
       while ((await admin.getQueueRuntimeProperties(name)).totalMessageCount) await sleep(50);
       await change();
@@ -68,7 +68,7 @@ describe("https", { skip }, () => {
       const sender = bus.createSender(name);
       await sender.sendMessages({ body: "before" });
       await setStatus("SendDisabled");
-      // Who sends while the link is being detached waits for its own time-out: the SDK forgets to tell it.
+      // A send during the detach of its link waits for its own time-out: the SDK forgets to end it.
       while (sender._sender.isOpen()) await sleep(20);
       await assert.rejects(sender.sendMessages({ body: "meanwhile" }), { code: "MessagingEntityDisabled" });
       assert.equal((await drop(bus.createReceiver(name))).body, "before");

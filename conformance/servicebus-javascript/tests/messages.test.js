@@ -114,7 +114,7 @@ scenarios({
     const receiver = client.createReceiver(queue, byHand);
     const other = client.createReceiver(queue, byHand);
     const [message] = await take(receiver);
-    // It comes again when the lock has run out.
+    // It is delivered again when the lock has expired.
     const [again] = await take(other);
     assert.equal(again.deliveryCount, 1);
     await assert.rejects(receiver.completeMessage(message), { code: "MessageLockLost" });
@@ -154,7 +154,7 @@ scenarios({
         const sentAt = performance.now();
         waits.push((await came) - sentAt);
       }
-      // Each may meet a busy machine, and many scenarios share this program.
+      // Each may run while the machine is busy, and many scenarios share this program.
       assert.ok(Math.min(...waits) < 50, waits.join());
     } finally {
       await other.close();
@@ -214,7 +214,7 @@ scenarios({
     assert.equal((await drop(client.createReceiver(keeping, letters))).deadLetterReason, "TTLExpiredException");
     const receiver = client.createReceiver(dropping);
     const end = Date.now() + 20_000;
-    // The SDK goes on where it was, if it is not told.
+    // The SDK continues after the last peek, unless it gets a number.
     let [found] = await receiver.peekMessages(1);
     while (found) {
       assert.ok(Date.now() < end);

@@ -1,4 +1,4 @@
-// What goes over $management: peeks, schedules, deferred messages, locks.
+// Requests to $management: peeks, schedules, deferred messages, locks.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -60,7 +60,7 @@ scenarios({
     await receiver.abandonMessage(abandon, { abandoned: true });
     await receiver.deferMessage(defer);
     await receiver.deadLetterMessage(letter, { deadLetterReason: "why" });
-    // What was given back is deferred still.
+    // An abandoned message is still deferred.
     assert.ok(await isEmpty(receiver));
     const [again] = await receiver.receiveDeferredMessages(numbers[1]);
     assert.equal(again.deliveryCount, 1);

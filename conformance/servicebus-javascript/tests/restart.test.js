@@ -1,4 +1,4 @@
-// Clients go on by themselves when the server comes back, and nothing that was accepted is lost.
+// Clients reconnect by themselves when the server restarts, and no accepted message is lost.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -12,7 +12,7 @@ const { sleep } = require("../lib/kew.js");
 const queues = [{ Name: "q", Properties: { LockDuration: "PT5S" } }];
 const patient = { retryOptions: { maxRetries: 20, retryDelayInMs: 300, timeoutInMs: 5_000 } };
 
-// A server of one scenario's own, which is ended and comes back.
+// A server for a single scenario, which is ended and restarted.
 async function serve() {
   const script = path.join(__dirname, "../../restarting");
   const process = spawn(script, [JSON.stringify(queues)], { stdio: ["pipe", "pipe", "inherit"] });
@@ -47,7 +47,7 @@ describe("a server that comes back", { concurrency: true }, () => {
         async processMessage(message) {
           seen.add(message.body);
         },
-        // It is told of every end of a connection, and goes on.
+        // It gets every end of a connection as an error, and continues.
         async processError() {},
       });
       const sender = clients[1].createSender("q");
@@ -58,7 +58,7 @@ describe("a server that comes back", { concurrency: true }, () => {
             await sender.sendMessages({ body });
             sent.add(body);
           } catch {
-            // Connections that are refused this SDK leaves to its caller: the same sender goes on.
+            // This SDK leaves refused connections to its caller: the same sender is used again.
             await sleep(100);
           }
           await sleep(10);
@@ -83,7 +83,7 @@ describe("a server that comes back", { concurrency: true }, () => {
         }
         isDone = true;
         await sending;
-        // Some may have come twice.
+        // Some may have arrived twice.
         await until(() => [...sent].every((body) => seen.has(body)));
       } finally {
         isDone = true;

@@ -1,4 +1,4 @@
-// rhea by itself: a client of AMQP 1.0 that knows nothing of Service Bus.
+// rhea alone: an AMQP 1.0 client without knowledge of Service Bus.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -15,7 +15,7 @@ const doors = {
   amqps: { host: process.env.KEW_BUS_HOST, port: 5671, transport: "tls" },
 };
 
-// The next event of this name; a link that is closed meanwhile ends the wait.
+// The next event with this name; a link that is closed meanwhile ends the wait.
 function once(emitter, name) {
   return new Promise((resolve, reject) => {
     emitter.once(name, resolve);
@@ -38,7 +38,7 @@ async function sender(connection, address, options = {}) {
   return link;
 }
 
-// Gives no credit by itself and settles nothing by itself.
+// Gives no credit and settles nothing automatically.
 async function receiver(connection, address, options = {}) {
   const link = connection.open_receiver({
     source: { address }, credit_window: 0, autoaccept: false, autosettle: false, rcv_settle_mode: 1, snd_settle_mode: 0,
@@ -80,7 +80,7 @@ function take(link, count = 1) {
   });
 }
 
-// Tells an outcome, and waits until the server has settled with the same one.
+// Sends an outcome, and waits until the server has settled with the same one.
 async function settle({ delivery }, name, ...params) {
   const settled = new Promise((resolve) => {
     delivery.link.on("settled", (context) => context.delivery === delivery && resolve());
@@ -189,7 +189,7 @@ const scenarios = {
   async "a name and its key, or nothing"(door) {
     (await connect(door)).close();
     await assert.rejects(connect(door, { username, password: "wrong" }));
-    // Who says nothing gets in, and nowhere.
+    // An anonymous client can connect, but do nothing.
     const connection = await connect(door, { username: undefined });
     await assert.rejects(sender(connection, fresh()), { condition: "amqp:unauthorized-access" });
     connection.close();

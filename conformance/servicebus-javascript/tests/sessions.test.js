@@ -25,7 +25,7 @@ scenarios({
     const second = await client.acceptNextSession(queue);
     assert.equal(second.sessionId, "a");
     assert.equal((await drop(second)).body, 2);
-    // A session that is given back is there at once, and its message has not been counted.
+    // A released session is available at once, and the delivery of its message was not counted.
     await first.close();
     const again = await client.acceptSession(queue, "b");
     const message = await drop(again);
@@ -50,7 +50,7 @@ scenarios({
   async "none in time is an error"(client, door) {
     const queue = fresh("session");
     await assert.rejects(client.acceptNextSession(queue), { code: "ServiceTimeout" });
-    // The connection is of use still.
+    // The connection still works.
     await put(client, queue, inSession("s", "x"));
     assert.equal((await client.acceptNextSession(queue)).sessionId, "s");
   },
@@ -75,7 +75,7 @@ scenarios({
       const next = await other.acceptNextSession(queue, byHand);
       const [again] = await take(next);
       assert.equal(again.deliveryCount, 1);
-      // Whoever settles while the link is being detached waits for a minute: the SDK forgets to tell it.
+      // A settlement during the detach of its link waits for a minute: the SDK forgets to end it.
       while (!session.isClosed) await sleep(20);
       await assert.rejects(session.completeMessage(message), { code: "SessionLockLost" });
       await next.completeMessage(again);
@@ -89,7 +89,7 @@ scenarios({
     const refused = /InvalidOperationError/;
     await assert.rejects(client.createReceiver(queue).receiveMessages(1), refused);
     await assert.rejects(put(client, queue, "x"), refused);
-    // The SDK looks at the session that was granted, which is none, before it hears why.
+    // The SDK reads the granted session, which is missing, before it reads the error.
     await assert.rejects(client.acceptSession(fresh(), "s"), /may be locked by another receiver|InvalidOperationError/);
     await assert.rejects(client.acceptSession("absent", "s"), /may be locked by another receiver|could not be found/);
   },

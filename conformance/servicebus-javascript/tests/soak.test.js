@@ -1,4 +1,4 @@
-// What holds for as long as it is asked to: conformance/soak does so for minutes.
+// Scenarios with a requested duration: conformance/soak runs them for minutes.
 "use strict";
 
 const assert = require("node:assert/strict");

@@ -1,4 +1,4 @@
-"""The server that the script beside this has started, servers of a scenario's own, and clients."""
+"""The server that the script beside this has started, servers for single scenarios, and clients."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ NUMBERS = {}
 
 
 def fresh(kind="plain"):
-    """An empty queue of this kind, which no other scenario has, also not one of another process."""
+    """An empty queue of this kind that no other scenario uses, in any process."""
     own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
     step = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     counter = NUMBERS.setdefault(kind, itertools.count(own + 1, step))
@@ -28,12 +28,12 @@ def fresh(kind="plain"):
 
 
 def partner(queue, kind):
-    """The queue of another kind that goes with it."""
+    """The related queue of another kind."""
     return f"{kind}-{queue.rsplit('-', 1)[1]}"
 
 
 class Door:
-    """One way to the server: what is given to the SDK."""
+    """One way to the server: the options of the SDK's client."""
 
     def __init__(self, name, connection_string):
         self.name = name
@@ -48,7 +48,7 @@ class Door:
 
     @property
     def options(self):
-        """No retries: an answer that one would cover up is shown."""
+        """No retries: the test must see answers that a retry would hide."""
         options = {"retry_total": 0, "connection_verify": str(TLS / "ca.pem")}
         if self.name == "websockets":
             options["transport_type"] = TransportType.AmqpOverWebsocket
@@ -75,11 +75,11 @@ def client(door):
 
 @pytest.fixture
 def kombu_url(monkeypatch):
-    """What Celery and Kombu are given. They find the server as they would with a name server, and with a store of
-    certificates in which its authority is."""
+    """The options of Celery and Kombu. They find the server as with a name server, and with a certificate store that
+    contains its authority."""
     if not os.environ["KEW_BUS_HTTPS"]:
         pytest.skip("Kombu creates its queues by port 443")
-    # One that does not end in .net would be a namespace in the cloud.
+    # A name that does not end in .net would mean a namespace in the cloud.
     name = os.environ["KEW_BUS_NAME"]
     resolve = socket.getaddrinfo
 
@@ -94,15 +94,15 @@ def kombu_url(monkeypatch):
 
 
 def assert_emptied(count):
-    """Waits for a queue to have nothing, not even a message that is locked: the SDK settles without waiting for
-    the answer."""
+    """Waits until a queue is empty, without even a locked message: the SDK settles without waiting for the
+    answer."""
     deadline = time.monotonic() + 30
     while (left := count()) > 0:
         assert time.monotonic() < deadline, f"{left} messages are left"
 
 
 class Server:
-    """One that a scenario stops, kills and finds again in the same place."""
+    """A server that a scenario stops, kills and restarts in the same place."""
 
     QUEUES = [
         {"Name": "plain"},
@@ -147,8 +147,8 @@ def killable():
 
 @contextlib.contextmanager
 def missing(name):
-    """Expects that an entity is missing. As the service does, Kew says so when a token is put for it, and this SDK shows
-    that as a failed authentication."""
+    """Expects that an entity is missing. Like Azure, Kew reports that when a token is put for it, and this SDK shows it
+    as a failed authentication."""
     with pytest.raises(ServiceBusAuthenticationError) as refused:
         yield
     failure = refused.value.inner_exception
@@ -175,7 +175,7 @@ def take(receiver, count=1):
 
 
 def drop(receiver):
-    """Takes a message and completes it."""
+    """Receives a message and completes it."""
     (message,) = take(receiver)
     receiver.complete_message(message)
     return message

@@ -1,4 +1,4 @@
-"""Who may do what, by the tokens that the SDK is given."""
+"""The rights of tokens."""
 
 import base64
 import hashlib

@@ -70,7 +70,7 @@ def test_links_that_are_there_hear_of_changes(admin):
     queue = admin.create_queue(name)
 
     def waiting_hears(change):
-        """What a receiver that waits is told when the queue is changed."""
+        """The error of a waiting receiver when the queue is changed."""
         with DOOR.connect() as client, client.get_queue_receiver(name) as receiver:
             assert is_empty(receiver)
             late = threading.Timer(0.3, change)
@@ -86,7 +86,7 @@ def test_links_that_are_there_hear_of_changes(admin):
         queue.status = status
         admin.update_queue(queue)
 
-    # The SDK does not say why a link has gone, and tries again.
+    # The SDK does not show why a link was detached, and retries.
     with DOOR.connect(retry_total=1) as client, client.get_queue_sender(name) as sender:
         sender.send_messages(Message("before"))
         set_status(EntityStatus.SEND_DISABLED)

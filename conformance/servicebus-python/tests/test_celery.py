@@ -1,4 +1,4 @@
-"""Celery: tasks that a worker does, which is in this process."""
+"""Celery: tasks for a worker, which runs in this process."""
 
 import pytest
 from celery import Celery

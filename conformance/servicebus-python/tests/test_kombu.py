@@ -1,4 +1,4 @@
-"""Kombu, by which Celery sends its tasks: its transport over the SDK, whose options are not ours."""
+"""Kombu, with which Celery sends its tasks: its transport uses the SDK, with options of its own."""
 
 import socket
 import time
@@ -50,7 +50,7 @@ def test_a_task_that_nobody_finishes_is_delivered_again(connect):
     with connect(peek_lock_seconds=10).SimpleQueue(name) as simple:
         simple.put({"number": 1})
         began = time.monotonic()
-        # It is left to its lock.
+        # It stays locked until its lock expires.
         simple.get(timeout=20).requeue()
         again = simple.get(timeout=30)
         assert again.payload == {"number": 1}
@@ -81,7 +81,7 @@ def test_queues_are_counted_purged_and_deleted(connect):
             Producer(channel, queue.exchange).publish({"n": number}, routing_key="tasks")
         assert queue.queue_declare(passive=True).message_count == 12
 
-        # It gives each ten messages 200 ms, and stops when they do not suffice.
+        # It gives each ten messages 200 ms, and stops if that is not enough.
         def purged():
             assert queue.purge() <= 12
             return queue.queue_declare(passive=True).message_count

@@ -103,7 +103,7 @@ def test_large_messages(client):
         began_at = time.monotonic()
         with pytest.raises(MessageSizeExceededError, match="exceeds the limit"):
             sender.send_messages(Message(b"x" * (1 << 20)))
-        # Without a verdict the SDK would wait for 15 s.
+        # Without an outcome the SDK would wait for 15 s.
         assert time.monotonic() - began_at < 10
         sender.send_messages(Message("small"))
 
@@ -168,10 +168,10 @@ def test_a_lost_lock_is_told(client, monkeypatch):
     put(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver, client.get_queue_receiver(queue) as other:
         (message,) = take(receiver)
-        # It comes again when the lock has run out.
+        # It is delivered again when the lock has expired.
         (again,) = take(other)
         assert again.delivery_count == 1
-        # The SDK would not ask: its own clock says so, too.
+        # The SDK would not send a request: by its own clock the lock has expired too.
         monkeypatch.setattr(type(message), "_lock_expired", False)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(message)
@@ -224,7 +224,7 @@ def test_a_receiver_that_waits_is_served_at_once(door, client):
                 late.join()
                 waits.append(came_at - sent_at[-1])
                 receiver.complete_message(message)
-    # Each may meet a busy machine.
+    # Each may run while the machine is busy.
     assert min(waits) < 0.05, waits
 
 

@@ -1,4 +1,4 @@
-"""What goes over $management: peeks, schedules, deferred messages, locks."""
+"""Requests to $management: peeks, schedules, deferred messages, locks."""
 
 import datetime
 import time
@@ -67,7 +67,7 @@ def test_deferred_messages_are_settled_in_every_way(client):
         receiver.abandon_message(abandon)
         receiver.defer_message(defer)
         receiver.dead_letter_message(letter, reason="why", error_description="what")
-        # What was given back is deferred still.
+        # An abandoned message is still deferred.
         assert is_empty(receiver)
         (again,) = receiver.receive_deferred_messages(numbers[1])
         assert again.delivery_count == 1

@@ -1,4 +1,4 @@
-"""What was accepted outlives stops and kills of the server, and clients go on by themselves."""
+"""Accepted messages survive stops and kills of the server, and clients reconnect by themselves."""
 
 import datetime
 import gc
@@ -31,7 +31,7 @@ def test_everything_is_there_after_a_kill(killable):
     killable.restart("KILL")
     with killable.connect() as client:
         with client.get_queue_receiver("plain") as receiver:
-            # One is locked still.
+            # One is still locked.
             assert texts(take(receiver, 17)) == [str(number) for number in range(3, 20)]
             assert is_empty(receiver)
             (again,) = receiver.receive_deferred_messages(deferred.sequence_number)
@@ -49,11 +49,11 @@ def test_everything_is_there_after_a_kill(killable):
             drop(receiver)
 
 
-# The SDK leaves the sockets of connections that were lost to the collector.
+# The SDK leaves the sockets of lost connections to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ["TERM", "KILL"])
 def test_clients_go_on_when_the_server_comes_back(killable, name):
-    """One sender and one receiver throughout: what they need beyond that is the SDK's to do."""
+    """One sender and one receiver throughout: the SDK must do everything else."""
     patient = {"retry_total": 20, "retry_backoff_factor": 0.2, "retry_backoff_max": 1}
     sent, seen, done = [], [], threading.Event()
 
@@ -72,7 +72,7 @@ def test_clients_go_on_when_the_server_comes_back(killable, name):
                         seen.append(str(message))
                         receiver.complete_message(message)
                 except ServiceBusError:
-                    # The time was over while the server was gone, or a lock is lost: the message comes again.
+                    # The time was over while the server was down, or a lock is lost: the message is delivered again.
                     continue
 
     threads = [threading.Thread(target=send), threading.Thread(target=receive)]
@@ -98,7 +98,7 @@ def test_clients_go_on_when_the_server_comes_back(killable, name):
         for thread in threads:
             thread.join(70)
     gc.collect()
-    # Some may have come twice.
+    # Some may have arrived twice.
     assert set(sent) <= set(seen)
 
 

@@ -43,7 +43,7 @@ def test_sessions_are_accepted_in_order_and_by_one(client):
         first.complete_message(deferred)
         with client.get_queue_receiver(queue, session_id="a") as second:
             drop(second)
-    # A session that is given back is there at once, and its message has not been counted.
+    # A released session is available at once, and the delivery of its message was not counted.
     with client.get_queue_receiver(queue, session_id="b") as again:
         message = drop(again)
         assert (str(message), message.delivery_count) == ("3", 0)

@@ -1,4 +1,4 @@
-"""What holds for as long as it is asked to: `conformance/soak` does so for minutes."""
+"""Scenarios with a requested duration: `conformance/soak` runs them for minutes."""
 
 import datetime
 import os
@@ -12,7 +12,7 @@ from conftest import fresh, is_empty, put, take
 from test_administration import connect
 
 SECONDS = int(os.environ.get("KEW_SOAK_SECONDS", "20"))
-# The shortest that there is, and what the server may take to notice.
+# The shortest possible time, and the time that the server may take to notice.
 IDLE_SECONDS = 300
 SLACK_SECONDS = 45
 
@@ -41,7 +41,7 @@ def test_locks_are_renewed_by_the_sdk(client):
             assert is_empty(other)
 
 
-# Within the suites there is no time for it.
+# The suites have no time for it.
 if SECONDS >= IDLE_SECONDS + SLACK_SECONDS:
 
     @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
@@ -53,5 +53,5 @@ if SECONDS >= IDLE_SECONDS + SLACK_SECONDS:
                 while time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
                     time.sleep(1)
                     admin.get_queue("x-idle")
-            # Looking at a queue is no use of it.
+            # Reading a queue's description does not count as use.
             assert time.monotonic() - began > IDLE_SECONDS - 5

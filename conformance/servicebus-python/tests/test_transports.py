@@ -13,7 +13,7 @@ KEY = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VAL
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory):
-    """The port of a server with a certificate, and the authority that it is by."""
+    """The port of a server with a certificate, and the authority that signed it."""
     place = tmp_path_factory.mktemp("transports")
     config = place / "Config.json"
     namespace = {"Name": "sbemulatorns", "Queues": [{"Name": "transports"}]}
@@ -47,10 +47,10 @@ def test_messages_over_every_transport(door, transport, is_plain):
     port, authority = door
     flag = ";UseDevelopmentEmulator=true" if is_plain else ""
     options = {"transport_type": transport, "connection_verify": authority, "retry_total": 0}
-    # Without it the SDK goes to 443 for WebSockets, and to 5671 for TLS.
+    # Without it the SDK connects to 443 for WebSockets, and to 5671 for TLS.
     options["custom_endpoint_address"] = f"sb://localhost:{port}"
     text = f"Endpoint=sb://localhost:{port};{KEY}{flag}"
-    # The second one is more than a frame holds.
+    # The second one does not fit into one frame.
     bodies = [b"hello", os.urandom(200_000)]
     with ServiceBusClient.from_connection_string(text, **options) as client:
         with client.get_queue_sender("transports") as sender:

@@ -1,4 +1,4 @@
-//! A broker in memory, as small as it can be: what a driver of a [`Connection`] has to do.
+//! A minimal broker in memory: what a driver of a [`Connection`] must do.
 //!
 //! It listens on a free port of the loopback interface and prints it. Every address is a queue.
 //! `conformance/proton` runs independent clients against it.
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Messages that wait, by address, with how often each was delivered in vain.
+/// Waiting messages by address, with their failed deliveries.
 type Queues = BTreeMap<String, VecDeque<(Message, u32)>>;
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ struct Client {
     connection: Connection,
     /// Addresses of links.
     links: BTreeMap<LinkId, String>,
-    /// Messages that are locked.
+    /// Locked messages.
     locked: BTreeMap<DeliveryId, (String, Message, u32)>,
     next_token: u128,
 }
@@ -74,7 +74,7 @@ async fn serve(mut socket: TcpStream, broker: Arc<Broker>) -> io::Result<()> {
     let now = || Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     let names = ["ANONYMOUS", "PLAIN", "EXTERNAL", "MSSBCBS"];
     let config = Config {
-        // Small, so that messages of the tests come in many frames.
+        // Small, so that messages of the tests are split into many frames.
         frame_size_max: 4_096,
         sasl: Sasl::Server {
             mechanisms: names.map(Symbol::from_static).to_vec(),
@@ -204,7 +204,7 @@ impl Client {
     }
 
     fn on_delivery(&mut self, delivery: Delivery) {
-        // The payload shares the buffer of the socket, which is not kept for a message's life.
+        // The payload shares the buffer of the socket, which must not live as long as the message.
         let payload = Bytes::copy_from_slice(&delivery.payload);
         let verdict = match Message::scan(payload) {
             Ok(message) => {
@@ -239,7 +239,7 @@ impl Client {
         }
     }
 
-    /// Sends what there is credit for.
+    /// Sends messages while there is credit.
     fn push(&mut self, link: LinkId) {
         let Some(address) = self.links.get(&link).cloned() else {
             return;

@@ -1,4 +1,4 @@
-//! Errors as AMQP tells them (AMQP 1.0, 2.8.14 to 2.8.18).
+//! Errors as AMQP sends them (AMQP 1.0, 2.8.14 to 2.8.18).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::codec::{
 /// Why something was refused or ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// What kind of error. See [`condition`].
+    /// The kind of error. See [`condition`].
     pub condition: Symbol,
     /// For a person to read.
     pub description: Option<Text>,
@@ -33,7 +33,7 @@ impl Composite for Error {
         })
     }
 
-    /// Always all three: the Python SDK takes the third without looking whether it is there.
+    /// Always all three: the Python SDK reads the third without checking whether it is present.
     fn write_fields(&self, list: &mut ListWriter<'_>) {
         list.field(&self.condition);
         list.with(|out| self.description.encode(out));
@@ -54,7 +54,7 @@ impl Encode for Error {
 }
 
 impl Error {
-    /// An error of a kind that is known, with a text.
+    /// An error of a known kind, with a text.
     pub fn new(condition: &'static str, description: impl Into<String>) -> Self {
         Self {
             condition: Symbol::from_static(condition),
@@ -63,7 +63,7 @@ impl Error {
         }
     }
 
-    /// What kind of error it is, and no more.
+    /// The same error with only its kind.
     pub(crate) fn bare(&self) -> Self {
         Self {
             condition: self.condition.clone(),

@@ -16,7 +16,7 @@ pub const SASL_HEADER: [u8; 8] = *b"AMQP\x03\x01\x00\x00";
 /// The header before AMQP frames.
 pub const AMQP_HEADER: [u8; 8] = *b"AMQP\x00\x01\x00\x00";
 
-/// What a frame is of.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameType {
     /// AMQP proper.
@@ -25,28 +25,28 @@ pub enum FrameType {
     Sasl,
 }
 
-/// A frame: its body is empty if it only says that the peer lives.
+/// A frame. An empty body is a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is of.
+    /// Its type.
     pub kind: FrameType,
     /// The channel, of an AMQP frame.
     pub channel: u16,
-    /// What follows the header.
+    /// The body after the header.
     pub body: Bytes,
 }
 
-/// Takes the next frame from what has come in, if all of it has.
+/// Takes the next frame from the input, if it has arrived completely.
 ///
-/// The size is held against the limit when the first four bytes are there, so nobody buffers for a
-/// frame that is too large.
+/// The size is checked when the first four bytes have arrived, so the caller never buffers a frame
+/// that is too large.
 pub fn take_frame(input: &mut BytesMut, size_max: u32) -> Result<Option<Frame>, Error> {
     let Some(&size) = input.first_chunk::<4>() else {
         return Ok(None);
     };
     let size = u32::from_be_bytes(size);
     if size > size_max || (size as usize) < FRAME_HEAD_SIZE {
-        let text = format!("a frame of {size} bytes: {FRAME_HEAD_SIZE} to {size_max} are allowed");
+        let text = format!("a frame has {size} bytes, {FRAME_HEAD_SIZE} to {size_max} are allowed");
         return Err(Error::new(condition::FRAMING_ERROR, text));
     }
     let Some(&[_, _, _, _, doff, kind, high, low]) = input.first_chunk::<FRAME_HEAD_SIZE>() else {
@@ -61,7 +61,7 @@ pub fn take_frame(input: &mut BytesMut, size_max: u32) -> Result<Option<Frame>, 
         0 => FrameType::Amqp,
         1 => FrameType::Sasl,
         other => {
-            let text = format!("a frame of type {other}: 0 and 1 are known");
+            let text = format!("a frame has type {other}, only 0 and 1 are known");
             return Err(Error::new(condition::FRAMING_ERROR, text));
         }
     };

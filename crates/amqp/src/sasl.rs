@@ -1,4 +1,4 @@
-//! The frames before AMQP proper: who speaks, and how it is proved (AMQP 1.0, 5.3).
+//! The SASL frames before AMQP proper: authentication (AMQP 1.0, 5.3).
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,7 +10,7 @@ use crate::codec::{
 composite! {
     /// The server's list.
     pub struct SaslMechanisms = 0x40 "amqp:sasl-mechanisms:list" {
-        /// Which it takes.
+        /// The mechanisms that the server accepts.
         sasl_server_mechanisms: Symbols,
     }
 }
@@ -18,11 +18,11 @@ composite! {
 composite! {
     /// The client's choice.
     pub struct SaslInit = 0x41 "amqp:sasl-init:list" {
-        /// Which it takes.
+        /// The chosen mechanism.
         mechanism: Symbol,
-        /// What it says first.
+        /// The client's first response.
         initial_response: Option<Bytes>,
-        /// The name of the host that it speaks to.
+        /// The host that the client connects to.
         hostname: Option<Text>,
     }
 }
@@ -30,7 +30,7 @@ composite! {
 composite! {
     /// The server asks.
     pub struct SaslChallenge = 0x42 "amqp:sasl-challenge:list" {
-        /// What.
+        /// The challenge.
         challenge: Bytes,
     }
 }
@@ -38,7 +38,7 @@ composite! {
 composite! {
     /// The client answers.
     pub struct SaslResponse = 0x43 "amqp:sasl-response:list" {
-        /// What.
+        /// The response.
         response: Bytes,
     }
 }
@@ -48,7 +48,7 @@ composite! {
     pub struct SaslOutcome = 0x44 "amqp:sasl-outcome:list" {
         /// How.
         code: SaslCode,
-        /// What the server says last.
+        /// The server's last data.
         additional_data: Option<Bytes>,
     }
 }
@@ -56,7 +56,7 @@ composite! {
 /// How authentication ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaslCode {
-    /// The client is who it says.
+    /// The client is authenticated.
     Ok,
     /// It is not.
     Auth,
@@ -100,7 +100,7 @@ impl Encode for SaslCode {
     }
 }
 
-/// What a SASL frame says.
+/// The content of a SASL frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SaslFrame {
     /// The server's list.

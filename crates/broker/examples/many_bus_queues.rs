@@ -1,6 +1,6 @@
-//! How much memory empty queues of Service Bus take: `many_bus_queues COUNT`.
+//! Measures the memory of empty Service Bus queues: `many_bus_queues COUNT`.
 
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+#![expect(clippy::print_stdout, reason = "it exists for its output")]
 
 use kew_broker::Broker;
 use kew_engine::bus::{BusCommand, BusQueueOptions};

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_together() {
+    fn answers_of_one_commit_arrive_together() {
         let answers = Arc::<Answers>::default();
         let mut hand_out = HandOut::default();
         for key in [3, 1, 2] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_dropped_is_answered_and_one_that_was_not_taken_is_not() {
+    fn a_dropped_command_is_answered_and_a_refused_one_is_not() {
         let answers = Arc::<Answers>::default();
         Among::new(&answers, 7).forget();
         assert!(!is_ready(&answers));

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_hold_on_to_an_entity_are_told() {
+    async fn all_holders_of_an_entity_are_notified() {
         let watchers = Arc::<ChangeWatchers>::default();
         let [first, second, _] = Incarnation::default().with_sub_queues();
         let notify = Arc::<Notify>::default();

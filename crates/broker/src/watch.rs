@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_about_to_wait_looks_again_first_and_once() {
+    fn a_receiver_about_to_wait_looks_again_first_and_once() {
         let watchers = Arc::<Watchers>::default();
         let [mut first, mut second] = watches(&watchers);
         watchers.wake([message()].into_iter());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_passes_its_wake_up_on_unless_it_has_looked() {
+    fn a_receiver_that_leaves_passes_its_wake_up_on_unless_it_has_looked() {
         for (hears, looks, is_passed_on) in [
             (false, false, true),
             (true, false, true),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_woken_passes_nothing_on() {
+    fn a_receiver_that_was_not_woken_passes_nothing_on() {
         let watchers = Arc::<Watchers>::default();
         let [mut first, mut second] = watches(&watchers);
         let mut wait = pin!(second.woken());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_that_was_not_heard_is_heard_later() {
+    fn a_missed_wake_up_is_delivered_later() {
         let watchers = Arc::<Watchers>::default();
         let [mut watch] = watches(&watchers);
         {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_woken_by_what_it_waits_for_alone() {
+    fn each_receiver_is_woken_only_by_its_own_events() {
         let watchers = Arc::<Watchers>::default();
         let of = |id: &str| Awaited::OfSession(id.into());
         let all = [Awaited::Message, Awaited::Session, of("a"), of("b")];
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_to_those_who_do_not_wait() {
+    fn a_change_reaches_receivers_that_do_not_wait() {
         let watchers = Arc::<Watchers>::default();
         let notify = Arc::<Notify>::default();
         let holds_on = watchers.watch_changes(entity(), &notify);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_all_also_those_who_were_about_to_wait() {
+    fn a_change_wakes_all_receivers_also_those_about_to_wait() {
         let watchers = Arc::<Watchers>::default();
         let [mut first, mut second] = watches(&watchers);
         let mut session = watchers.watch(entity(), Awaited::Session);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_those_who_are_gone() {
+    fn receivers_that_left_leave_nothing_behind() {
         let watchers = Arc::<Watchers>::default();
         drop(watches::<3>(&watchers));
         assert_eq!(watchers.count(), 0);

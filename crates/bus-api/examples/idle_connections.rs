@@ -1,10 +1,10 @@
-//! How much memory idle connections take: `idle_connections COUNT [STAGE]`.
+//! Measures the memory of idle connections: `idle_connections COUNT [STAGE]`.
 //!
-//! The stages are `header` (the protocol's header was exchanged), `open` (opened without a token) and
-//! `receiver` (a link that waits for messages). The server is this process, the clients are a second
-//! one; both need COUNT open files and some.
+//! The stages are `header` (the protocol's header was exchanged), `open` (opened without a token)
+//! and `receiver` (a link that waits for messages). The server is this process, the clients are a
+//! second one; both need slightly more than COUNT open files.
 
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+#![expect(clippy::print_stdout, reason = "it exists for its output")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -102,7 +102,8 @@ fn hold(address: &str, count: usize, stage: &str) -> Result<(), Box<dyn std::err
         match stage {
             "header" => {
                 stream.write_all(b"AMQP\x03\x01\x00\x00")?;
-                // Who goes on before it is served is held up when too many wait to be.
+                // A client that continues before it is served is delayed if too many wait for
+                // service.
                 stream.read_exact(&mut [0; 8])?;
             }
             "open" => talk(&mut stream, "ANONYMOUS", false)?,
@@ -115,7 +116,7 @@ fn hold(address: &str, count: usize, stage: &str) -> Result<(), Box<dyn std::err
     Ok(())
 }
 
-/// Opens a connection, and attaches a receiver with credit if asked for.
+/// Opens a connection, and attaches a receiver with credit if the stage needs one.
 fn talk(
     stream: &mut TcpStream,
     mechanism: &'static str,

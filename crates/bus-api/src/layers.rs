@@ -1,4 +1,4 @@
-//! The order of the parts: each imports those before it, and none after it.
+//! The order of the parts: each may import only those before it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ const ORDER: [&str; 11] = [
     "api",
 ];
 
-/// The same within a client of AMQP: its links, the parts that it is made of, itself, and what it does with them.
+/// The same within a client of AMQP: its links, its parts, the client itself, and its handlers.
 const ORDER_IN_CLIENT: [&str; 5] = ["patience", "links", "parts", "Client", "handlers"];
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -35,7 +35,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a file is but for its tests and comments.
+/// The code of a file without its tests and comments.
 fn code_of(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let (code, _) = text
@@ -47,7 +47,7 @@ fn code_of(file: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The first names after each `prefix::`, or nothing for one that names none, such as `crate::{A, B}`.
+/// The first names after each `prefix::`, or an empty text for an import such as `crate::{A, B}`.
 fn named_after(code: &str, prefix: &str) -> Vec<String> {
     let prefix = format!("{prefix}::");
     let after = code.split(&prefix).skip(1);
@@ -57,13 +57,13 @@ fn named_after(code: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// How a file calls the folder that its path begins in.
+/// How a file names the folder that its path begins in.
 fn supers_of(inner: &str) -> String {
     let module = inner.strip_suffix("/mod.rs").unwrap_or(inner);
     vec!["super"; module.split('/').count()].join("::")
 }
 
-/// The imports that break the order: those of files in `folder`, from the part that each is in.
+/// The imports that break the order, of files in `folder`, by the part of each.
 fn broken(folder: &Path, prefix: &str, order: &[&str]) -> BTreeSet<String> {
     let place = |part: &str| order.iter().position(|known| *known == part);
     let mut broken = BTreeSet::new();
@@ -118,7 +118,7 @@ fn no_part_imports_one_above_it() {
 }
 
 #[test]
-fn imports_are_found_wherever_they_stand() {
+fn imports_are_found_in_every_place() {
     let code =
         "use crate::ground::limits::Limits;\nfn f(at: crate::http::Room) {}\nuse crate::{A, B};";
     assert_eq!(named_after(code, "crate"), ["ground", "http", ""]);

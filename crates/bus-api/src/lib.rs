@@ -1,24 +1,25 @@
 //! Azure Service Bus over AMQP 1.0: queues, as unmodified SDKs use them.
 //!
-//! [`BusApi::serve`] drives one connection, a task for each, and [`BusApi::turn_away`] tells one that
-//! is not served why. [`kew_amqp::Connection`] knows the protocol, the broker knows the queues; what is
-//! here is what the service says between the two:
+//! [`BusApi::serve`] drives one connection, in a task of its own, and [`BusApi::turn_away`] tells a
+//! client why it is not served. [`kew_amqp::Connection`] knows the protocol, and the broker knows
+//! the queues. This crate has the service's behaviour between the two:
 //!
-//! - `ground`: names, bounds, addresses, what a refusal says, and how the broker is asked;
-//! - `metrics`: what is counted and logged; `memory`: what connections hold, and the bounds on it;
-//! - `messages`: messages as they come in and go out, with their annotations;
-//! - `authorization`: rules with their rights, what a credential allows, the right that each operation needs;
+//! - `ground`: names, limits, addresses, texts of refusals, and calls of the broker;
+//! - `metrics`: what is counted and logged; `memory`: the memory of connections, and its limits;
+//! - `messages`: incoming and outgoing messages, with their annotations;
+//! - `authorization`: rules with their rights, credentials, and the right that each operation
+//!   needs;
 //! - `configuration`: queues from the emulator's configuration file, and back;
 //! - `management`: the requests to an entity's node `$management`;
 //! - `connection`: AMQP: sends, receives, settlements and transactions over the links of one connection;
-//! - `http`: what is asked over HTTP on the same port: management, messages, AMQP in WebSockets;
-//! - `shared`: what all connections share; `api`: the handle that the server holds.
+//! - `http`: requests over HTTP on the same port: management, messages, AMQP in WebSockets;
+//! - `shared`: the state that all connections share; `api`: the front end's handle, for the server.
 //!
-//! A part imports those before it, and none after it: the test in `layers` says the order.
+//! A part may import only those before it: the test in `layers` has the order.
 //!
-//! What is not served is refused: topics and subscriptions (there are none to be found), sends through
-//! another entity, browsing links and dynamic nodes (`amqp:not-implemented`), selectors and other filters
-//! (left out of the answer, as the service does).
+//! Unsupported features are refused: topics and subscriptions (lists of them are empty), sends
+//! through another entity, browsing links and dynamic nodes (`amqp:not-implemented`). Selectors and
+//! other filters are left out of the answer, as in Azure.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(

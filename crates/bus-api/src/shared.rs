@@ -1,7 +1,7 @@
-//! What all connections share, each subject's part by itself.
+//! The state that all connections share, by subject.
 //!
-//! It stands above the parts and below those who serve connections: a part knows nothing of it, and takes what it
-//! needs from its caller.
+//! It stands above the parts and below the code that serves connections: a part does not know it,
+//! and takes what it needs from its caller.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use crate::metrics::Observer;
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) limits: Limits,
-    /// What this server is called.
+    /// The names of this server.
     pub(crate) names: ServerNames,
     pub(crate) clock: Clock,
     /// When this server was started, in milliseconds since 1970.
     pub(crate) started_at_ms: u64,
-    /// Who may do what.
+    /// Rules and rights.
     pub(crate) authority: Authority,
-    /// What is counted and logged.
+    /// Counters and logs.
     pub(crate) observer: Arc<Observer>,
-    /// What all connections hold together.
+    /// The memory of all connections.
     pub(crate) memory: Memory,
     /// Room for answers with messages in them.
     pub(crate) answers: RoomForAnswers,
-    /// Locks that open transactions are to end.
+    /// Locks that open transactions will end.
     pub(crate) claims: Arc<Claims>,
 }

@@ -19,10 +19,10 @@ use tokio::net::TcpStream;
 use crate::Error;
 use crate::message::{BATCH_FORMAT, batch};
 
-/// The filter that asks for a session: null is the next one that is free.
+/// The filter that selects a session: null selects the next free session.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
-/// How much is read at once at least, in bytes.
+/// How many bytes one read reads at least.
 const READ_SIZE: usize = 16 * 1024;
 
 /// The name and key of an authorization rule.
@@ -43,18 +43,18 @@ pub struct Client {
     session: Option<SessionId>,
     began: Instant,
     sent: u64,
-    /// What came while something else was waited for.
+    /// Deliveries that arrived while the client waited for something else.
     deliveries: VecDeque<Delivery>,
 }
 
 impl Client {
-    /// Connects, shows who it is, and begins a session.
+    /// Connects, authenticates, and begins a session.
     pub async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
         let response = format!("\0{}\0{}", rule.name, rule.key);
         Self::connect_with(address, "PLAIN", Some(Bytes::from(response))).await
     }
 
-    /// Connects without showing who it is, and begins a session: a token has to follow.
+    /// Connects without authentication and begins a session. The caller must put a token next.
     pub async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
         Self::connect_with(address, "ANONYMOUS", None).await
     }
@@ -103,8 +103,8 @@ impl Client {
         Ok(self.attach(receiver_attach(address)).await?.0)
     }
 
-    /// Attaches a link that receives what is of a session: of this one, or of the next that is free.
-    /// Answers the session's id as well.
+    /// Attaches a link that receives the messages of a session: of `session`, or of the next free
+    /// one. Returns the session's id as well.
     pub async fn session_receiver(
         &mut self,
         address: &str,
@@ -159,12 +159,12 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a message, and waits until it was taken.
+    /// Sends a message and waits until the server accepts it.
     pub async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
         self.send_as(link, message, 0).await
     }
 
-    /// Sends a batch, and waits until it was taken.
+    /// Sends a batch and waits until the server accepts it.
     pub async fn send_batch(&mut self, link: LinkId, messages: &[Bytes]) -> Result<(), Error> {
         self.send_as(link, batch(messages), BATCH_FORMAT).await
     }
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Waits for the next message of a link that was granted credit. To drop the future loses nothing.
+    /// Waits for the next message of a link that was granted credit. Cancel safe.
     pub async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
         loop {
             let place = self.deliveries.iter().position(|it| it.link == link);
@@ -224,7 +224,7 @@ impl Client {
         }
     }
 
-    /// Tells what is to become of a message, and waits for the same as the answer.
+    /// Sends an outcome for a message and waits until the server confirms the same outcome.
     pub async fn settle(
         &mut self,
         delivery: DeliveryId,
@@ -249,7 +249,7 @@ impl Client {
         }
     }
 
-    /// The next event that is no message: those are kept for [`Client::delivery`].
+    /// The next event other than a message. Messages are kept for [`Client::delivery`].
     pub(crate) async fn answer(&mut self) -> Result<Event, Error> {
         loop {
             match self.event().await? {
@@ -259,7 +259,7 @@ impl Client {
         }
     }
 
-    /// The next event, of whatever kind. To drop the future loses nothing.
+    /// The next event of any kind. Cancel safe.
     pub async fn event(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.ready_event()? {
@@ -269,15 +269,15 @@ impl Client {
         }
     }
 
-    /// The next event that came in already, if there is one.
+    /// The next event that has already arrived, if there is one.
     pub fn ready_event(&mut self) -> Result<Option<Event>, Error> {
         match self.connection.poll_event() {
             Some(Event::Closed { error, .. }) => {
-                Err(Error::Gone(format!("it was closed: {error:?}")))
+                Err(Error::Gone(format!("the server closed it: {error:?}")))
             }
-            Some(Event::Ended { error, .. }) => {
-                Err(Error::Gone(format!("the session was ended: {error:?}")))
-            }
+            Some(Event::Ended { error, .. }) => Err(Error::Gone(format!(
+                "the server ended the session: {error:?}"
+            ))),
             event => Ok(event),
         }
     }
@@ -294,8 +294,8 @@ impl Client {
         }
     }
 
-    /// The socket, once all is written that there is to be written: for those who say more than the
-    /// protocol's state knows of.
+    /// The socket, after all pending output is written. For tests that send bytes the protocol's
+    /// state does not know of.
     pub async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
         loop {
             if self.output.is_empty() {
@@ -313,8 +313,7 @@ impl Client {
         Millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// Writes what there is to be written, and waits until something came in or went out. To drop the
-    /// future loses nothing.
+    /// Writes all pending output, and waits until something was read or written. Cancel safe.
     pub async fn exchange(&mut self) -> Result<(), Error> {
         let now = self.now();
         if self.output.is_empty() {
@@ -331,7 +330,7 @@ impl Client {
             }
             read = reading.read_buf(input), if wants_input => {
                 if read? == 0 {
-                    return Err(Error::Gone("the server hung up".into()));
+                    return Err(Error::Gone("the server closed the socket".into()));
                 }
                 self.connection.fed(now);
             }
@@ -340,7 +339,7 @@ impl Client {
     }
 }
 
-/// An attach for a link that receives under locks, and wants to know what became of its settlements.
+/// An attach for a link that receives under locks and gets an answer to each settlement.
 pub fn receiver_attach(address: &str) -> Attach {
     let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
     attach.source = Some(Source::new(address.into()));

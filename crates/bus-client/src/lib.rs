@@ -1,9 +1,9 @@
 //! A small client of Service Bus over AMQP, for crash tests and load.
 //!
-//! A [`Client`] is one connection with one session, over plain TCP. It waits for what it asked for, never
-//! retries, and tells apart what a crash test must tell apart: what was refused, and what has an
-//! outcome that nobody knows ([`enum@Error`]). Whoever wants more than one thing under way drives
-//! [`Client::connection`] and reads [`Client::event`].
+//! A [`Client`] is one connection with one session, over plain TCP. It waits for each answer, never
+//! retries, and distinguishes what a crash test must distinguish: a request that was refused, and a
+//! request with an unknown outcome ([`enum@Error`]). To have several operations in progress, drive
+//! [`Client::connection`] and read [`Client::event`].
 //!
 //! It is made for known servers and trusted answers.
 
@@ -17,22 +17,22 @@ pub use message::{body_of, delivery_count, locked_until_ms, message, sequence_nu
 use kew_amqp::performative::DeliveryState;
 use thiserror::Error;
 
-/// Why something that was asked for did not come.
+/// Why an operation failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The connection broke or was closed: what was under way has an unknown outcome.
+    /// The connection broke or was closed: operations in progress have an unknown outcome.
     #[error("the connection is gone: {0}")]
     Gone(String),
-    /// The server said no: nothing has changed.
+    /// The server refused: nothing has changed.
     #[error("refused: {0}")]
     Refused(String),
-    /// The server's answer is none to what was asked.
-    #[error("an answer that does not fit: {0}")]
+    /// The server's answer does not fit the request.
+    #[error("the server sent an unexpected answer: {0}")]
     Unexpected(String),
 }
 
 impl Error {
-    /// Whether what was asked for may have happened all the same.
+    /// Whether the operation may have happened despite the error.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Gone(_))
     }

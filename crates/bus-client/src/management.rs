@@ -9,7 +9,8 @@ use kew_amqp::performative::{DeliveryState, Tag};
 use crate::{Client, Error};
 
 impl Client {
-    /// Shows the messages of a queue from a number on, in any state, as many as come at once.
+    /// Shows the messages of a queue from a number on, in any state: as many as the server returns
+    /// at once.
     pub async fn peek(
         &mut self,
         queue: &str,
@@ -36,7 +37,8 @@ impl Client {
             .collect()
     }
 
-    /// Completes a message by its lock token, which outlives the connection that it came over.
+    /// Completes a message by its lock token, which stays valid after the connection that received
+    /// it.
     pub async fn complete_by_token(&mut self, queue: &str, token: Uuid) -> Result<(), Error> {
         let body = Map::build(|map| {
             map.entry("disposition-status", "completed");
@@ -49,7 +51,7 @@ impl Client {
         Ok(())
     }
 
-    /// Asks a queue's node something; an answer that is no success is an error.
+    /// Sends a request to a queue's node. An answer other than success is an error.
     pub async fn ask(
         &mut self,
         queue: &str,

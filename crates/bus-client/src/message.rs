@@ -1,4 +1,4 @@
-//! Messages: what a client writes, and what it reads of them.
+//! Encodes and reads messages.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode as _, Map, Value};
@@ -6,7 +6,7 @@ use kew_amqp::message::{Header, Message, MessageId, Properties, write_data, writ
 
 use crate::Error;
 
-/// An encoded message: durable, with an id, and of a session if one is named.
+/// An encoded message: durable, with an id, and with a session id if one is given.
 pub fn message(body: &[u8], id: u64, session: Option<&str>) -> Bytes {
     let header = Header {
         durable: true,

@@ -1,4 +1,4 @@
-//! Several issuers: which one a token is of.
+//! Several issuers, and which of them a token belongs to.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Issuer, OTHER_ISSUER, UNREADABLE};
 
-/// The longest token of which the second part is looked at before its signature was checked, in bytes.
+/// The longest token, in bytes, whose claims are read before its signature is checked.
 const TOKEN_SIZE_BYTES_MAX: usize = 64 << 10;
 
 /// The issuers that a server trusts, each with keys, audiences and roles of its own. Clones share them.
@@ -29,20 +29,20 @@ impl FromIterator<Arc<Issuer>> for Issuers {
 }
 
 impl Issuers {
-    /// Whether no token is taken.
+    /// Whether there are no issuers, so that no token is accepted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one to which clients without a token are sent.
+    /// The issuer that clients without a token are sent to.
     pub fn first(&self) -> Option<&Issuer> {
         self.0.first().map(|issuer| &**issuer)
     }
 
-    /// The only one, or the one that a token says it is of, or why there is none.
+    /// The only issuer, or the issuer that the token names, or why there is none.
     ///
-    /// Nothing of the token was checked then: [`Issuer::verify`] does that, with this issuer's keys and
-    /// no other's.
+    /// Checks nothing of the token. [`Issuer::verify`] does that, with the keys of this issuer
+    /// only.
     pub fn select(&self, token: &str) -> Result<&Issuer, &'static str> {
         if let [only] = &*self.0 {
             return Ok(only);

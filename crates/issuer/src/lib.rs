@@ -1,11 +1,11 @@
 //! The issuers of bearer tokens that a server trusts, and their public keys.
 //!
-//! An [`Issuer`] checks tokens and fetches nothing: whoever runs it brings the keys with
-//! [`Issuer::replace_keys`], at the start, from time to time, and when [`Issuer::keys_wanted`] says that
-//! a token came with a key that is not known. Keys that cannot be read replace nothing.
+//! An [`Issuer`] checks tokens and fetches nothing. Its owner supplies the keys with
+//! [`Issuer::replace_keys`]: at the start, from time to time, and when [`Issuer::keys_wanted`]
+//! reports that a token came with an unknown key. Keys that cannot be read replace nothing.
 //!
-//! Sources: OpenID Connect Discovery 1.0; RFC 7517 (keys), RFC 7519 (tokens), RFC 8725 (what goes wrong
-//! with them).
+//! Sources: OpenID Connect Discovery 1.0; RFC 7517 (keys), RFC 7519 (tokens), RFC 8725 (best
+//! practices).
 
 mod issuers;
 mod role;
@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 pub use issuers::Issuers;
 pub use role::Role;
 
-/// What may sign a token: asymmetric, or whoever knows a public key could.
+/// Accepted signature algorithms. Only asymmetric ones: with a symmetric one, anyone could sign
+/// with the public key.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -45,11 +46,12 @@ const KEYS_MAX: usize = 100;
 /// How far the issuer's clock may be from ours, in seconds.
 const CLOCK_SKEW_SECONDS: u64 = 60;
 
-/// The longest names of users and tenants that are taken.
+/// The longest accepted names of users and tenants.
 const NAME_SIZE_BYTES_MAX: usize = 256;
 
-/// How long a token's first part may be. It is read before the signature shows who wrote it, and JSON
-/// can take many times its size; issuers send some hundred bytes, with certificates a few KiB.
+/// The longest first part of a token. Kew reads it before it has checked the signature, and parsed
+/// JSON can take many times its size. Issuers send some hundred bytes; with certificates, a few
+/// KiB.
 const TOKEN_HEADER_SIZE_BYTES_MAX: usize = 16 << 10;
 
 const UNREADABLE: &str = "The token cannot be read.";
@@ -58,21 +60,21 @@ const OTHER_ISSUER: &str = "Issuer validation failed. Issuer did not match.";
 /// The tenant of a token that names none.
 const NO_TENANT: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What to trust.
+/// Which issuer to trust, and how to read its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerOptions {
-    /// What the claim `iss` must be, to the letter.
+    /// The exact value of the claim `iss`.
     pub issuer: Box<str>,
-    /// What the claim `aud` may be, whichever service is asked. Empty means what each service
-    /// documents.
+    /// The accepted values of the claim `aud`, for all services. Empty means the values that each
+    /// service documents.
     pub audiences: Vec<Box<str>>,
-    /// The claim that names roles: a text, or a list of them. Default `roles`.
+    /// The claim that names roles: a string, or a list of strings. Default `roles`.
     pub role_claim: Box<str>,
-    /// What texts in that claim mean. Empty means the names of the built-in roles, with or without
-    /// their spaces.
+    /// The role that each string in that claim means. Empty means the names of the built-in roles,
+    /// with or without their spaces.
     pub roles: BTreeMap<Box<str>, Role>,
-    /// Whether to take tokens over connections without TLS from this machine itself. A token that is
-    /// read on the way is a stolen one: for development only. Default `false`.
+    /// Whether to accept tokens over connections without TLS from this machine. A token that others
+    /// can read on the way can be stolen, so use it for development only. Default `false`.
     pub allow_plain_loopback: bool,
 }
 
@@ -89,11 +91,11 @@ impl IssuerOptions {
     }
 }
 
-/// Why a document with keys is not taken.
+/// Why a document with keys is refused.
 #[derive(Debug, Error)]
 pub enum InvalidKeys {
-    /// It is no JSON Web Key Set.
-    #[error("the document is no JSON Web Key Set")]
+    /// It is not a JSON Web Key Set.
+    #[error("the document is not a JSON Web Key Set")]
     Document(#[source] serde_json::Error),
     /// It has no public key of a kind that signs tokens.
     #[error("the document has no public RSA, EC or Ed25519 key to verify signatures with")]
@@ -122,21 +124,21 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// Who a token says its bearer is.
+/// The bearer that a token names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
     /// The claim `oid`, or `sub`.
     pub user: Box<str>,
     /// The claim `tid`, or zeros.
     pub tenant: Box<str>,
-    /// What the bearer may be. What the claim says besides gives no right.
+    /// The roles of the bearer. Unknown values in the claim grant nothing.
     pub roles: Vec<Role>,
-    /// Until when the token holds, in seconds since 1970: 60 s after its claim `exp`.
+    /// When the token expires, in seconds since 1970: 60 s after its claim `exp`.
     pub expires_at_s: u64,
 }
 
-/// The claims that matter, of their types and no other: a date that is a text or has a point is refused,
-/// not skipped. All but `nbf` must be there; RFC 7519 demands none of them.
+/// The claims that Kew reads, with their exact types: a date that is a string or has a fraction is
+/// refused, not skipped. All but `nbf` are mandatory, although RFC 7519 requires none of them.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -148,7 +150,7 @@ struct Claims {
     others: Map<String, Value>,
 }
 
-/// A claim that may be left out, and is of its type if it is there.
+/// An optional claim. If it is present, it must have its type.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     u64::deserialize(deserializer).map(Some)
 }
@@ -170,7 +172,7 @@ impl Audience {
 }
 
 impl Issuer {
-    /// An issuer without keys: no token holds until it has some.
+    /// An issuer without keys. It accepts no token until it has some.
     pub fn new(options: IssuerOptions) -> Self {
         Self {
             options,
@@ -179,15 +181,15 @@ impl Issuer {
         }
     }
 
-    /// What was asked to be trusted.
+    /// The options that this issuer was made with.
     pub fn options(&self) -> &IssuerOptions {
         &self.options
     }
 
-    /// Takes the keys of a JSON Web Key Set in place of those it has, and answers how many it took.
-    /// Keys of other kinds, for other uses, and secret ones are left out.
+    /// Replaces the keys with those of a JSON Web Key Set, and returns how many it uses. It skips
+    /// secret keys, keys of other kinds and keys for other uses.
     ///
-    /// After an error the keys are those of before.
+    /// After an error the old keys stay.
     pub fn replace_keys(&self, document: &[u8]) -> Result<usize, InvalidKeys> {
         #[derive(Deserialize)]
         struct Document {
@@ -208,8 +210,8 @@ impl Issuer {
         Ok(count)
     }
 
-    /// Waits until a token came that was signed with a key that is not known. Wanting it several
-    /// times is wanting it once; how often to answer is the caller's to limit.
+    /// Waits until a token arrives that was signed with an unknown key. Several such tokens resolve
+    /// it once. The caller limits how often it fetches keys.
     pub async fn keys_wanted(&self) {
         self.wanted.notified().await;
     }
@@ -222,8 +224,8 @@ impl Issuer {
         format!("Bearer authorization_uri={issuer}/oauth2/authorize resource_id={resource}")
     }
 
-    /// Whether tokens are taken from a connection: nobody else can read what is said on it, or it is
-    /// from this machine itself and that will do.
+    /// Whether tokens are accepted from a connection: it is encrypted, or it is from this machine
+    /// and that is allowed.
     pub fn is_private(&self, peer: IpAddr, is_secure: bool) -> bool {
         is_secure || (self.options.allow_plain_loopback && peer.to_canonical().is_loopback())
     }
@@ -232,9 +234,9 @@ impl Issuer {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Who the bearer of the token is, or in the service's words why it does not hold.
+    /// The bearer that the token names, or why the token is refused, in the service's words.
     ///
-    /// `is_audience` says what the claim `aud` may be if nothing was configured.
+    /// `is_audience` decides which values of the claim `aud` are accepted if none were configured.
     pub fn verify(
         &self,
         token: &str,
@@ -251,7 +253,7 @@ impl Issuer {
             return Err("Signature validation failed. The algorithm is not supported.");
         }
         if header.crit.is_some() || header.zip.is_some() || header.enc.is_some() {
-            return Err("The token's header asks for what is not supported.");
+            return Err("The token's header asks for an extension that is not supported.");
         }
         let keys = self.keys();
         let key = match (&header.kid, &*keys) {
@@ -267,7 +269,7 @@ impl Issuer {
             return Err(SIGNATURE);
         }
         let mut validation = Validation::new(header.alg);
-        // All of these are checked below, by our clock and without leniency.
+        // All of these are checked below, by Kew's clock and without leeway.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;
@@ -275,7 +277,8 @@ impl Issuer {
         let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
         let claims = decoded.map_err(|_| SIGNATURE)?.claims;
         let claims: Claims = serde_json::from_value(Value::Object(claims)).map_err(|_| {
-            "The token must have the claims iss, aud and exp; exp, and nbf if it is there, as whole numbers."
+            "The token must have the claims iss, aud and exp. The claims exp and nbf must be whole \
+             numbers."
         })?;
         self.check(&claims, is_audience, now)?;
         self.bearer(&claims)
@@ -319,7 +322,7 @@ impl Issuer {
             {
                 Ok(Some(&**name))
             }
-            Some(_) => Err("The token's claim oid, sub or tid is no name."),
+            Some(_) => Err("The token's claim oid, sub or tid is not a valid name."),
         };
         let user = match name("oid")? {
             Some(user) => user,
@@ -334,7 +337,7 @@ impl Issuer {
         })
     }
 
-    /// What the claim says. What it says besides gives no right.
+    /// The roles in the claim. Unknown values grant nothing.
     fn roles(&self, claim: Option<&Value>) -> Vec<Role> {
         let texts = match claim {
             Some(Value::Array(values)) => &**values,
@@ -358,7 +361,7 @@ impl Issuer {
 }
 
 impl Key {
-    /// One key of a set, if it verifies signatures of tokens.
+    /// One key of a set, if it can verify signatures of tokens.
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;

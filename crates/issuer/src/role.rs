@@ -1,7 +1,7 @@
-//! What the bearer of a token may be.
+//! The roles of a token's bearer.
 
-/// What the bearer of a token may be, as the claim of the token says. The built-in roles of both
-/// services; each looks at its own.
+/// A role of a token's bearer, as the claim of the token names it. Both services have built-in
+/// roles; each service uses only its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Storage Queue Data Reader: lists queues, reads their metadata, peeks at messages.

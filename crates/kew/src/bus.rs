@@ -34,13 +34,13 @@ pub(crate) async fn import(broker: &Broker, queues: Vec<ImportedQueue>) -> Resul
     kew_bus_api::import(broker, queues)
         .await
         .context("cannot import the queues (--import)")?;
-    tracing::info!("{count} Service Bus queues are there as --import says");
+    tracing::info!("--import: {count} Service Bus queues are created or updated");
     Ok(())
 }
 
 const BUS_LISTEN: &str = "--bus-listen";
 
-/// Takes the ports without opening them. What nobody asked for and cannot be had is done without.
+/// Binds the ports without listening yet. A default port that is taken or forbidden is skipped.
 pub(crate) fn bind(listen: &BusListen) -> Result<Bound> {
     let mut bound = Bound::new();
     for &address in &listen.addresses {
@@ -51,7 +51,7 @@ pub(crate) fn bind(listen: &BusListen) -> Result<Bound> {
     Ok(bound)
 }
 
-/// Opens ports that were taken. What nobody asked for and cannot be had is done without.
+/// Listens on bound ports. A default port that fails is skipped.
 pub(crate) fn open(sockets: Bound, is_default: bool) -> Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for (address, socket) in sockets {
@@ -60,7 +60,7 @@ pub(crate) fn open(sockets: Bound, is_default: bool) -> Result<Vec<TcpListener>>
     Ok(listeners)
 }
 
-/// What could be had, and how to go on without what could not.
+/// The result, or `None` with a log line that says how to continue if a default port failed.
 fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Result<Option<T>> {
     let error = match result {
         Ok(had) => return Ok(Some(had)),
@@ -74,8 +74,8 @@ fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Resul
     match error.kind() {
         // Usual for a port below 1024.
         io::ErrorKind::PermissionDenied => tracing::info!(
-            "Service Bus is not served on {address}, which this user may not open: name addresses \
-             with --bus-listen, or none"
+            "Service Bus is not served on {address}: this user may not open that port: name \
+             addresses with --bus-listen, or none"
         ),
         io::ErrorKind::AddrInUse => tracing::warn!(
             "Service Bus is not served on {address}: {}: stop that process, or name other addresses \
@@ -84,14 +84,14 @@ fn had<T>(address: SocketAddr, result: io::Result<T>, is_default: bool) -> Resul
         ),
         _ => tracing::warn!(
             %error,
-            "Service Bus is not served on {address}, which cannot be opened: name other addresses \
-             with --bus-listen, or none"
+            "Service Bus is not served on {address}: the address cannot be opened: name other \
+             addresses with --bus-listen, or none"
         ),
     }
     Ok(None)
 }
 
-/// Says where Service Bus is served, and how clients come there.
+/// Announces the addresses of Service Bus, and how clients connect.
 pub(crate) fn announce(
     listeners: &[TcpListener],
     settings: &Settings,
@@ -112,8 +112,8 @@ pub(crate) fn announce(
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         if !settings.public_key.is_served_at(address) && !has_rules {
             tracing::warn!(
-                "Service Bus at {address} has no rule of its namespace: add one with kew bus rule add, \
-                 or serve the public key there with --allow-public-key"
+                "Service Bus at {address} has no rule for its namespace: add one with kew bus rule \
+                 add, or serve the public key there with --allow-public-key"
             );
         }
         all.push(address);
@@ -149,7 +149,7 @@ pub(crate) fn announce(
     Ok(())
 }
 
-/// Where SDKs look for AMQP with TLS, some of them whatever the connection string says.
+/// The port where SDKs expect AMQP with TLS, some of them regardless of the connection string.
 const TLS_PORT: u16 = 5671;
 
 fn connection_string(endpoint: &str, flag: &str) -> String {
@@ -159,7 +159,7 @@ fn connection_string(endpoint: &str, flag: &str) -> String {
     )
 }
 
-/// The endpoint in a connection string. Some SDKs take the emulator's flag only for the name
+/// The endpoint in a connection string. Some SDKs accept the emulator's flag only for the name
 /// `localhost`, which is 127.0.0.1 and no other loopback address.
 pub(crate) fn endpoint(address: SocketAddr) -> String {
     if address.ip() == Ipv4Addr::LOCALHOST {
@@ -169,9 +169,9 @@ pub(crate) fn endpoint(address: SocketAddr) -> String {
     }
 }
 
-/// Serves what comes to one listener.
+/// Serves the connections of one listener.
 pub(crate) struct BusAcceptor {
-    /// Whether the rule whose key is public is served here.
+    /// Whether the rule with the public key is served here.
     pub(crate) may_use_public_key: bool,
     pub(crate) api: BusApi,
     pub(crate) door: Door,
@@ -192,7 +192,7 @@ impl BusAcceptor {
                 peer,
                 stopping: self.stopping.clone(),
             };
-            // It counts from now on, whatever it is going to say.
+            // It counts from now on, before its first byte.
             if let Some(place) = self.api.admit(peer) {
                 serving.spawn(connection.serve(stream, place));
             } else if let Some(place) = self.turned_away.take() {
@@ -206,7 +206,7 @@ impl BusAcceptor {
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 struct BusConnection {
     api: BusApi,
     door: Door,
@@ -224,12 +224,12 @@ impl BusConnection {
             biased;
             () = notice.given() => return self.api.note_gave_way(self.peer),
             opened = self.door.open(stream) => opened,
-            // Nothing was asked yet.
+            // The client has sent no request yet.
             () = stopped(&mut stopping) => return,
         };
         let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
         let shutdown = stopped(&mut stopping);
-        // In boxes, so that each connection has the space for its own kind alone.
+        // Boxed, so that each connection takes only the space for its own kind.
         match opened {
             Ok(Opened::Plain(stream)) if self.plain.admits(self.peer) => {
                 Box::pin(self.api.serve(stream, origin, place, shutdown)).await;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_asked_for_is_done_without_and_what_somebody_did_is_not() {
+    async fn a_missing_default_port_is_skipped_and_a_configured_one_is_an_error() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let taken = taken.local_addr().map(|address| (taken, address));
         let (_listener, address) = taken.expect("an address");

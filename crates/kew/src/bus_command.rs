@@ -1,5 +1,5 @@
-//! `kew bus`: Service Bus of a server that runs; its rules and settings also of a data directory that
-//! none uses.
+//! `kew bus`: administers Service Bus of a running server; rules and settings also in a data
+//! directory that no server uses.
 
 pub(crate) mod rule;
 

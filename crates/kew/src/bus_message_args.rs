@@ -107,7 +107,7 @@ pub(crate) enum Settle {
     Complete,
     /// Release all messages at the end: they can be received again, and the deliveries count as failed
     Abandon,
-    // These are known, so that they can be refused with what to do instead.
+    // Known values, so that the error can say what to do instead.
     #[value(hide = true)]
     DeadLetter,
     #[value(hide = true)]

@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and how answers are printed.
+//! The command line: its commands, and how answers are printed.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -262,8 +262,8 @@ pub(crate) struct ManArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// Prints a line on standard output, with what a terminal would obey escaped. Nobody reading it is no
-/// reason to fail.
+/// Prints a line on standard output, with terminal control characters escaped. A closed output is
+/// not an error.
 pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", printable_lines(line)).and_then(|()| out.flush());
@@ -282,7 +282,8 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     let _ = writeln!(out, "kew: {}", printable_lines(&with_causes(error)));
 }
 
-/// An error and its causes in one line. Some errors end with the text of their cause: that is said once.
+/// An error and its causes in one line. Some errors end with the text of their cause: that is
+/// printed once.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |said, cause| {
         let cause = cause.to_string();
@@ -301,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_printed_once() {
         let error = anyhow!("Permission denied (os error 13)")
             .context("cannot open data/lock: Permission denied (os error 13)")
             .context("cannot use the data directory data");

@@ -1,4 +1,5 @@
-//! `kew completions` and `kew man`: what the command line says of itself.
+//! `kew completions` and `kew man`: shell completions and manual pages, made from the command
+//! line's definition.
 
 use std::io::{self, Write as _};
 
@@ -11,7 +12,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "kew", &mut script);
     match io::stdout().lock().write_all(&script) {
-        // Nobody reading it is no reason to fail.
+        // A closed output is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot print the completions")
         }

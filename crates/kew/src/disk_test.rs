@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::cli::{DiskTestArgs, print_line};
 
-/// The part of the file that is written over and over: the size of a young segment.
+/// The part of the file that is written repeatedly: the size of a young segment.
 const FILE_SIZE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Sizes of one write: a lone message, a small group, a large one.
+/// Sizes of one write: a single message, a small group, a large one.
 const WRITE_SIZES_BYTES: [usize; 3] = [4 * 1024, 64 * 1024, 1024 * 1024];
 
 pub(crate) fn run(args: &DiskTestArgs) -> Result<()> {

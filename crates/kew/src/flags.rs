@@ -1,4 +1,4 @@
-//! Flags that many commands have.
+//! Flags that several commands share.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl Caution {
     }
 }
 
-/// Which data directory is meant.
+/// The data directory to use.
 #[derive(Debug, Args)]
 pub(crate) struct DataDirArgs {
     /// The data directory
@@ -38,7 +38,7 @@ pub(crate) struct DataDirArgs {
     pub(crate) data_dir: Option<PathBuf>,
 }
 
-/// Whom to ask, of those who use a data directory.
+/// How a command finds the server or the data directory.
 #[derive(Debug, Args)]
 pub(crate) struct DirectoryArgs {
     #[command(flatten)]

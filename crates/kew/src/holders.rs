@@ -1,8 +1,8 @@
 //! Which process holds a lock or a port, so that an error can name it.
 //!
-//! Linux shows it under `/proc`: the holders of locks and the listening sockets to everybody, the open
-//! files of a process to its own user and to root. On other systems nothing is found, and the error tells
-//! how to look.
+//! Linux shows it under `/proc`: the holders of locks and the listening sockets to every user, the
+//! open files of a process to its own user and to root. On other systems nothing is found, and the
+//! error tells how to look.
 
 use std::fmt;
 use std::fs;
@@ -42,7 +42,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The error of a data directory, which names the process that uses it.
+/// The error of a data directory, with the process that uses it.
 pub(crate) fn of_data_dir(error: DataDirError) -> anyhow::Error {
     let DataDirError::InUse { path } = &error else {
         return error.into();
@@ -58,7 +58,7 @@ pub(crate) fn of_data_dir(error: DataDirError) -> anyhow::Error {
     anyhow::Error::msg(why)
 }
 
-/// Who listens at an address that is taken, and how to find out if that cannot be seen.
+/// Which process listens at an address in use, and how to find out if Kew cannot see it.
 pub(crate) fn of_port(address: SocketAddr) -> String {
     match holder_of_port(address) {
         Some(holder) if holder.pid == std::process::id() => {
@@ -72,15 +72,15 @@ pub(crate) fn of_port(address: SocketAddr) -> String {
     }
 }
 
-/// The process that has this file locked.
+/// The process that holds the lock on this file.
 fn holder_of_lock(lock: &Path) -> Option<Holder> {
     let file = fs::metadata(lock).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let lockers = lockers(&locks, file.ino());
     let device = file.dev();
     let device = (rustix::fs::major(device), rustix::fs::minor(device));
-    // Some file systems show a file with another device than the one that is locked: there the
-    // process's open files decide.
+    // Some file systems show a file with another device than that of its lock: then the process's
+    // open files decide.
     let found = lockers.iter().find(|locker| locker.device == device);
     let found = found.or_else(|| {
         let is_same = |path: &PathBuf| {
@@ -99,12 +99,12 @@ struct Locker {
     device: (u32, u32),
 }
 
-/// Who has locked the file of that number with `flock`, from the text of `/proc/locks`:
-/// `1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF`.
+/// The processes with a `flock` on the file of that number, from the text of `/proc/locks`: `1:
+/// FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF`.
 fn lockers(locks: &str, inode: u64) -> Vec<Locker> {
     let lockers = locks.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Those that wait have an arrow before the kind.
+        // Processes that wait have an arrow before the kind.
         let [_, "FLOCK", _, _, pid, file, ..] = words[..] else {
             return None;
         };
@@ -118,7 +118,7 @@ fn lockers(locks: &str, inode: u64) -> Vec<Locker> {
     lockers.collect()
 }
 
-/// The process that listens there.
+/// The process that listens at an address.
 fn holder_of_port(address: SocketAddr) -> Option<Holder> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let tables = tables
@@ -138,7 +138,7 @@ fn holder_of_port(address: SocketAddr) -> Option<Holder> {
     pids.find(holds).map(Holder::of_pid)
 }
 
-/// The numbers of the sockets that listen at an address or are in its way, from the text of
+/// The numbers of the sockets that listen at an address or conflict with it, from the text of
 /// `/proc/net/tcp` or `tcp6`.
 fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
     const LISTEN: &str = "0A";
@@ -157,7 +157,7 @@ fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
     sockets.collect()
 }
 
-/// An address as the tables have it: words of 32 bits, each in the order of the machine.
+/// An address in the form of the tables: words of 32 bits, each in the machine's byte order.
 fn host_of(digits: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = u32::from_str_radix(digits.get(8 * at..8 * at + 8)?, 16).ok()?;
@@ -174,7 +174,7 @@ fn host_of(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// What a process has open; nothing if that may not be seen.
+/// The open files of a process; none if this process may not see them.
 fn open_files(pid: u32) -> Vec<PathBuf> {
     let files = fs::read_dir(format!("/proc/{pid}/fd"));
     let files = files.into_iter().flatten();
@@ -197,7 +197,7 @@ mod tests {
    1: 0000000000000000FFFF00000100007F:2714 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4715 1 0
 ";
 
-    /// The tables are in the order of the machine, and these are from one of the usual order.
+    /// The tables are in the machine's byte order, and these are from a little-endian one.
     #[cfg(target_endian = "little")]
     #[test]
     fn listeners_are_found_by_their_address() {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::queue_command::{Failure, note};
 
-/// The most that is read as one message. Services take far less, and say so themselves.
+/// The most bytes read as one message. Services accept far less, and refuse the rest themselves.
 const MESSAGE_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Where messages are read from.
@@ -38,7 +38,7 @@ impl Input {
         }
     }
 
-    /// Where the last message came from.
+    /// The source of the last message.
     pub(crate) fn place(&self) -> String {
         match self.line {
             0 => self.name.clone(),
@@ -46,7 +46,7 @@ impl Input {
         }
     }
 
-    /// All of it, as one message.
+    /// The whole input as one message.
     pub(crate) fn whole(&mut self) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         let mut limited = (&mut self.reader).take(MESSAGE_SIZE_BYTES_MAX + 1);

@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::settings::SettingsError;
 
-/// The longest URL of an issuer: it goes into a header.
+/// The longest URL of an issuer: it becomes part of a header.
 const URL_SIZE_BYTES_MAX: usize = 1024;
 
-/// What one place says of an issuer. In the file it is a table `issuer`.
+/// The settings of an issuer in one place. In the file it is a table `issuer`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IssuerLayer {
@@ -36,12 +36,12 @@ pub(crate) struct IssuerSettings {
 pub(crate) enum KeySource {
     File(PathBuf),
     Url(Uri),
-    /// Where the document at this address says.
+    /// The document at this address names the keys.
     Discovery(Uri),
 }
 
 impl IssuerLayer {
-    /// What this place says, and the next where this one says nothing.
+    /// These settings, completed by those of the next place.
     pub(crate) fn or(self, next: Self) -> Self {
         Self {
             url: self.url.or(next.url),
@@ -53,7 +53,7 @@ impl IssuerLayer {
         }
     }
 
-    /// Refuses what cannot be meant.
+    /// Refuses invalid settings.
     pub(crate) fn complete(self) -> Result<Option<IssuerSettings>, SettingsError> {
         let Some(issuer) = self.url else {
             let others = [
@@ -66,7 +66,8 @@ impl IssuerLayer {
             return match others.into_iter().find(|(_, is_given)| *is_given) {
                 None => Ok(None),
                 Some((name, _)) => Err(SettingsError::new(format!(
-                    "{name} is given and no issuer of bearer tokens (--issuer)"
+                    "{name} is set without an issuer of bearer tokens: set --issuer too, or remove \
+                     it"
                 ))),
             };
         };
@@ -105,7 +106,7 @@ fn non_empty(name: &str, texts: Option<Vec<String>>) -> Result<Vec<Box<str>>, Se
     Ok(texts.into_iter().map(Into::into).collect())
 }
 
-/// `VALUE=ROLE`. The value itself may have such signs.
+/// `VALUE=ROLE`. The value may contain `=`.
 pub(crate) fn split_role(pair: &str) -> (String, String) {
     let (value, role) = pair.rsplit_once('=').unwrap_or((pair, ""));
     (value.into(), role.into())
@@ -116,13 +117,13 @@ fn parse_role(value: &str, role: &str) -> Result<Role, SettingsError> {
     roles.find(|known| known.word() == role).ok_or_else(|| {
         let words: Vec<_> = Role::ALL.iter().map(|role| role.word()).collect();
         SettingsError::new(format!(
-            "the role of {value:?} is {role:?}, and must be one of {}: --role VALUE=ROLE",
+            "the role of {value:?} is {role:?}, and must be one of {}: use --role VALUE=ROLE",
             words.join(", ")
         ))
     })
 }
 
-/// An address to trust: with TLS, or on this machine.
+/// A trustworthy address: with TLS, or on this machine.
 fn check_url(name: &str, text: &str) -> Result<Uri, SettingsError> {
     let wrong = |why: &str| SettingsError::new(format!("{name} is {text:?}, which {why}"));
     if text.len() > URL_SIZE_BYTES_MAX {
@@ -133,12 +134,12 @@ fn check_url(name: &str, text: &str) -> Result<Uri, SettingsError> {
         Ok(url)
     } else {
         Err(wrong(
-            "is neither a https URL nor a http URL of this machine (127.0.0.1, [::1] or localhost)",
+            "is neither an https URL nor an http URL of this machine (127.0.0.1, [::1] or localhost)",
         ))
     }
 }
 
-/// Whether what is read there is what its owner wrote.
+/// Whether no one else can change what is read from this address.
 pub(crate) fn is_trusted(url: &Uri) -> bool {
     let Some(host) = url.host() else {
         return false;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_alone_is_enough() {
+    fn a_single_url_is_enough_for_an_issuer() {
         let settings = layer(|_| {}).unwrap().unwrap();
         assert_eq!(settings.options, IssuerOptions::new(URL));
         let document = format!("{URL}/.well-known/openid-configuration");
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_values_are_refused() {
         let refused = |part: &str, change: fn(&mut IssuerLayer)| {
             let error = layer(change).unwrap_err();
             assert!(error.contains(part), "{error}");
@@ -229,7 +230,7 @@ mod tests {
         refused("--role-claim is empty", |layer| {
             layer.role_claim = Some(String::new())
         });
-        refused("--role is given and no issuer", |layer| {
+        refused("--role is set without an issuer", |layer| {
             layer.url = None;
             layer.roles = Some([split_role("a=reader")].into());
         });

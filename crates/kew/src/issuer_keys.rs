@@ -1,9 +1,9 @@
-//! Brings an issuer its public keys, off the path of requests.
+//! Fetches the public keys of an issuer, independently of requests.
 //!
-//! They are read at the start, every hour, and when a token comes with a key that is not known, then at
-//! most twice a minute: whoever sends such tokens makes Kew ask no oftener. What cannot be had, or
-//! read, changes nothing. A fetch follows no redirect, takes 200 for an answer and nothing else, and is
-//! bounded in size and time.
+//! They are read at the start, every hour, and when a token has an unknown key, but then at most
+//! twice a minute: clients that send such tokens cannot make Kew fetch more often. A failed fetch
+//! changes nothing. A fetch follows no redirects, accepts only status 200, and is bounded in size
+//! and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use crate::cli::with_causes;
 use crate::settings::issuer::{IssuerSettings, KeySource, is_trusted};
 
-/// How long keys are taken for current.
+/// How long keys count as current.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The least time between two reads.
@@ -41,11 +41,11 @@ const DOCUMENT_SIZE_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) struct KeyKeeper {
     pub(crate) issuer: Arc<Issuer>,
     source: KeySource,
-    /// For what is fetched with TLS.
+    /// For fetches with TLS.
     tls: Option<TlsConnector>,
 }
 
-/// What of a discovery document matters.
+/// The parts of a discovery document that Kew reads.
 #[derive(Deserialize)]
 struct Discovered {
     issuer: String,
@@ -53,7 +53,7 @@ struct Discovered {
 }
 
 impl KeyKeeper {
-    /// Refuses keys in a file that cannot be used. An issuer that cannot be reached is waited for.
+    /// Refuses unusable keys in a file. If an issuer is unreachable, Kew starts and retries.
     pub(crate) fn start(settings: IssuerSettings) -> Result<Self> {
         let IssuerSettings { options, keys } = settings;
         let issuer = Arc::new(Issuer::new(options));
@@ -85,7 +85,7 @@ impl KeyKeeper {
                     let issuer = &*self.issuer.options().issuer;
                     tracing::warn!(
                         issuer,
-                        "the issuer's keys cannot be read, and stay as they were: {}",
+                        "cannot read the issuer's keys, the old ones stay in use: {}",
                         with_causes(&error)
                     );
                     false
@@ -121,17 +121,17 @@ impl KeyKeeper {
 
     fn discovered(&self, document: &[u8]) -> Result<Uri> {
         let found: Discovered =
-            serde_json::from_slice(document).context("the document is no discovery document")?;
+            serde_json::from_slice(document).context("the document is not a discovery document")?;
         let expected = &self.issuer.options().issuer;
         ensure!(
             *found.issuer == **expected,
-            "the issuer is {:?} there, not {expected:?}",
+            "the document names the issuer {:?}, not {expected:?}",
             found.issuer
         );
         let url: Uri = found.jwks_uri.parse().context("jwks_uri is not a URL")?;
         ensure!(
             url.scheme_str() == Some("https") || is_trusted(&url),
-            "jwks_uri {url} is not a https URL"
+            "jwks_uri {url} is not an https URL"
         );
         Ok(url)
     }
@@ -145,7 +145,7 @@ impl KeyKeeper {
     }
 
     async fn fetch_at_length(&self, url: &Uri) -> Result<Bytes> {
-        let host = url.host().context("there is no host in it")?;
+        let host = url.host().context("it has no host")?;
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let is_secure = url.scheme_str() == Some("https");
         let port = url.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
@@ -177,13 +177,16 @@ fn take(issuer: &Issuer, document: &[u8]) -> Result<usize> {
         .context("the issuer's keys cannot be used")
 }
 
-/// Trusts what this machine trusts, or what `SSL_CERT_FILE` names.
+/// Trusts the authorities of this machine, or those in `SSL_CERT_FILE`.
 fn connector() -> Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        tracing::warn!("this machine trusts no certificate: no issuer can be reached with TLS");
+        tracing::warn!(
+            "this machine trusts no certificate authority, so no issuer can be reached with TLS: \
+             install the system's authorities, or set SSL_CERT_FILE"
+        );
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -201,7 +204,7 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut connection = std::pin::pin!(connection);
-    let host = url.authority().context("there is no host in it")?.as_str();
+    let host = url.authority().context("it has no host")?.as_str();
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::get(path)
         .header(HOST, host)
@@ -243,7 +246,7 @@ mod tests {
         )
     }
 
-    /// What becomes of answers like these, the first of which is for the first request.
+    /// The result of such answers; the first is for the first request.
     async fn read(is_discovery: bool, answers: &[&dyn Fn(&str) -> String]) -> Result<usize> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_else_is_taken_for_keys() {
+    async fn only_keys_are_accepted_as_keys() {
         refused(
             &|base| format!("HTTP/1.1 302 Found\r\nLocation: {base}\r\n\r\n"),
             "302",
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_discovery_document_speaks_for_its_issuer_alone() {
+    async fn a_discovery_document_is_valid_only_for_its_issuer() {
         for document in [
             r#"{"issuer":"https://other.example","jwks_uri":"BASE/k"}"#,
             r#"{"issuer":"BASE","jwks_uri":"http://other.example/k"}"#,

@@ -1,5 +1,5 @@
-//! `kew log`: what is in a data directory that no server uses, whether it is whole, and what to do
-//! if it is not.
+//! `kew log`: shows the content of a data directory that no server uses, verifies it, and repairs
+//! it.
 
 mod repair;
 

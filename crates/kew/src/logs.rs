@@ -10,15 +10,16 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::settings::SettingsError;
 use crate::settings::observing::LogFormat;
 
-/// The variable that says what is logged.
+/// The variable with the log filter.
 const VARIABLE: &str = "KEW_LOG";
-/// What is logged if it says nothing.
+/// The default filter.
 const FILTER_DEFAULT: &str = "info";
 
 /// Logs go to standard error; `KEW_LOG` filters them (for example `warn`, `kew_broker=debug` or
-/// `info,kew::access=debug`). What the administration does is logged unless that says `audit=off`.
+/// `info,kew::access=debug`). Acts of administration are always logged, unless the filter has
+/// `audit=off`.
 ///
-/// In either form a line is one event: whatever a client wrote is a string value, with its control
+/// In either form one line is one event: text from clients is a string value, with its control
 /// characters escaped.
 pub(crate) fn init(format: LogFormat) -> Result<()> {
     let wanted = match std::env::var(VARIABLE) {
@@ -43,10 +44,10 @@ pub(crate) fn init(format: LogFormat) -> Result<()> {
     Ok(())
 }
 
-/// The filter that was asked for, with the records of the administration in any case.
+/// The requested filter, with the records of the administration added.
 ///
-/// A word alone is a level and nothing else. The filter itself would take any other for a target of
-/// which everything is logged: `warnn` would switch off the rest of the log without a word.
+/// A single word must be a level. The filter library would take any other word for a target, and
+/// log everything of it: `warnn` would silently turn off the rest of the log.
 fn filter(wanted: &str) -> Result<EnvFilter, SettingsError> {
     let wrong = |why: &dyn std::fmt::Display| SettingsError::of_variable(VARIABLE, wanted, why);
     let mut parts = wanted.split(',').filter(|part| !part.is_empty());
@@ -57,13 +58,13 @@ fn filter(wanted: &str) -> Result<EnvFilter, SettingsError> {
         .map_err(|error| wrong(&format!("{error}, {HINT}")))
 }
 
-/// What a filter is made of.
+/// The syntax of a filter.
 const HINT: &str = "use off, error, warn, info, debug or trace, and TARGET=LEVEL for parts, as in \
                     info,kew::access=debug";
 
 /// Whether a part of a filter can be one.
 fn is_part(part: &str) -> bool {
-    // With brackets it selects spans, which the filter itself checks.
+    // Brackets select spans. The filter library checks those.
     if part.contains(['[', ']', '{', '}']) {
         return true;
     }

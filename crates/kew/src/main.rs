@@ -1,4 +1,4 @@
-//! The `kew` command: a durable message service, and what its operators need.
+//! The `kew` command: a durable message service, and the tools for its operators.
 
 mod accept;
 mod account_command;
@@ -38,13 +38,13 @@ use clap::Parser;
 use cli::{Cli, Command};
 use mimalloc::MiMalloc;
 
-/// Commands, bodies and answers are made on the threads of connections and dropped on the
-/// partition's, and the reverse: memory that one thread takes and another gives back is what
-/// glibc's allocator does worst.
+/// Commands, bodies and answers are allocated on the threads of connections and freed on the
+/// partition's, and the reverse. Memory that one thread allocates and another frees is the worst
+/// case of glibc's allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// The exit code for a command line or a configuration that cannot be meant.
+/// The exit code for an invalid command line or configuration.
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The settings of what operators are shown: metrics and logs.
+//! The settings for operators: metrics and logs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::{Layer, SettingsError, parse_address};
 const METRICS_QUEUES_DEFAULT: u64 = 100;
 const METRICS_QUEUES_MAX: u64 = 10_000;
 
-/// The longest time from which on a request can be called slow: an hour.
+/// The longest threshold for slow requests: an hour.
 const SLOW_REQUEST_MS_MAX: u64 = 3_600_000;
 
-/// What operators are shown, and where.
+/// Settings for metrics and logs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Observing {
     pub(crate) metrics_listen: Vec<SocketAddr>,
@@ -29,7 +29,7 @@ pub(crate) enum LogFormat {
 }
 
 impl Observing {
-    /// What the first layer that has a setting says of it.
+    /// The settings of the first layer that has each of them.
     pub(super) fn of_layers(layers: &[Layer]) -> Result<Self, SettingsError> {
         let addresses = layers
             .iter()
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_means_text_and_no_listener() {
+    fn the_defaults_are_text_and_no_listener() {
         let expected = Observing {
             metrics_listen: Vec::new(),
             metrics_queues: 100,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_layer_that_speaks_is_heard() {
+    fn the_first_layer_with_a_value_counts() {
         let first = Layer {
             metrics_listen: Some(vec!["0.0.0.0:9464".into(), "localhost:1".into()]),
             slow_request: Some(250),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn invalid_values_are_named() {
         let queues = Some(10_001);
         let wrong = [
             (

@@ -1,22 +1,22 @@
-//! The files that may be open at once, and who of those that are served may have how many.
+//! The limit of open files, and how many each protocol may use for connections.
 
 use std::sync::Arc;
 
 use kew_listen::{Share, ShareLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Files that the server itself may have open, besides connections that are served: above all its log.
+/// Files that the server itself may open, besides connections: above all its log.
 const OWN_FILES_MAX: u64 = 512;
 
-/// Connections of all listeners that are being told that there is no room, each with a file of those that
-/// the server keeps for itself. One more is closed without a word.
+/// How many connections of all listeners may be waiting to be told that there is no room. Each
+/// takes one of the server's own files. One more is closed at once.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// The part of the places that each protocol has in any case: one of so many.
+/// The part of the places that each protocol is guaranteed: a quarter.
 const GUARANTEED_PART: usize = 4;
 
-/// Raises the limit of open files as far as the process may, and answers it: a connection that took
-/// the last one would leave none to the log.
+/// Raises the limit of open files as far as the process may, and returns it: a connection that took
+/// the last file would leave none for the log.
 pub(crate) fn raise() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -31,12 +31,12 @@ pub(crate) fn raise() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// Places for connections that are told that there is none. Clones are the same.
+/// Places for connections that are told that there is no room. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnedAwayPlaces(Arc<Semaphore>);
 
 impl TurnedAwayPlaces {
-    /// A place for one that is to be told.
+    /// A place for one such connection.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
@@ -50,9 +50,9 @@ pub(crate) struct SharedPlaces {
     pub(crate) turned_away: TurnedAwayPlaces,
 }
 
-/// Shares what files there are between the protocols, which have `queue_max` and `bus_max` connections at
-/// most. Each is guaranteed a quarter, and may have all that the other is not guaranteed and does not use.
-/// If Service Bus is not served, all of it is for Queue Storage.
+/// Divides the available files between the protocols, which have `queue_max` and `bus_max`
+/// connections at most. Each is guaranteed a quarter, and may also use what the other neither is
+/// guaranteed nor uses. If Service Bus is off, Queue Storage gets everything.
 pub(crate) fn share(
     open_files_max: u64,
     queue_max: usize,
@@ -102,7 +102,7 @@ mod tests {
         places
     }
 
-    /// All that those who are known can have.
+    /// All places that authenticated connections can have.
     fn take_all(share: &Share) -> Vec<Place> {
         let take = || {
             let place = share.take(IpAddr::V4(Ipv4Addr::LOCALHOST))?;

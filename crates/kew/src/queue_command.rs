@@ -21,7 +21,7 @@ pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rf
 
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 
-/// Where connection strings are looked for, in this order, if the command line has none.
+/// The variables for a connection string, in this order, if the command line has none.
 const VARIABLES: [&str; 2] = ["KEW_CONNECTION_STRING", "AZURE_STORAGE_CONNECTION_STRING"];
 
 /// Certificate files are no larger than this.
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &QueueArgs) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was printed before comes before the error. If it cannot, that is told already.
+            // Earlier output comes before the error. If it fails, that was reported already.
             let _ = output.flush();
             ExitCode::from(failure.tell(args.common.json))
         }
@@ -115,7 +115,7 @@ pub(crate) fn read_certificates(path: Option<&Path>) -> Result<Option<Vec<u8>>, 
     Ok(Some(pem))
 }
 
-/// Asks on the terminal; without one nobody is asked. Only a clear yes is one.
+/// Asks on the terminal, and without a terminal does not ask. Only a clear yes counts.
 pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
     let (stdin, stderr) = (io::stdin(), io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
@@ -133,8 +133,8 @@ pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
     })
 }
 
-/// Tells people something that is not part of the result.
+/// Prints a note for people that is not part of the result.
 pub(crate) fn note(text: &str) {
-    // Nobody who reads it misses anything else.
+    // If standard error is closed, nothing else is lost.
     let _ = writeln!(io::stderr().lock(), "kew: {}", printable(text));
 }

@@ -19,7 +19,7 @@ pub(crate) fn queue_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `NAME=VALUE`; the name is an identifier and the value what HTTP can carry.
+/// `NAME=VALUE`; the name is an identifier, the value is limited to what HTTP can carry.
 pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("metadata is NAME=VALUE")?;
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -33,7 +33,7 @@ pub(crate) fn metadata_pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A message's id or receipt: anything that can be sent.
+/// A message's id or receipt: any text that can be sent.
 pub(crate) fn message_part(text: &str) -> Result<String, String> {
     if text.is_empty() || text == "." || text == ".." {
         return Err("not an id or receipt: use the values that receive prints".into());
@@ -52,7 +52,7 @@ pub(crate) fn bus_message_part(text: &str) -> Result<String, String> {
         .map_err(|_| "not an id or lock token: use the values that receive prints".into())
 }
 
-/// A text that XML can hold.
+/// A text that XML can carry.
 pub(crate) fn xml_text(text: &str) -> Result<String, String> {
     let is_wrong = |c: &char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
     match text.chars().find(is_wrong) {
@@ -110,14 +110,14 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A point in time, as RFC 3339 has it.
+/// A time in the form of RFC 3339.
 pub(crate) fn point_in_time(text: &str) -> Result<SystemTime, String> {
     let time: Result<jiff::Timestamp, _> = text.parse();
     time.map(SystemTime::from)
         .map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
-/// How long something lasts that may have no end.
+/// A duration that may be endless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Ends(Duration),
@@ -132,14 +132,14 @@ pub(crate) fn life(text: &str) -> Result<Life, String> {
     }
 }
 
-/// A queue of Service Bus to go on to, or none.
+/// A Service Bus queue to forward to, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Queue(String),
     None,
 }
 
-/// The name of a queue of Service Bus, or `none`.
+/// The name of a Service Bus queue, or `none`.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     match text {
         "none" => Ok(Target::None),
@@ -147,8 +147,8 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
     }
 }
 
-/// A queue of Service Bus that is managed by HTTP: what follows its name there must not be what some
-/// requests about messages are told by.
+/// A Service Bus queue that is managed over HTTP: its name must not contain the path segments that
+/// identify requests about messages.
 pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     let name = bus_entity(text)?;
     if name.contains('$') {
@@ -167,7 +167,7 @@ pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// A queue of Service Bus or one of its sub-queues. What else its name must be, the server says.
+/// A Service Bus queue or one of its sub-queues. The server checks the rest of the name.
 pub(crate) fn bus_entity(text: &str) -> Result<String, String> {
     let name = text.trim_matches('/');
     let is_step = |segment: &str| matches!(segment, "" | "." | "..");
@@ -220,7 +220,7 @@ mod tests {
         ] {
             assert!(bus_queue_name(good).is_ok(), "{good}");
         }
-        // A deletion of these would be one of messages.
+        // A deletion of these would delete messages instead.
         for bad in [
             "",
             "a//b",

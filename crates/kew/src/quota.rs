@@ -1,4 +1,4 @@
-//! Quotas of accounts as the command line and the administration name them.
+//! Keys and quotas of accounts, in the forms of the command line and the administration.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl From<Limit> for Option<u64> {
     }
 }
 
-/// A number of bytes, with KiB, MiB, GiB or TiB behind it or without.
+/// A number of bytes, with or without KiB, MiB, GiB or TiB.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit: u64 = match text.get(digits.len()..).unwrap_or_default().trim() {

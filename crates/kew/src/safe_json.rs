@@ -1,7 +1,8 @@
-//! JSON that a terminal shows and does not obey.
+//! JSON with terminal control characters escaped.
 //!
-//! JSON escapes the controls of ASCII. The others, and those that turn the direction of text, may stand in it
-//! as they are: what servers and clients wrote is not printed so. It means the same to every reader.
+//! JSON escapes only the control characters of ASCII. This also escapes the others, and those that
+//! change the direction of text, because text from servers and clients must not reach a terminal
+//! unescaped. Every reader decodes the same text.
 
 use std::io;
 
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_escaped_and_means_the_same() {
+    fn active_characters_are_escaped_and_decode_the_same() {
         for (text, expected) in [
             ("plain äöü 😀 \\ \"", r#""plain äöü 😀 \\ \"""#),
             ("\u{1b}[31m\u{7f}", r#""\u001b[31m\u007f""#),

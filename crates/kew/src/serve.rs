@@ -1,4 +1,4 @@
-//! `kew serve`: open the data, open the listeners, serve, stop.
+//! `kew serve`: opens the data and the listeners, serves, and stops.
 
 mod fronts;
 mod signals;
@@ -36,7 +36,7 @@ use crate::tls_command::{HOST_OF_CONTAINERS, LOCALHOST};
 use fronts::{Fronts, Listeners};
 use signals::Signals;
 
-/// How long requests that are under way may take to end once the server was told to stop.
+/// How long requests in progress may take after the server was told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: ServeArgs) -> Result<()> {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
         .thread_name("kew-front")
         .build()
         .context("cannot start threads")?;
-    // First of all, so that a SIGHUP that comes early does not end the process.
+    // This comes first, so that an early SIGHUP does not end the process.
     let signals = {
         let _entered = runtime.enter();
         Signals::take_over()?
@@ -54,8 +54,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
     crate::logs::init(settings.observing.log_format)?;
     let open_files_max = open_files::raise();
     let result = runtime.block_on(serve(settings, open_files_max, signals));
-    // A recovery that was interrupted by a signal need not be waited for: it changes nothing that
-    // the next one would not find.
+    // A recovery that was interrupted by a signal need not finish: the next one repeats it.
     runtime.shutdown_background();
     result
 }
@@ -63,7 +62,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
 async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) -> Result<()> {
     let keepers = settings.issuers.iter().cloned().map(KeyKeeper::start);
     let keepers = keepers.collect::<Result<Vec<_>>>()?;
-    // The ports are taken now, so that one in use is told at once, and opened when a put would
+    // The ports are bound now, to report one in use at once. They are opened when a put would
     // succeed.
     let imported = settings.import.as_deref().map(bus::read).transpose()?;
     let sockets = Sockets {
@@ -110,7 +109,7 @@ async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) ->
     Ok(())
 }
 
-/// The certificate, if there is one.
+/// The certificate, if one is configured.
 fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
     let Some(files) = &settings.files else {
         return Ok(None);
@@ -120,15 +119,14 @@ fn open_tls(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
             certificate: files.cert.clone(),
             key: files.key.clone(),
         },
-        // One list for all listeners: what is spoken is told by the first bytes, not by what a client
-        // asked for here.
+        // One list for all listeners: the first bytes decide the protocol, not the client's ALPN.
         protocols: vec![b"http/1.1".to_vec(), b"amqp".to_vec()],
     };
     let tls = Tls::open(options).context("cannot serve TLS")?;
     Ok(Some(Arc::new(tls)))
 }
 
-/// The lock on the data directory, if there is one, and what the messages are kept in.
+/// The lock on the data directory, if there is one, and the storage of the messages.
 fn open_storage(place: &Place) -> Result<(Option<DataDir>, Arc<dyn Storage>)> {
     match place {
         Place::Memory => Ok((None, Arc::new(MemoryStorage::new()))),
@@ -167,20 +165,20 @@ fn log_recovery(place: &Place, recovery: &Recovery) {
     }
 }
 
-/// The flags that name listeners.
+/// The flags for listeners.
 const QUEUE_LISTEN: &str = "--queue-listen";
 const METRICS_LISTEN: &str = "--metrics-listen";
 
 pub(crate) type Bound = Vec<(SocketAddr, TcpSocket)>;
 
-/// The ports that were taken.
+/// The bound ports.
 struct Sockets {
     queue: Bound,
     bus: Bound,
     metrics: Bound,
 }
 
-/// Takes the ports without opening them.
+/// Binds the ports without opening them.
 fn bind(addresses: &[SocketAddr], flag: &str) -> Result<Bound> {
     let addresses = addresses.iter();
     addresses
@@ -192,24 +190,24 @@ fn bind(addresses: &[SocketAddr], flag: &str) -> Result<Bound> {
         .collect()
 }
 
-/// Takes a port without opening it.
+/// Binds a port without opening it.
 pub(crate) fn bind_one(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // A port whose last connections are still winding down can be taken again.
+    // Allows a port again whose last connections are still closing.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// Why a port cannot be had, which `flag` asks for. One that is taken is said to be whose.
+/// Why a port of `flag` cannot be opened. If it is in use, the error names the process.
 pub(crate) fn cannot_listen(address: SocketAddr, flag: &str, error: io::Error) -> anyhow::Error {
     let what = format!("cannot listen on {address} ({flag})");
     match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
-            "{}; to go on, stop what holds it, or name another address with {flag}",
+            "{}: stop that process, or name another address with {flag}",
             holders::of_port(address)
         ),
         _ => error.into(),
@@ -217,7 +215,7 @@ pub(crate) fn cannot_listen(address: SocketAddr, flag: &str, error: io::Error) -
     .context(what)
 }
 
-/// Opens ports that were taken.
+/// Opens bound ports.
 fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
     let sockets = sockets.into_iter();
     sockets
@@ -228,7 +226,7 @@ fn open(sockets: Bound, flag: &str) -> Result<Vec<TcpListener>> {
         .collect()
 }
 
-/// How many connections the kernel keeps that were not accepted yet.
+/// How many connections the kernel queues before they are accepted.
 pub(crate) const BACKLOG: u32 = 1024;
 
 async fn serve_until_stopped(
@@ -270,7 +268,7 @@ async fn serve_until_stopped(
     let result = tokio::select! {
         () = signals.stop() => Ok(()),
         failure = broker.failed() => Err(anyhow!(failure).context(
-            "the server stops so that nothing is answered that is not safe; start it again to recover",
+            "the server stops, because it cannot make answers durable; start it again to recover",
         )),
     };
     stop.send_replace(true);
@@ -278,31 +276,31 @@ async fn serve_until_stopped(
     result
 }
 
-/// What this server is called.
+/// The names of this server.
 fn server_names(settings: &Settings, sockets: &Sockets, tls: Option<Arc<Tls>>) -> ServerNames {
     let listeners = sockets.queue.iter().chain(&sockets.bus);
     let namespace = kew_bus_api::NAMESPACE.parse();
     ServerNames::new(ServerNamesOptions {
         given: settings.server_names.clone(),
-        aliases: vec![namespace.expect("the name of the namespace is one of a host")],
+        aliases: vec![namespace.expect("the name of the namespace is a valid host name")],
         listeners: listeners.map(|(address, _)| address.ip()).collect(),
         tls,
     })
 }
 
-/// Waits for requests that are under way, for a while.
+/// Waits for requests in progress, with a limit.
 async fn end(mut tasks: JoinSet<()>, signals: &mut Signals) {
     let ended = async { while tasks.join_next().await.is_some() {} };
     tokio::select! {
         () = ended => {}
         () = tokio::time::sleep(STOP_GRACE) => {
-            tracing::warn!("requests were cut off that took longer than {STOP_GRACE:?} to end");
+            tracing::warn!("requests that took longer than {STOP_GRACE:?} were cut off");
         }
-        () = signals.stop() => tracing::warn!("a second signal: requests under way were cut off"),
+        () = signals.stop() => tracing::warn!("a second signal: requests in progress were cut off"),
     }
 }
 
-/// Where clients of Service Bus are told to go: its first listener, or the usual place.
+/// The address in connection strings for Service Bus: its first listener, or the usual one.
 fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
     let first = listeners.first();
     let address = first.and_then(|listener| listener.local_addr().ok());
@@ -313,10 +311,10 @@ fn bus_endpoint(listeners: &[TcpListener], settings: &Settings) -> BusEndpoint {
     }
 }
 
-/// Where clients of Service Bus look for a server without TLS.
+/// The port where Service Bus clients expect a server without TLS.
 const BUS_PORT: u16 = 5672;
 
-/// Says where the server is, in lines that a shell can read and in words for a person.
+/// Announces the server's addresses, in lines for a shell and in words for people.
 fn announce(
     listeners: &[TcpListener],
     metrics: &[TcpListener],
@@ -344,7 +342,7 @@ fn announce(
     if let Some(address) = first_public {
         let plain = connection_string("http", &reachable(address).to_string());
         let secure = tls.map(|tls| connection_string("https", &secure_host(&tls.facts(), address)));
-        // The first one always works from this machine.
+        // Loopback always works from this machine.
         let usable = match (&secure, settings.tls.plain) {
             (Some(secure), PlainHttp::Nowhere) => secure,
             _ => &plain,
@@ -372,7 +370,7 @@ fn announce(
     Ok(all.first().copied())
 }
 
-/// Addresses as they are listened on, for a line of the log.
+/// Addresses of listeners, for a log line.
 pub(crate) fn listed(addresses: &[SocketAddr]) -> String {
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     addresses.join(", ")
@@ -387,15 +385,15 @@ fn connection_string(scheme: &str, host: &str) -> String {
     )
 }
 
-/// A host and port that the certificate is for and that lead to the listener: `localhost` if it can be,
-/// since some clients take the emulator's flag for that name alone, then the address, then another name.
-/// The address also where nothing is right.
+/// A host and port that the certificate covers and that lead to the listener: `localhost` if
+/// possible, since some clients accept the emulator's flag for that name only, then the address,
+/// then another name. If none fits, the address.
 pub(crate) fn secure_host(facts: &CertificateFacts, address: SocketAddr) -> String {
     let address = reachable(address);
     let has_address = facts.addresses.contains(&address.ip());
     let is_localhost = match address.ip() {
         IpAddr::V4(ip) => ip == Ipv4Addr::LOCALHOST,
-        // The name means the other one first on many machines.
+        // On many machines the name means the other loopback address first.
         IpAddr::V6(ip) => ip == Ipv6Addr::LOCALHOST && !has_address,
     };
     let leads_here = |name: &&String| match name.as_str() {

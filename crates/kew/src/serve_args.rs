@@ -1,12 +1,12 @@
-//! What can be asked of `kew serve`.
+//! The arguments of `kew serve`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// The settings of `kew serve`. A flag comes before its environment variable, and that before the
-/// file. The variables are read where the settings are completed, so that each place can be judged
-/// by itself.
+/// The settings of `kew serve`. A flag overrides its environment variable, and that the file. The
+/// variables are read where the settings are completed, so that each place can be checked
+/// separately.
 #[derive(Debug, Default, Args)]
 #[allow(
     rustdoc::bare_urls,

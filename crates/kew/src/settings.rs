@@ -12,7 +12,7 @@ use issuer::IssuerSettings;
 use issuers::IssuersLayer;
 use observing::Observing;
 
-// Named, because a fuzz test compiles this file from elsewhere.
+// An explicit path, because a fuzz test compiles this file from elsewhere.
 #[path = "settings/bus_listen.rs"]
 pub(crate) mod bus_listen;
 #[path = "issuer.rs"]
@@ -29,15 +29,15 @@ pub(crate) mod tls;
 use layer::{Layer, Variable};
 use tls::TlsSettings;
 
-/// Where Queue Storage is served by default: what `UseDevelopmentStorage=true` means to SDKs.
+/// The default address of Queue Storage: the meaning of `UseDevelopmentStorage=true` in SDKs.
 const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 
-/// The longest that the names of deleted queues can be held.
+/// The longest time that the names of deleted queues can stay reserved.
 const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
 /// The name of the socket for administration in a data directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-/// What the command line, the environment or the file say that cannot be meant.
+/// An invalid setting on the command line, in the environment or in the file.
 #[derive(Debug)]
 pub(crate) struct SettingsError(String);
 
@@ -46,7 +46,7 @@ impl SettingsError {
         Self(why.into())
     }
 
-    /// A variable whose value is refused, and why.
+    /// An error for a variable, with its value and the reason.
     pub(crate) fn of_variable(name: &str, value: &str, why: &dyn std::fmt::Display) -> Self {
         Self(format!("{name} is {value:?}: {why}"))
     }
@@ -66,27 +66,27 @@ pub(crate) struct Settings {
     pub(crate) place: Place,
     pub(crate) queue_listen: Vec<SocketAddr>,
     pub(crate) bus_listen: BusListen,
-    /// A configuration file of the emulator, whose queues are to be there.
+    /// A configuration file of the emulator, whose queues are created at the start.
     pub(crate) import: Option<PathBuf>,
     pub(crate) tls: TlsSettings,
     pub(crate) observing: Observing,
-    /// Whose bearer tokens are taken.
+    /// The issuers of accepted bearer tokens.
     pub(crate) issuers: Vec<IssuerSettings>,
-    /// How long the name of a deleted queue cannot be taken.
+    /// How long the name of a deleted queue stays reserved.
     pub(crate) queue_deletion_delay: Duration,
     pub(crate) public_key: PublicKey,
-    /// By what names clients call the server, besides those that it knows by itself.
+    /// The names that clients use for the server, besides those that it knows by itself.
     pub(crate) server_names: Vec<ServerName>,
-    /// Where to open the socket for administration, if it is to be anywhere.
+    /// The path of the administration socket, if there should be one.
     pub(crate) admin_socket: Option<PathBuf>,
 }
 
-/// Who may use the well-known account, whose key is public.
+/// Which clients may use the well-known account, whose key is public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublicKey {
-    /// Nobody.
+    /// No client.
     Nowhere,
-    /// Whoever comes to a listener that only this machine can reach.
+    /// Every client of a listener that only this machine can reach.
     OnLoopback,
     /// Everybody.
     Everywhere,
@@ -111,7 +111,7 @@ pub(crate) enum Place {
 }
 
 impl Settings {
-    /// Completes what the command line says from the environment, the file and the defaults.
+    /// Completes the command line's settings from the environment, the file and the defaults.
     pub(crate) fn from_args(args: ServeArgs) -> Result<Self, SettingsError> {
         Self::from_layers(args, &|name| std::env::var_os(name))
     }
@@ -182,7 +182,7 @@ impl Settings {
     }
 }
 
-/// How long the names of deleted queues are held, as the first place says that says anything.
+/// How long the names of deleted queues stay reserved, from the first place that sets it.
 fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
     let seconds = layers.iter().find_map(|layer| layer.queue_deletion_delay);
     match seconds.unwrap_or(0) {
@@ -194,7 +194,7 @@ fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
     }
 }
 
-/// What the first place that says anything about it wants of the public key.
+/// The setting for the public key, from the first place that has one.
 fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
     for layer in layers {
         match (layer.allow_public_key, layer.no_public_key) {
@@ -213,7 +213,7 @@ fn public_key(layers: &[Layer]) -> Result<PublicKey, SettingsError> {
     Ok(PublicKey::OnLoopback)
 }
 
-/// The names that the first place gives that gives any.
+/// The names from the first place that has any.
 fn server_names(layers: &[Layer]) -> Result<Vec<ServerName>, SettingsError> {
     let named = layers.iter().find_map(|layer| layer.server_name.as_ref());
     let names = named.into_iter().flatten().map(|name| name.parse());
@@ -221,7 +221,7 @@ fn server_names(layers: &[Layer]) -> Result<Vec<ServerName>, SettingsError> {
     names.map_err(|error| SettingsError(format!("--server-name: {error}")))
 }
 
-/// Where the first place that says anything about it wants the messages.
+/// Where to keep messages, from the first place that sets it.
 fn place(layers: &[(&Layer, &str)]) -> Result<Place, SettingsError> {
     for (layer, name) in layers {
         match (&layer.data_dir, layer.ephemeral) {
@@ -238,7 +238,7 @@ fn place(layers: &[(&Layer, &str)]) -> Result<Place, SettingsError> {
     Ok(Place::Directory(data_dir_or_default(None)?))
 }
 
-/// The data directory to use: the chosen one, or the user's own.
+/// The data directory: the chosen one, or the user's own.
 pub(crate) fn data_dir_or_default(chosen: Option<PathBuf>) -> Result<PathBuf, SettingsError> {
     let in_home = || {
         let absolute = |name: &str| {

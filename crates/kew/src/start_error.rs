@@ -1,4 +1,4 @@
-//! Why a broker does not start, with the files' full names and what to do next.
+//! Why a broker does not start, with full file names and what to do next.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(crate) fn explain(error: StartError, data_dir: &Path) -> Error {
             log.join(file).display(),
             quoted(&data_dir.display().to_string())
         ),
-        // They name a file without its directory, or none.
+        // These name a file without its directory, or no file.
         other => Error::new(other).context(format!("cannot open the log in {}", log.display())),
     };
     error.context(what)

@@ -1,4 +1,4 @@
-//! `kew tls`: certificates for a server whose clients are ours.
+//! `kew tls`: certificates for a server and its own clients.
 
 mod authority;
 mod files;
@@ -69,10 +69,10 @@ fn init(args: &TlsInitArgs) -> Result<()> {
     Ok(())
 }
 
-/// The names that every certificate has, those that the last one had, and those that are given.
+/// The names that every certificate has, those of the last one, and those of the command line.
 fn hosts(args: &TlsInitArgs, dir: &Path) -> Result<Vec<Host>> {
     let mut hosts = Host::always();
-    // A new authority is for the names that are asked for now.
+    // A new authority is made for the names of this command line only.
     if !args.force {
         hosts.extend(authority::hosts_of(&dir.join(SERVER_CERT))?);
     }
@@ -88,12 +88,12 @@ fn hosts(args: &TlsInitArgs, dir: &Path) -> Result<Vec<Host>> {
     Ok(seen)
 }
 
-/// What was made, and how to use it.
+/// The created files, and how to use them.
 struct Made {
     dir: PathBuf,
     hosts: Vec<Host>,
     is_new: bool,
-    /// Whether a server finds the files by itself.
+    /// Whether a server finds the files without settings.
     is_found: bool,
     authority_until: String,
     server_until: String,

@@ -1,4 +1,4 @@
-//! A certificate and its key, as they are in files.
+//! A certificate and its key, read from files.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -17,13 +17,13 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Version;
 
-/// More than any chain of certificates takes.
+/// Larger than any certificate chain.
 const FILE_SIZE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate of the server in PEM, and after it those that lead to its authority.
+    /// The certificate of the server in PEM, followed by its chain up to the authority.
     pub certificate: PathBuf,
     /// The private key of the first of them, in PEM: PKCS#8, SEC 1 or PKCS#1, without a passphrase.
     pub key: PathBuf,
@@ -37,10 +37,10 @@ pub enum TlsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has unusable content.
     #[error("{} cannot be used: {reason}", path.display())]
     Unusable {
         /// The file.
@@ -50,7 +50,7 @@ pub enum TlsError {
     },
     /// Each is sound, and they do not belong together.
     #[error(
-        "the private key in {} is not that of the first certificate in {}",
+        "the private key in {} does not belong to the first certificate in {}",
         key.display(),
         certificate.display()
     )]
@@ -62,12 +62,12 @@ pub enum TlsError {
     },
 }
 
-/// What a certificate says of itself.
+/// What a certificate says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// The names that it is for. Wildcards are as they stand.
+    /// The names that it is valid for. Wildcards are kept as they are.
     pub names: Vec<String>,
-    /// The addresses that it is for.
+    /// The addresses that it is valid for.
     pub addresses: Vec<IpAddr>,
     /// From when on it is valid.
     pub not_before: SystemTime,
@@ -76,11 +76,11 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// Reads what the first certificate in some PEM text says.
+    /// Reads the facts of the first certificate in a PEM text.
     pub fn of_pem(text: &[u8]) -> Result<Self, String> {
         let first = CertificateDer::pem_slice_iter(text)
             .next()
-            .ok_or("there is no certificate in it")?;
+            .ok_or("it contains no certificate")?;
         Self::of(&first.map_err(|error| describe(&error))?)
     }
 
@@ -108,7 +108,7 @@ impl CertificateFacts {
     }
 }
 
-/// Refuses certificates of versions that have no place for names: no TLS client takes them.
+/// Refuses versions without subject alternative names: no TLS client accepts them.
 fn check_version(version: X509Version) -> Result<(), String> {
     match version {
         X509Version::V3 => Ok(()),
@@ -148,7 +148,7 @@ impl CertificateFiles {
             .map_err(|error| unusable(&self.certificate, describe(&error)))?;
         let first = chain
             .first()
-            .ok_or_else(|| unusable(&self.certificate, "there is no certificate in it"))?;
+            .ok_or_else(|| unusable(&self.certificate, "it contains no certificate"))?;
         let facts =
             CertificateFacts::of(first).map_err(|reason| unusable(&self.certificate, reason))?;
         let key = read_key(&self.key)?;
@@ -175,13 +175,13 @@ impl CertificateFiles {
         std::fs::metadata(&self.key).is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
     }
 
-    /// What changes when a file is replaced or written.
+    /// Changes when a file is replaced or written.
     pub(crate) fn stamps(&self) -> [Option<Stamp>; 2] {
         [&self.certificate, &self.key].map(|path| Stamp::of(path))
     }
 }
 
-/// Which file has a name, and how new it is.
+/// Identifies the file behind a name, and how new it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -211,7 +211,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
                 "its private key has a passphrase; store it without one".into()
             }
             pem::Error::NoItemsFound => {
-                "there is no private key in it (PEM with PKCS#8, SEC 1 or PKCS#1)".into()
+                "it contains no private key (PEM with PKCS#8, SEC 1 or PKCS#1)".into()
             }
             other => describe(&other),
         };
@@ -253,7 +253,7 @@ fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
 mod tests {
     use super::*;
 
-    /// As `openssl x509 -req` makes it without `-extfile`.
+    /// As `openssl x509 -req` creates it without `-extfile`.
     const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
 MIIBIzCBywIUTk8GzvWkygUMZ7dJlBus2cUJti0wCgYIKoZIzj0EAwIwFDESMBAG
 A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMjE5MDQyNFoYDzIxMjYxMDI5MTkwNDI0
@@ -266,7 +266,7 @@ ueqz6/Ro2abi9t0eGJfe/rLJ4XsPAiA8vN9KPmmzHg5usHQJyjgeeAERk4RoMvmw
 ";
 
     #[test]
-    fn a_certificate_without_extensions_is_refused_with_what_to_do() {
+    fn a_certificate_without_extensions_is_refused_with_advice() {
         let error = CertificateFacts::of_pem(VERSION_1.as_bytes()).expect_err("refused");
         assert!(error.contains("X.509 version 1"), "{error}");
         assert!(error.contains("kew tls init"), "{error}");

@@ -1,4 +1,4 @@
-//! What happens to a connection before anybody serves it.
+//! Opens accepted connections, with TLS or without, before a front end serves them.
 
 use std::io;
 use std::sync::Arc;
@@ -14,24 +14,25 @@ use crate::handshakes::Handshakes;
 use crate::secure::SecureStream;
 use crate::tls::Tls;
 
-/// What every TLS connection begins with: the type of a handshake record (RFC 8446, 5.1).
+/// The first byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// A fatal alert, `internal_error`, in a record of its own (RFC 8446, 6): all that a TLS client can be
-/// told before its handshake.
+/// A fatal alert, `internal_error`, in a record of its own (RFC 8446, 6). A TLS client understands
+/// nothing else before its handshake.
 const ALERT_INTERNAL_ERROR: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x50];
 
-/// How long a client that finds no room may take to show whether it speaks TLS.
+/// How long to wait for the first byte of a connection that gets no place.
 const TURN_AWAY: Duration = Duration::from_secs(2);
 
-/// What a [`Door`] bounds.
+/// The limits of a [`Door`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoorLimits {
     /// Time from accept to the first byte of a plain connection, or to the end of the handshake of a
     /// TLS one. Default 10 s.
     pub opening_timeout: Duration,
-    /// Handshakes under way. One more, and the oldest of the address that has most of them is given up: an
-    /// honest one takes milliseconds, so that the oldest of many is one that stalls. Default 1,024.
+    /// Handshakes in progress. If one more begins, the oldest handshake of the address with the
+    /// most of them is closed. An honest handshake takes milliseconds, so the oldest of many has
+    /// stalled. Default 1,024.
     pub handshakes_max: usize,
 }
 
@@ -44,7 +45,7 @@ impl Default for DoorLimits {
     }
 }
 
-/// Lets connections in, with TLS or without. Cheap to clone.
+/// Opens connections, with TLS or without. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Door(Arc<Inner>);
 
@@ -60,27 +61,28 @@ struct Inner {
 pub enum Opened {
     /// Without TLS, as it was accepted. Nothing was read from it.
     Plain(TcpStream),
-    /// After its handshake. In a box, since its state is large beside that of a socket.
+    /// After its handshake. Boxed, because its state is much larger than a socket.
     Secure(Box<SecureStream>),
 }
 
-/// Why a connection came to nothing. It is closed.
+/// Why a connection was not opened. It is closed.
 #[derive(Debug, Error)]
 pub enum Unopened {
-    /// Nothing, or not all of a handshake, came in time.
+    /// The first byte, or the whole handshake, did not arrive in time.
     #[error("not open after {0:?}")]
     TooSlow(Duration),
-    /// Its handshake was the oldest of the address that had most of them, when there was room for no more.
-    #[error("its handshake gave way to newer ones")]
+    /// Its handshake was the oldest of the address with the most handshakes when there was no room
+    /// for a new one.
+    #[error("it was closed to make room for newer connections")]
     GaveWay,
-    /// The client closed it, or what it said is no handshake, or has no version or cipher that is
-    /// spoken here.
+    /// The client closed it, sent something that is not a handshake, or offered no supported
+    /// version or cipher.
     #[error("it failed: {0}")]
     Failed(#[from] io::Error),
 }
 
 impl Door {
-    /// A door that speaks TLS if `tls` is there. Without it, every connection is plain.
+    /// A door that speaks TLS if `tls` is set. Without it, every connection is plain.
     pub fn new(tls: Option<Arc<Tls>>, limits: DoorLimits) -> Self {
         Self(Arc::new(Inner {
             tls,
@@ -94,7 +96,7 @@ impl Door {
         self.0.tls.is_some()
     }
 
-    /// Makes of a connection, just accepted, one that can be served.
+    /// Turns an accepted connection into one that a front end can serve.
     ///
     /// Without TLS that takes no time and no system call. Dropping the future closes the connection.
     pub async fn open(&self, stream: TcpStream) -> Result<Opened, Unopened> {
@@ -108,7 +110,7 @@ impl Door {
             return Ok(Opened::Plain(stream));
         }
         let from = stream.peer_addr()?.ip();
-        // In a box, so that plain connections do not carry the space for it.
+        // Boxed, so that plain connections do not need the space for it.
         let handshake = Box::pin(TlsAcceptor::from(tls.config()).accept(stream));
         let turn = self.0.handshakes.begin(from);
         tokio::select! {
@@ -120,8 +122,8 @@ impl Door {
         }
     }
 
-    /// Ends a connection for which there is no room. A TLS client gets an alert and no handshake.
-    /// A plain one is handed back within 2 s, to be told in its own protocol.
+    /// Ends a connection that gets no place. A TLS client gets an alert and no handshake. A plain
+    /// connection is returned within 2 s, so that the caller can explain in its own protocol.
     pub async fn turn_away(&self, mut stream: TcpStream) -> Option<TcpStream> {
         if !self.has_tls() {
             return Some(stream);
@@ -130,7 +132,7 @@ impl Door {
         if first != HANDSHAKE_RECORD {
             return Some(stream);
         }
-        // Whether it is heard is the client's matter.
+        // It does not matter whether the client receives it.
         let _ = timeout(TURN_AWAY, stream.write_all(&ALERT_INTERNAL_ERROR)).await;
         None
     }

@@ -1,4 +1,4 @@
-//! How many handshakes are under way, and which one gives way when there are too many.
+//! Counts the handshakes in progress, and chooses which one to close when there are too many.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ struct UnderWay {
     turns: Strangers,
 }
 
-/// A place among the handshakes under way, until it is dropped.
+/// A place among the handshakes in progress. Dropping it frees it.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     of: &'a Handshakes,
@@ -38,7 +38,8 @@ impl Handshakes {
         }
     }
 
-    /// Takes a place. If none is free, it is that of the oldest one of the network that has most of them.
+    /// Takes a place. If none is free, takes the place of the oldest handshake of the network with
+    /// the most of them.
     pub(crate) fn begin(&self, from: IpAddr) -> Turn<'_> {
         let (network, taken) = (Network::of(from), Arc::new(Notify::new()));
         let mut under_way = self.lock();
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stalls_many_gives_way_before_others() {
+    async fn a_network_that_stalls_many_gives_way_first() {
         let handshakes = Handshakes::new(3);
         let slow = handshakes.begin(OTHER);
         let crowd = [handshakes.begin(ONE), handshakes.begin(ONE)];

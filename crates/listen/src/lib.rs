@@ -1,23 +1,23 @@
-//! From the accept of a connection to the moment a front end can serve it: who speaks TLS and who does
-//! not, on one port, within a deadline.
+//! Takes a connection from accept to the moment when a front end can serve it. It serves clients
+//! with and without TLS on one port, within a deadline.
 //!
-//! The first byte of a connection tells: a TLS client begins with a handshake record, 0x16, which no
-//! text protocol begins with. A [`Door`] looks at that byte without taking it, so that a plain
-//! connection goes on as it came, in the same type of socket and with nothing between; a TLS client is
-//! led through its handshake. Both have one deadline, counted from accept. Any number of listeners, of
-//! any protocol, can share a door.
+//! The first byte decides: a TLS client begins with a handshake record, 0x16, and no text protocol
+//! begins with that byte. A [`Door`] peeks at that byte, so a plain connection stays the socket
+//! that it was, with no layer on top. A TLS connection goes through its handshake. Both have one
+//! deadline, counted from accept. Listeners of several protocols can share a door.
 //!
-//! [`Tls`] holds the certificate and its key, and takes new ones from their files while connections are
-//! open: these go on as they began, and the next handshake has the new certificate.
+//! [`Tls`] holds the certificate and its key. It can load new ones from their files while
+//! connections are open: open connections keep theirs, and the next handshake uses the new
+//! certificate.
 //!
-//! A [`Share`] says how many connections a protocol may have beside others, and which one gives way when
-//! there is no room.
+//! A [`Share`] limits how many connections a protocol may have beside others, and chooses which
+//! connection to close when there is no place for a new one.
 //!
-//! [`ServerNames`] is the list of the names by which clients call the server, and says by which of them,
-//! and from which web pages, a key may be used that everybody knows.
+//! [`ServerNames`] lists the names that mean this server. It decides which of them, and which web
+//! pages, may be used with the public key.
 //!
-//! This crate knows no account, and of HTTP only what a host and an origin look like. It accepts nothing by itself and says nothing to a client
-//! beyond what TLS says.
+//! This crate knows no account, and of HTTP only the syntax of hosts and origins. It accepts no
+//! connections by itself, and sends clients nothing but TLS.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod certificate;

@@ -1,11 +1,13 @@
-//! The names of this server: one list, for everything that asks whether a name means this server.
+//! The names of this server: one list, used wherever Kew must decide whether a name means this
+//! server.
 //!
-//! Two questions are answered from it. [`ServerNames::has`] says whether an address means this server: it
-//! decides how the address is read, and grants nothing. [`ServerNames::admits_public_key`] says whether a
-//! client that called the server by a name may use a key that everybody knows. Any web page can have a
-//! name of its own point to this machine (DNS rebinding), and then a browser takes the server for a part
-//! of that page. So a name counts there only if no stranger can have it: `localhost` and what lies below
-//! it, loopback addresses, the names in the certificate, and those that the operator gave.
+//! It answers two questions. [`ServerNames::has`] decides whether an address means this server.
+//! That affects how the address is read, and grants nothing. [`ServerNames::admits_public_key`]
+//! decides whether a client that used a name of the server may use the public key. Any web page can
+//! make its own name point to this machine (DNS rebinding), and then a browser treats the server as
+//! part of that page. So only names that a stranger cannot own admit the public key: `localhost`
+//! and its subdomains, loopback addresses, the names in the certificate, and names that the
+//! operator configured.
 //!
 //! Names are compared without case, port and final dot, addresses in any spelling.
 
@@ -22,7 +24,7 @@ const LOCALHOST: &str = "localhost";
 /// The longest name of a host (RFC 1035, 2.3.4).
 const NAME_SIZE_BYTES_MAX: usize = 253;
 
-/// A host, as a client or a setting names it.
+/// A host, as a client or a setting writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Host {
     Address(IpAddr),
@@ -69,7 +71,7 @@ impl Host {
     }
 }
 
-/// Nothing, too, as in `localhost:`.
+/// An empty port counts too, as in `localhost:`.
 fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -93,18 +95,18 @@ enum Pattern {
     IsBelow(Box<str>),
 }
 
-/// A text that is no name of a server.
+/// A text that is not the name of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{0:?} is no name of a server: a host name such as kew.example.net, *.example.net for all names \
-     one label below it, or an IP address"
+    "{0:?} is not the name of a server: use a host name such as kew.example.net, *.example.net for \
+     all names one label below it, or an IP address"
 )]
 pub struct InvalidServerName(Box<str>);
 
 impl FromStr for ServerName {
     type Err = InvalidServerName;
 
-    /// Reads a name with or without a port, which does not matter.
+    /// Reads a name. A port may follow, and is ignored.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidServerName(text.into());
         match text.strip_prefix("*.") {
@@ -131,26 +133,27 @@ impl ServerName {
     }
 }
 
-/// What a server is called.
+/// The names that mean this server.
 #[derive(Debug, Default)]
 pub struct ServerNamesOptions {
-    /// Those that the operator gave.
+    /// Names that the operator configured.
     pub given: Vec<ServerName>,
-    /// Those that mean this server in an address, and that anybody may have: no public key is admitted
-    /// by them over HTTP.
+    /// Names that mean this server in an address, but that anyone may have: over HTTP they do not
+    /// admit the public key.
     pub aliases: Vec<ServerName>,
     /// The addresses of its listeners.
     pub listeners: Vec<IpAddr>,
-    /// Where the names in the certificate in use are found.
+    /// Where to find the names in the certificate in use.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// The names of this server. Clones are the same list. Without options it has those of loopback alone.
+/// The names of this server. Clones share one list. Without options it has only the names of
+/// loopback.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames(Arc<ServerNamesOptions>);
 
 impl ServerNames {
-    /// A list of these, and of every spelling of loopback.
+    /// A list of these names, with every spelling of loopback.
     pub fn new(mut options: ServerNamesOptions) -> Self {
         for address in &mut options.listeners {
             *address = address.to_canonical();
@@ -168,11 +171,11 @@ impl ServerNames {
         })
     }
 
-    /// Whether a client that called the server by a host, with or without its port, may use a key that
-    /// everybody knows.
+    /// Whether a client may use the public key after it called the server by a host, with or
+    /// without a port.
     ///
-    /// An address of a listener counts, and with a listener for all addresses every address does: no
-    /// page can have an address for a name unless it was loaded from there.
+    /// The address of a listener counts. With a listener for all addresses every address counts: no
+    /// page can have an address as its name unless it was loaded from there.
     pub fn admits_public_key(&self, host: &str) -> bool {
         Host::read(host).is_some_and(|host| match &host {
             Host::Address(address) => {
@@ -183,7 +186,7 @@ impl ServerNames {
         })
     }
 
-    /// Whether a request may use a key that everybody knows, by what it says of where it comes from.
+    /// Whether a request may use the public key, judged by its headers about where it comes from.
     pub fn judge(&self, asked: &AskedFrom<'_>) -> Result<(), Barred> {
         let host = asked.host.filter(|host| !host.is_empty());
         if !host.is_none_or(|host| self.admits_public_key(host)) {
@@ -195,7 +198,7 @@ impl ServerNames {
         }
     }
 
-    /// Whether no stranger can have that host for a name of theirs.
+    /// Whether no stranger can own that host as a name.
     fn is_certain(&self, host: &Host) -> bool {
         let is_certified = |facts: &CertificateFacts| {
             let names = facts.names.iter().filter_map(|name| name.parse().ok());
@@ -210,25 +213,25 @@ impl ServerNames {
     }
 }
 
-/// What a request over HTTP says of where it comes from.
+/// What the headers of an HTTP request say about where it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct AskedFrom<'a> {
-    /// By what host it called the server; nothing or empty if it named none, as no browser does.
+    /// The host that the request names. `None` or empty if it names none, which no browser does.
     pub host: Option<&'a str>,
-    /// The pages that it comes from: its headers `Origin`. Only browsers send them, and some programs
-    /// that name the server itself.
+    /// The pages that the request comes from: its headers `Origin`. Only browsers send them, and a
+    /// few programs that send the server's own name.
     pub pages: &'a [&'a [u8]],
-    /// The header `Sec-Fetch-Site`, by which a browser says how its page is related to the server, also
-    /// where it says nothing of the page itself.
+    /// The header `Sec-Fetch-Site`: how the page is related to the server, by the browser. Browsers
+    /// also send it without `Origin`.
     pub site: Option<&'a [u8]>,
 }
 
 impl AskedFrom<'_> {
-    /// Whether a page from elsewhere has sent it: neither one of this machine nor one of the very host
-    /// that was called.
+    /// Whether a foreign page sent the request: a page neither of this machine nor of the host that
+    /// the request names.
     fn is_foreign_page(&self) -> bool {
         if self.pages.is_empty() {
-            // An image or a link, say.
+            // For example an image or a link.
             let host = self.host.and_then(Host::read);
             return match self.site {
                 Some(b"cross-site") => true,
@@ -259,26 +262,26 @@ fn without_usual_port(authority: &str) -> &str {
     without.next().unwrap_or(authority)
 }
 
-/// Why a client may not use a key that everybody knows.
+/// Why a client may not use the public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Barred {
-    /// It came to a listener that does not serve it.
+    /// Its listener does not serve the public key.
     #[error(
         "the public key is not accepted by this listener: use a key of your own, or start the server \
          with --allow-public-key"
     )]
     Listener,
-    /// It called the server by a name that a stranger could have given it.
+    /// It used a name that a stranger could own.
     #[error(
         "the public key is accepted only if the Host of a request, or the hostname of an AMQP \
          connection, is localhost, a loopback address, a name in the server's certificate, or a name \
          that was given with --server-name"
     )]
     Host,
-    /// It is a page from elsewhere that a browser shows.
+    /// It is a page of another origin, shown in a browser.
     #[error(
-        "the public key is not accepted from web pages of another origin, as the header Origin or \
-         Sec-Fetch-Site says this request is from: use a key of your own"
+        "the public key is not accepted from web pages of another origin (see the header Origin or \
+         Sec-Fetch-Site of this request): use a key of your own"
     )]
     Page,
 }

@@ -1,4 +1,4 @@
-//! Which names mean a server, and by which of them a public key may be used.
+//! Which names mean a server, and which of them admit the public key.
 
 use rcgen::{CertificateParams, KeyPair};
 
@@ -45,7 +45,7 @@ fn every_spelling_of_loopback_is_this_server() {
 }
 
 #[test]
-fn what_only_looks_like_this_server_is_none() {
+fn lookalike_names_are_not_this_server() {
     for host in [
         "",
         ":",
@@ -106,7 +106,7 @@ fn a_listener_for_all_addresses_is_called_by_any_address() {
 }
 
 #[test]
-fn what_is_no_name_cannot_be_given() {
+fn invalid_names_cannot_be_configured() {
     for text in [
         "",
         "*",

@@ -1,10 +1,11 @@
 //! Places for connections, of which several protocols have shares.
 //!
-//! A connection takes an open file, and of those there are only so many. What one protocol does not need
-//! another may have, but never so much that a protocol finds less than it is guaranteed.
+//! Each connection takes an open file, and their number is limited. A protocol may use places that
+//! another does not need, but each protocol always has the places that it is guaranteed.
 //!
-//! Where there is no place left, a connection that has proven nothing gives way to the new one: see
-//! [`Place::prove`]. Those that have keep theirs. So silent connections keep nobody out, however many.
+//! When no place is left, a connection that is not authenticated gives way to the new one: see
+//! [`Place::prove`]. Authenticated connections keep their places. So silent connections lock no
+//! client out, however many there are.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +15,8 @@ use tokio::sync::Notify;
 
 use crate::strangers::{Network, Strangers};
 
-/// How many connections may have given way and not ended yet. Each still has an open file; one more
-/// is not asked to give way.
+/// How many connections may have given way and not ended yet. Each still has an open file. Above
+/// this number no further connection is closed.
 const LEAVING_MAX: usize = 64;
 
 /// A protocol's share of the places. Clones are the same share.
@@ -25,7 +26,7 @@ pub struct Share {
     index: usize,
 }
 
-/// What a share may have.
+/// The limits of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareLimits {
     /// Places that no other share can take.
@@ -57,7 +58,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// What others cannot have.
+    /// Places that other shares cannot take.
     fn kept(&self) -> usize {
         self.count.max(self.limits.guaranteed)
     }
@@ -73,20 +74,20 @@ pub struct Place {
     notice: Arc<Notify>,
 }
 
-/// Tells a connection that it has lost its place.
+/// Notifies a connection that it has lost its place.
 #[derive(Clone, Debug)]
 pub struct Notice(Arc<Notify>);
 
 impl Notice {
-    /// Resolves when the place was given to another connection: this one is to be closed at once. Never
-    /// resolves after [`Place::prove`].
+    /// Resolves when another connection has taken the place: close this one at once. Never resolves
+    /// after [`Place::prove`].
     pub async fn given(&self) {
         self.0.notified().await;
     }
 }
 
 impl ShareLimits {
-    /// All that others leave.
+    /// No limit of its own: everything that other shares leave.
     pub fn guaranteed(guaranteed: usize) -> Self {
         Self {
             guaranteed,
@@ -100,7 +101,7 @@ impl Share {
     ///
     /// # Panics
     ///
-    /// If more is guaranteed than there is.
+    /// If the guarantees exceed `count_max`.
     pub fn of<const N: usize>(count_max: usize, limits: [ShareLimits; N]) -> [Self; N] {
         let all = limits
             .iter()
@@ -128,15 +129,15 @@ impl Share {
         })
     }
 
-    /// So many places, shared with nobody.
+    /// A share with all of `count_max` places, and no other shares.
     pub fn alone(count_max: usize) -> Self {
         let [share] = Self::of(count_max, [ShareLimits::guaranteed(count_max)]);
         share
     }
 
-    /// A place for a connection from that address: one that nobody else has or is guaranteed, or else
-    /// that of a connection which has proven nothing. That is the oldest one of the network that has
-    /// most of them.
+    /// Takes a place for a connection from that address: a free one that no other share is
+    /// guaranteed, or else the place of a connection that is not authenticated. That is the oldest
+    /// one of the network with the most of them.
     pub fn take(&self, from: IpAddr) -> Option<Place> {
         let mut state = self.room.lock();
         let victim = match self.lack(&state) {
@@ -176,7 +177,7 @@ impl Share {
         state.shares.get(self.index).map_or(0, |own| own.count)
     }
 
-    /// How many places it has while nobody else has more than is guaranteed.
+    /// How many places this share has while the others have no more than they are guaranteed.
     pub fn count_max(&self) -> usize {
         let state = self.room.lock();
         let others: usize = self
@@ -202,7 +203,7 @@ impl Share {
         }
     }
 
-    /// The share that has to give a place up: this one, or one that has more than it is guaranteed.
+    /// The share that has to give up a place: this one, or one that has more than it is guaranteed.
     fn most_crowded(&self, state: &State) -> Option<usize> {
         let own = state.shares.iter().enumerate().nth(self.index);
         let others = self.others(state);
@@ -225,9 +226,9 @@ impl Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
     Nothing,
-    /// It has as many as it may have.
+    /// It has as many places as its limit allows.
     OfOwn,
-    /// Others have, or are guaranteed, what is left.
+    /// Other shares have, or are guaranteed, all remaining places.
     OfAll,
 }
 
@@ -238,7 +239,7 @@ impl Room {
 }
 
 impl Place {
-    /// The connection has shown who it is. It keeps its place from now on.
+    /// The connection is authenticated. It keeps its place from now on.
     pub fn prove(&self) {
         if self.is_proven.load(Ordering::Relaxed) {
             return;
@@ -251,7 +252,7 @@ impl Place {
         }
     }
 
-    /// What tells that the place is lost.
+    /// The notice that the place is lost.
     pub fn notice(&self) -> Notice {
         Notice(Arc::clone(&self.notice))
     }
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_what_the_other_is_not_guaranteed() {
+    fn one_share_has_everything_the_other_is_not_guaranteed() {
         let [one, other] = two(10, [3, 2]);
         assert_eq!((one.count_max(), other.count_max()), (8, 7));
         let ones = take_all(&one);
@@ -319,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn places_come_back() {
+    fn places_are_freed() {
         let [one, other] = two(4, [1, 1]);
         let mut ones = take_all(&one);
         let _other = take(&other).expect("one is guaranteed");
         assert!(take(&other).is_none());
-        // What the one gives back, the other may have.
+        // The other share may have a place that this one freed.
         ones.pop();
         let more = take(&other).expect("one came back");
         assert!(take(&one).is_none());
@@ -353,7 +354,7 @@ mod tests {
         let [one, other] = Share::of(10, [limits(2, 3), limits(2, 20)]);
         assert_eq!((one.count_max(), other.count_max()), (3, 8));
         assert_eq!(take_all(&one).len(), 3);
-        // Its own strangers give way then, and nobody else's.
+        // Then its own unauthenticated connections give way, and no others.
         let _others: Vec<_> = (0..5).map(|_| other.take(LOCAL)).collect();
         let _ones: Vec<_> = (0..9).map(|_| one.take(LOCAL)).collect();
         assert_eq!((one.count(), other.count()), (3, 5));
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_stranger_gives_way_and_nobody_who_is_known() {
+    async fn the_oldest_stranger_gives_way_and_no_authenticated_client() {
         let share = Share::alone(3);
         let known = take(&share).expect("a place");
         let first = share.take(LOCAL).expect("a place");
@@ -375,7 +376,7 @@ mod tests {
         let third = share.take(LOCAL).expect("that of the first");
         assert!(is_lost(&first).await);
         assert!(!is_lost(&second).await && !is_lost(&third).await && !is_lost(&known).await);
-        // It is too late to prove anything; and what is lost does not come back twice.
+        // It is too late to authenticate. And a lost place is not freed twice.
         first.prove();
         drop(first);
         assert_eq!(share.count(), 3);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_crowds_the_places_gives_way_before_others() {
+    async fn a_network_with_many_places_gives_way_first() {
         let share = Share::alone(4);
         let away = |last| IpAddr::from([192, 0, 2, last]);
         let first = share.take(away(1)).expect("a place");

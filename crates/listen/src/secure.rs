@@ -1,4 +1,4 @@
-//! A TLS connection that never ends without a word.
+//! A TLS connection that always ends with `close_notify`.
 
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
@@ -8,8 +8,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// A TLS connection after its handshake. However it ends, also when it is dropped, the client is sent
-/// `close_notify`, as far as the socket takes it at once: without it, an end looks like a cut.
+/// A TLS connection after its handshake. However it ends, also when it is dropped, it sends
+/// `close_notify` as far as the socket accepts it at once. Without it, the client cannot tell an
+/// end from a cut.
 #[derive(Debug)]
 pub struct SecureStream(TlsStream<TcpStream>);
 
@@ -38,7 +39,7 @@ impl Drop for SecureStream {
     }
 }
 
-/// Writes what the socket takes at once.
+/// Writes only what the socket accepts at once.
 struct WithoutWaiting<'a>(&'a TcpStream);
 
 impl Write for WithoutWaiting<'_> {

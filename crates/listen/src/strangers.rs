@@ -1,8 +1,8 @@
-//! Connections that have proven nothing, and which of them gives way when there is no room.
+//! Connections that are not authenticated, and which of them gives way when there is no room.
 //!
-//! An honest client proves itself within milliseconds, so that of many the oldest is one that stalls. But
-//! one address could open so many that everybody else's become the oldest. So the one that gives way is of
-//! the network that has the most of them: whoever opens many crowds out its own.
+//! An honest client authenticates within milliseconds, so the oldest of many connections has
+//! stalled. But one address could open so many that all other connections become the oldest. So the
+//! network with the most connections gives way first: a client that opens many displaces its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// The bits of an IPv6 address that name a network; the others are its users' to choose.
+/// The bits of an IPv6 address that name a network. Users choose the other bits themselves.
 const NETWORK_BITS: u32 = 64;
 
 /// Where a connection comes from: an IPv4 address, or a network of IPv6.
@@ -30,7 +30,7 @@ impl Network {
     }
 }
 
-/// How soon a network has to give way: how many connections it has, and then the older one.
+/// Which network gives way first: the one with the most connections, then the one with the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     count: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Rank {
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     of_network: BTreeMap<Network, BTreeMap<u64, Arc<Notify>>>,
-    /// Every network once. The last one is the next to give way.
+    /// Every network once. The last one gives way next.
     ranked: BTreeSet<(Rank, Network)>,
 }
 
@@ -52,17 +52,17 @@ impl Strangers {
         });
     }
 
-    /// Removes a connection, and says whether it was there.
+    /// Removes a connection. Returns whether it was present.
     pub(crate) fn remove(&mut self, network: Network, number: u64) -> bool {
         self.change(network, |those| those.remove(&number).is_some())
     }
 
-    /// What the next one to give way is compared with others by, if there is any.
+    /// The rank of the connection that gives way next, if there is one.
     pub(crate) fn next_to_give_way(&self) -> Option<Rank> {
         self.ranked.last().map(|(rank, _)| *rank)
     }
 
-    /// Removes the next one to give way, and tells it.
+    /// Removes the connection that gives way next, and notifies it.
     pub(crate) fn give_way(&mut self) -> bool {
         let Some(&(_, network)) = self.ranked.last() else {
             return false;
@@ -125,7 +125,7 @@ mod tests {
         ] {
             strangers.add(network(address), number, Arc::default());
         }
-        // Then those with two each, the older first; and at last one by one, by their age.
+        // Then those with two each, the older first. At last one by one, by age.
         let mut gone = Vec::new();
         while let Some(&(_, from)) = strangers.ranked.last() {
             let oldest = strangers.of_network[&from].first_key_value();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_removed_is_not_told() {
+    fn a_removed_connection_is_not_notified() {
         let mut strangers = Strangers::default();
         let notice = Arc::new(Notify::new());
         strangers.add(network("192.0.2.1"), 7, notice.clone());

@@ -1,4 +1,4 @@
-//! The certificate in use, and how a new one takes its place.
+//! The certificate in use, and how a new one replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,10 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::certificate::{CertificateFacts, CertificateFiles, Pair, Stamp, TlsError};
 
-/// How long before its end a certificate is worth a warning.
+/// How long before a certificate expires Kew logs a warning.
 const EXPIRY_NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// What [`Tls`] is made with.
+/// The options of [`Tls`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Where the certificate and its key are.
@@ -25,8 +25,8 @@ pub struct TlsOptions {
 
 /// TLS 1.2 and 1.3, with the certificate that the files held when they were last read.
 ///
-/// Clients need no certificate. Sessions are resumed by tickets, so that nothing is kept for them;
-/// tickets end with the certificate.
+/// Clients need no certificate. Sessions are resumed with tickets, so Kew stores nothing for them.
+/// Tickets end with the certificate.
 #[derive(Debug)]
 pub struct Tls {
     options: TlsOptions,
@@ -43,7 +43,7 @@ struct Current {
 }
 
 impl Tls {
-    /// Reads the files. What is doubtful, and no reason to fail, is logged as a warning.
+    /// Reads the files. Doubtful properties that are no reason to fail are logged as warnings.
     pub fn open(options: TlsOptions) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let current = load(&options, &provider)?;
@@ -54,28 +54,28 @@ impl Tls {
         })
     }
 
-    /// What the certificate in use says of itself.
+    /// The facts of the certificate in use.
     pub fn facts(&self) -> CertificateFacts {
         self.current(|current| current.facts.clone())
     }
 
-    /// Whether something holds for what the certificate in use says of itself.
+    /// Whether `holds` is true for the facts of the certificate in use.
     pub(crate) fn says(&self, holds: impl FnOnce(&CertificateFacts) -> bool) -> bool {
         self.current(|current| holds(&current.facts))
     }
 
-    /// Reads the files again. The new certificate is used from the next handshake on, together with
-    /// its key; if it cannot be used, the old one stays.
+    /// Reads the files again. The next handshake uses the new certificate and key. If they cannot
+    /// be used, the old ones stay.
     pub fn reload(&self) -> Result<(), TlsError> {
         let current = load(&self.options, &self.provider)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(())
     }
 
-    /// Reads the files again whenever `asked` resolves, and when they have changed and then stayed the
-    /// same for `interval`. Never ends.
+    /// Reads the files again whenever `asked` resolves, and when they have changed and then stayed
+    /// the same for `interval`. Never ends.
     ///
-    /// A pair that cannot be used is logged once, and the old one stays.
+    /// If a pair cannot be used, it is logged once and the old pair stays.
     pub async fn keep_fresh(self: Arc<Self>, interval: Duration, mut asked: impl AsyncFnMut()) {
         let mut loaded = self.current(|current| current.stamps);
         let mut seen = loaded;
@@ -85,7 +85,7 @@ impl Tls {
                 () = tokio::time::sleep(interval) => false,
             };
             let stamps = self.stamps().await;
-            // Files that are still being replaced, one after the other, need not match yet.
+            // Files that are being replaced, one after the other, need not match yet.
             let is_settled = stamps == seen;
             seen = stamps;
             if is_asked || (is_settled && stamps != loaded) {

@@ -4,8 +4,8 @@
 //! cargo run -p kew-log --example golden -- crates/log/tests/golden/v1
 //! ```
 //!
-//! Run it once for a new format version, into a new directory, and keep those of all versions
-//! before: a test opens each of them. A directory that was released is never made again.
+//! Run it once for a new format version, into a new directory, and keep those of all earlier
+//! versions: a test opens each of them. Never create a released directory again.
 
 use std::{env, fs, io, path::PathBuf};
 
@@ -16,7 +16,7 @@ mod scenario;
 
 fn main() -> io::Result<()> {
     let Some(path) = env::args_os().nth(1).map(PathBuf::from) else {
-        return Err(io::Error::other("say where the directory shall be"));
+        return Err(io::Error::other("name the directory to create"));
     };
     fs::create_dir(&path)?;
     fs::write(path.join("MANIFEST"), scenario::MANIFEST)?;

@@ -49,7 +49,7 @@ fn a_second_owner_is_refused_until_the_first_is_gone() {
 }
 
 #[test]
-fn a_creation_that_was_cut_off_is_taken_up_again() {
+fn an_interrupted_creation_is_continued() {
     let temporary = temporary();
     for left_behind in [LOCK, MANIFEST_IN_PREPARATION] {
         fs::write(temporary.path().join(left_behind), "half").unwrap();
@@ -59,7 +59,7 @@ fn a_creation_that_was_cut_off_is_taken_up_again() {
 }
 
 #[test]
-fn directories_that_it_lies_in_are_made_too_for_their_owner_alone() {
+fn parent_directories_are_created_for_their_owner_only() {
     let temporary = temporary();
     let outer = temporary.path().join(".local");
     drop(DataDir::open(outer.join("share/kew")).unwrap());
@@ -74,7 +74,7 @@ fn directories_that_it_lies_in_are_made_too_for_their_owner_alone() {
 }
 
 #[test]
-fn somebody_elses_directory_is_left_alone() {
+fn a_foreign_directory_is_left_unchanged() {
     let temporary = temporary();
     fs::write(temporary.path().join("thesis.tex"), "x").unwrap();
     let message = refused(temporary.path());

@@ -93,7 +93,7 @@ fn a_header_with_impossible_numbers_is_refused() {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn a_newer_version_is_distinguished_from_damage() {
     let mut bytes = header().encode();
     bytes[8] = 2;
     let damaged = SegmentHeader::decode(&bytes).unwrap_err();

@@ -37,7 +37,7 @@ fn make_newer(storage: &FaultyStorage, position: u64) {
     let position = LogPosition::new(position);
     let mut bytes: [u8; RECORD_HEADER_SIZE] = *content[at..].first_chunk().unwrap();
     bytes[13] = 2;
-    // Sixteen bits, found as anybody would who does not know how they are made.
+    // Sixteen bits, found by trying, without knowing how they are computed.
     let check = (0..=u16::MAX)
         .find(|check| {
             bytes[14..16].copy_from_slice(&check.to_le_bytes());
@@ -55,7 +55,7 @@ fn make_newer(storage: &FaultyStorage, position: u64) {
 }
 
 #[test]
-fn a_record_of_a_newer_version_is_refused_wherever_it_is() {
+fn a_record_of_a_newer_version_is_refused_in_any_place() {
     let (storage, positions) = written();
     for position in positions {
         let disk = storage.kill();

@@ -1,4 +1,4 @@
-//! What a page says of a metric, and how it is written.
+//! A metric with its values, and how a page shows it.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::{Format, Observed};
 /// Names and values. A name is a constant; values come from bounded sets.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// What a metric's values are counted in; it ends the metric's name.
+/// The unit of a metric's values. It is the end of the metric's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Things, or a state.
@@ -48,12 +48,12 @@ pub struct Family {
 }
 
 impl Family {
-    /// What only rises. The page adds the unit and `total` to the name.
+    /// A value that only rises. The page adds the unit and `total` to the name.
     pub fn counter(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, unit, help, Kind::Counter)
     }
 
-    /// What rises and falls. The page adds the unit to the name.
+    /// A value that rises and falls. The page adds the unit to the name.
     pub fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, unit, help, Kind::Gauge)
     }
@@ -144,7 +144,7 @@ impl Family {
                 &observed.buckets,
                 None,
             ),
-            // A value of another kind says nothing: the page stays readable.
+            // A value of another kind is dropped: the page stays readable.
             (Kind::Counter | Kind::Gauge, Value::Observed(_))
             | (Kind::Histogram, Value::Count(_) | Value::Amount(_)) => Ok(()),
         }
@@ -174,8 +174,8 @@ impl Collector for Families {
     }
 }
 
-/// Makes one family of those that have a name in common, because several owners count the same: its
-/// help is the first one's. One of another kind says nothing.
+/// Merges families with the same name, because several owners count the same thing. The help is
+/// that of the first family. Families of another kind are dropped.
 fn merged(families: Vec<Family>) -> Vec<Family> {
     let mut merged: Vec<Family> = Vec::with_capacity(families.len());
     for family in families {

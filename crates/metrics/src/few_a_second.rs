@@ -1,4 +1,4 @@
-//! Log lines of which a flood shows the first few, and how many there were.
+//! Log lines of which a flood shows only the first few and a count.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,17 +13,18 @@ pub struct FewASecond {
 #[derive(Debug, Default)]
 struct State {
     second: u64,
-    /// Of this second.
+    /// Of the current second.
     told: u32,
     untold: u64,
 }
 
-/// What becomes of a line.
+/// What to do with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// It is logged.
     Told,
-    /// It is counted, and is the first since the count was taken: somebody has to take it.
+    /// Count it. It is the first since the count was taken, so the caller must take the count
+    /// later.
     FirstUntold,
     /// It is counted.
     Untold,
@@ -38,7 +39,7 @@ impl FewASecond {
         }
     }
 
-    /// Says what becomes of one more line.
+    /// Decides what to do with one more line.
     pub fn note(&self, now: SystemTime) -> Line {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut state = self.lock();
@@ -57,7 +58,7 @@ impl FewASecond {
         }
     }
 
-    /// How many were counted since this was last asked.
+    /// How many were counted since the last call.
     pub fn take_untold(&self) -> u64 {
         std::mem::take(&mut self.lock().untold)
     }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_a_second_are_told_and_the_others_counted() {
+    fn some_a_second_are_logged_and_the_others_counted() {
         let log = FewASecond::new(2);
         let note = |second| log.note(UNIX_EPOCH + Duration::from_secs(second));
         assert_eq!([note(5), note(5)], [Line::Told; 2]);

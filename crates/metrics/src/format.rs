@@ -1,7 +1,7 @@
 //! The two text formats of a page, and which of them a client gets.
 //!
-//! They differ in what they say of a counter: to OpenMetrics its family has a name without `_total`, and
-//! to the older format with it.
+//! They name counters differently: OpenMetrics names the family without `_total`, the older format
+//! with it.
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a client gets who accepts this: OpenMetrics only if it asks for that, and does not want the
-    /// other one more.
+    /// The format for a client that sends this `Accept`: OpenMetrics only if the client asks for it
+    /// and does not prefer the other one.
     pub fn accepted(accept: &str) -> Self {
         let mut open = 0;
         let mut plain = 0;
@@ -53,7 +53,7 @@ impl Format {
     }
 }
 
-/// A weight from 0 to 1 with up to three decimals. What is none weighs nothing.
+/// A weight from 0 to 1 with up to three decimals. Anything else weighs nothing.
 fn thousandths(text: &str) -> u32 {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     match (whole, format!("{decimals:0<3}").parse::<u32>()) {
@@ -89,7 +89,7 @@ fn plain(page: &str) -> String {
     plain
 }
 
-/// A comment up to the name of its family, and what it says of that.
+/// A comment up to the name of its family, and the rest of it.
 fn comment(line: &str) -> Option<(&str, &str)> {
     let (at, _) = line.match_indices(' ').nth(2)?;
     let (begin, rest) = line.split_at(at);
@@ -102,7 +102,7 @@ mod tests {
     use crate::{Family, Histogram, Unit, page_in, read};
 
     #[test]
-    fn who_does_not_ask_for_openmetrics_gets_the_older_format() {
+    fn without_asking_for_openmetrics_a_client_gets_the_older_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for (accept, expected) in [
             ("", Format::Prometheus),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_say_the_same() {
+    fn both_formats_have_the_same_values() {
         let [open, mut plain] = [Format::OpenMetrics, Format::Prometheus]
             .map(|format| read(&page_in(families(), format)).unwrap());
         for (name, family) in &mut plain {

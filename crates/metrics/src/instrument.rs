@@ -1,9 +1,9 @@
-//! What is written on hot paths.
+//! Instruments that are written on hot paths.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts what happened.
+/// Counts events.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -29,7 +29,7 @@ impl Counter {
     }
 }
 
-/// Counts what is there now.
+/// Counts what is present now.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
@@ -39,18 +39,18 @@ impl Gauge {
         Self(AtomicU64::new(0))
     }
 
-    /// What one owner has of it goes from `before` to `now`. It answers how much there is with it.
+    /// One owner's part changes from `before` to `now`. Returns the new total.
     pub fn change(&self, before: u64, now: u64) -> u64 {
         if now == before {
             return self.value();
         }
-        // Differences wrap around, and their sum is right whatever the order.
+        // Differences wrap around, and their sum is right in any order.
         let difference = now.wrapping_sub(before);
         let others = self.0.fetch_add(difference, Ordering::Relaxed);
         others.wrapping_add(difference)
     }
 
-    /// How much there is.
+    /// The current total.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -66,7 +66,7 @@ impl HighWater {
         Self(AtomicU64::new(0))
     }
 
-    /// Takes note of a value. One that is not larger costs a read.
+    /// Notes a value. A value that is not a new maximum costs one read.
     pub fn note(&self, value: u64) {
         if value > self.0.load(Ordering::Relaxed) {
             self.0.fetch_max(value, Ordering::Relaxed);
@@ -88,7 +88,7 @@ const LATENCIES_US: [u64; 18] = [
 /// Upper bounds of sizes in bytes: from 256 bytes to 1 MiB, the largest batch.
 pub const SIZES_BYTES: [u64; 7] = [256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
 
-/// In what a histogram counts, and how that is shown.
+/// The unit that a histogram counts in, and how the page shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Counted in microseconds, shown in seconds.
@@ -115,12 +115,12 @@ impl Scale {
 pub struct Histogram {
     bounds: &'static [u64],
     scale: Scale,
-    /// One more than bounds: the last is for what is above all of them.
+    /// One more than bounds: the last is for values above all of them.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// What a histogram had counted at one time.
+/// What a histogram has counted at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// The sum of the values.
@@ -152,7 +152,7 @@ impl Histogram {
         Self::new(&SIZES_BYTES, Scale::Plain)
     }
 
-    /// Counts a duration, rounded up to microseconds: no bucket has what is above its bound.
+    /// Counts a duration, rounded up to microseconds, so that no value is counted below its bucket.
     pub fn observe_duration(&self, duration: Duration) {
         let us = duration.as_nanos().div_ceil(1000);
         self.observe(u64::try_from(us).unwrap_or(u64::MAX));
@@ -167,7 +167,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted so far. The count is that of the buckets, also while others observe.
+    /// What was counted so far. The count equals that of the buckets, also while other threads
+    /// observe.
     pub fn observed(&self) -> Observed {
         let bounds = self.bounds.iter().map(|bound| self.scale.show(*bound));
         let counts = self
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_is_what_its_owners_have() {
+    fn a_gauge_is_the_sum_of_its_owners_parts() {
         let gauge = Gauge::new();
         assert_eq!(gauge.change(0, 5), 5);
         assert_eq!(gauge.change(0, 3), 8);

@@ -1,10 +1,12 @@
-//! Metrics: what is counted where the work is done, and the page that shows it.
+//! Metrics: what the code counts where it works, and the page that shows it.
 //!
-//! [`Counter`], [`Gauge`], [`HighWater`] and [`Histogram`] are written on hot paths: an observation is a few relaxed atomic
-//! additions, without a lock and without an allocation. A [`Family`] is what a page says of one metric
-//! at one time; [`page_in`] writes families in the OpenMetrics text format or in the older one of Prometheus.
+//! [`Counter`], [`Gauge`], [`HighWater`] and [`Histogram`] are written on hot paths: an observation
+//! is a few relaxed atomic additions, without a lock and without an allocation. A [`Family`] is one
+//! metric with its values at one time. [`page_in`] writes families in the OpenMetrics text format
+//! or in the older one of Prometheus.
 //!
-//! This crate knows no broker, no protocol and no socket: who owns an instrument makes its family.
+//! This crate knows no broker, no protocol and no socket: the owner of an instrument makes its
+//! family.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -54,7 +54,7 @@ fn complaints_of(name: &str, family: &Read) -> Vec<&'static str> {
     let is_histogram = family.kind == "histogram";
     [
         (family.help.is_empty(), "no help"),
-        // The name of a counter's family has lost the end that every counter has.
+        // The parser has already removed the `_total` that every counter's name ends with.
         (last == "total", "total is for counters, and once"),
         (
             matches!(last, "count" | "sum" | "bucket"),
@@ -79,7 +79,7 @@ mod tests {
     use crate::{Family, Unit, page, read};
 
     #[test]
-    fn what_promtool_would_say() {
+    fn the_rules_of_promtool() {
         let label = |name| vec![(name, "1".to_owned())];
         let help = "Help";
         let families = vec![

@@ -1,4 +1,4 @@
-//! Log lines that a flood must not make a flood of.
+//! Log lines that are limited to one a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ pub struct OnceASecond {
 }
 
 impl OnceASecond {
-    /// Counts one; how many there were since the last line, if it is time for another.
+    /// Counts one. Returns how many there were since the last line, if another line is due.
     pub fn note(&self, now: SystemTime) -> Option<u64> {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.untold.fetch_add(1, Ordering::Relaxed);
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_once_a_second() {
+    fn a_flood_is_logged_once_a_second() {
         let log = OnceASecond::default();
         let at = |second| UNIX_EPOCH + Duration::from_secs(second);
         assert_eq!(log.note(at(5)), Some(1));

@@ -1,12 +1,13 @@
-//! What the operating system knows of this process.
+//! What the operating system knows about this process.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Family, Unit};
 
-/// Memory, processor time, open files and start time, under the names that every exporter uses.
-/// Where the system does not tell, a family is empty. Reads files of `/proc`, which does not block.
+/// Memory, processor time, open files and start time, under the names that every exporter uses. If
+/// the system does not provide a value, the family is empty. Reads files of `/proc`, which does not
+/// block.
 pub fn process(started: SystemTime) -> Vec<Family> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -30,7 +31,7 @@ pub fn process(started: SystemTime) -> Vec<Family> {
     ]
 }
 
-/// What is free for this process on the file system that holds the path. Blocks.
+/// The space that this process may use on the file system of the path. Blocks.
 pub fn disk_free_bytes(path: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(path).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))

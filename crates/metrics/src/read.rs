@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Format;
 
-/// A family as it was read.
+/// A family as read from a page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Read {
     /// `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// What it says of itself.
+    /// Its help text.
     pub help: String,
     /// The unit, if it has one.
     pub unit: Option<String>,
@@ -17,11 +17,12 @@ pub struct Read {
     pub samples: Vec<(String, BTreeMap<String, String>, f64)>,
 }
 
-/// Families by name, as they stand on a page: of OpenMetrics text if it ends with `# EOF`, and else of the
-/// text of Prometheus. There the name of a counter's family ends with `_total`, which is left out here.
+/// The families of a page by name. A page that ends with `# EOF` is OpenMetrics text, any other is
+/// Prometheus text. There the name of a counter's family ends with `_total`, which is left out
+/// here.
 ///
-/// Refuses a page that has anything twice, a sample outside of its family,
-/// an escape that is none, a name without its unit, or a histogram whose buckets do not add up.
+/// Refuses a page with anything twice, a sample outside of its family, an invalid escape, a name
+/// without its unit, or a histogram whose buckets do not add up.
 pub fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
     let (body, format) = match page.strip_suffix("# EOF\n") {
         Some(body) => (body, Format::OpenMetrics),
@@ -143,7 +144,7 @@ fn sample(line: &str) -> Result<Sample, &'static str> {
     Ok((name.to_owned(), labels, value))
 }
 
-/// The value up to its quote, and what follows.
+/// The value up to its quote, and the rest.
 fn quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.chars();
@@ -160,7 +161,7 @@ fn quoted(text: &str) -> Result<(String, &str), &'static str> {
     }
 }
 
-/// Buckets rise, the last one is infinite, and its count is the count.
+/// Buckets rise, the last one is infinite, and its count equals the count of the histogram.
 fn check_histogram(family: &Read) -> Result<(), String> {
     let mut last: BTreeMap<BTreeMap<String, String>, (f64, f64)> = BTreeMap::new();
     for (name, labels, value) in &family.samples {
@@ -193,7 +194,7 @@ mod tests {
     use crate::{Family, Histogram, Unit, page};
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let histogram = Histogram::of_latencies();
         histogram.observe(70);
         let value = "\"\n\\,} ";
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_refused() {
+    fn malformed_pages_are_refused() {
         let head = "# HELP a Help\n# TYPE a gauge\n";
         let end = "# EOF\n";
         assert!(read(&format!("{head}a 1\n{end}")).is_ok());

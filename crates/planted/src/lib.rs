@@ -1,31 +1,31 @@
-//! Bugs that are planted on purpose, so that the simulation shows that it would catch them.
+//! Bugs planted on purpose, so that the simulation can show that it catches them.
 //!
-//! The code under test asks [`is_planted`] at the place of each bug. In the product that is a
-//! constant `false` and the compiler leaves nothing of it. With the feature `enabled` a bug is
-//! chosen at run time, for one thread and one piece of work, by `with`.
+//! The code under test calls [`is_planted`] at the place of each bug. In the product that is a
+//! constant `false`, and the compiler removes it. With the feature `enabled`, `with` plants one bug
+//! at run time, for one thread and one piece of work.
 
-/// A bug that somebody could have written.
+/// A realistic bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A commit writes and does not sync.
     CommitNotSynced,
-    /// A failed sync is tried again, and believed when it then succeeds.
+    /// A failed sync is repeated, and trusted if the second one succeeds.
     SyncTriedAgain,
     /// The directory is not synced after names changed.
     DirectoryNotSynced,
-    /// A write that the full disk refused counts as done.
+    /// A write that failed because the disk is full counts as done.
     FullDiskIgnored,
     /// Records are checked without the epoch, salt and position that they were written for.
     OldRecordsTrusted,
     /// The last event of a batch is dropped when the log is replayed.
     LastEventOfBatchDropped,
-    /// Recovery does not copy what nothing proves to be durable.
+    /// Recovery does not copy the tail that may not be durable.
     TailNotCopied,
-    /// A partition goes on after a call of the disk has failed.
+    /// A partition continues after an I/O call has failed.
     FailureIgnored,
-    /// Answers are handed out before what they rest on is durable.
+    /// Answers are sent before their data is durable.
     AnsweredBeforeDurable,
-    /// One of several answers that fall due at once is forgotten.
+    /// One of several answers that become due at once is forgotten.
     AnswerForgotten,
     /// A segment is retired although it holds bodies that are still needed.
     LiveSegmentRetired,
@@ -55,9 +55,9 @@ pub enum Bug {
     LeasesForgotten,
     /// A snapshot forgets how often messages were delivered.
     DeliveryCountsForgotten,
-    /// A snapshot forgets the sequence numbers of messages that are gone.
+    /// A snapshot forgets the sequence numbers of messages that no longer exist.
     SequenceNumbersReused,
-    /// A snapshot forgets the incarnations of queues that are gone.
+    /// A snapshot forgets the incarnations of queues that no longer exist.
     IncarnationsReused,
     /// A snapshot forgets the access policies of queues.
     PoliciesForgotten,
@@ -77,7 +77,7 @@ pub enum Bug {
     BusSessionStateForgotten,
     /// A message of a bus queue is completed, and that is not logged.
     BusRemovalNotLogged,
-    /// A session is locked although somebody has its lock.
+    /// A session is locked although another receiver has its lock.
     BusSessionShared,
     /// A message that comes back to a bus queue comes last.
     BusAbandonedAtTail,
@@ -89,11 +89,11 @@ pub enum Bug {
     BusForwardNotLogged,
     /// A lock that has ended still settles.
     BusEndedLockSettles,
-    /// A deferred message is given to whoever receives.
+    /// A deferred message is given to any receiver.
     BusDeferredDelivered,
     /// A deferred message that was locked comes back as an ordinary one.
     BusDeferralForgotten,
-    /// The number of a message that is gone is given out again.
+    /// The number of a deleted message is issued again.
     BusNumberReused,
     /// A snapshot forgets how many deliveries of a bus queue's messages failed.
     BusDeliveryCountsForgotten,
@@ -107,27 +107,27 @@ pub enum Bug {
     BusDeadLettersLeft,
     /// A session that is left in order counts as failed deliveries.
     BusReleaseCounts,
-    /// A message that is gone still counts in the bytes of its bus queue.
+    /// A deleted message still counts in the bytes of its bus queue.
     BusSizeNotGivenBack,
     /// A repeated id is dropped after its window as well.
     BusWindowNeverEnds,
-    /// A message that comes back to a bus queue lives for ever.
+    /// A message that returns to a bus queue never expires.
     BusExpiryForgotten,
     /// A message that is sent again stays where it was, too.
     BusResubmittedTwice,
-    /// A message that is sent again is gone after a crash: only that it was taken out is logged.
+    /// A resubmitted message is lost in a crash: only its removal is logged.
     BusResubmittedLost,
     /// A message that is sent again brings its failed deliveries with it.
     BusResubmittedKeepsCount,
     /// A purge leaves deferred messages out.
     BusPurgeForgetsDeferred,
-    /// A purge that was only to count takes the messages.
+    /// A dry run of a purge takes the messages.
     BusDryRunPurges,
-    /// To delete a message by its number counts as a failed delivery of the next one.
+    /// Deleting a message by its number counts as a failed delivery of the next one.
     BusDeleteCounts,
-    /// A message that is taken by its number has the lock of whoever had it before.
+    /// A message that is taken by its number keeps the lock of its previous holder.
     BusTakenUnderOldLock,
-    /// A lock that was broken, or given back, still settles.
+    /// A lock that was broken, or released, still settles.
     BusFreedLockSettles,
     /// The state of a session is cleared although it has messages.
     BusStateInUseCleared,
@@ -135,20 +135,21 @@ pub enum Bug {
     BusTransactionHalfDone,
     /// The last part of a transaction is not logged with the others: a crash tears it.
     BusTransactionTorn,
-    /// A transaction that is refused counts as a failed delivery of what it was to settle.
+    /// A refused transaction counts as a failed delivery of the messages that it would have
+    /// settled.
     BusTransactionRefusalCounts,
-    /// A message that is given back in a transaction stays locked.
+    /// A message that is released in a transaction stays locked.
     BusTransactionLockKept,
-    /// The ids of what transactions send are not remembered.
+    /// The ids of messages sent in transactions are not remembered.
     BusTransactionIdsForgotten,
-    /// A transaction does its work in the queue that has the name of the one that was meant.
+    /// A transaction works on a new queue with the same name as the queue that was meant.
     BusTransactionInOtherQueue,
-    /// A transaction sends more than its queue has room for, if each of its parts alone would fit.
+    /// A transaction sends more than its queue has room for, if each part alone would fit.
     BusTransactionOverfills,
 }
 
 impl Bug {
-    /// Every bug but those of bus queues.
+    /// Every bug except those of bus queues.
     pub const ALL: [Self; 29] = [
         Self::CommitNotSynced,
         Self::SyncTriedAgain,
@@ -181,7 +182,7 @@ impl Bug {
         Self::AccountNotForgotten,
     ];
 
-    /// Every bug of bus queues alone.
+    /// The bugs of bus queues.
     pub const OF_BUS: [Self; 40] = [
         Self::BusLocksForgotten,
         Self::BusFailureNotCounted,
@@ -226,7 +227,7 @@ impl Bug {
     ];
 }
 
-/// Whether this bug is planted here and now: never in the product.
+/// Whether this bug is planted here: never in the product.
 #[cfg(not(feature = "enabled"))]
 #[inline(always)]
 pub const fn is_planted(_bug: Bug) -> bool {
@@ -242,7 +243,7 @@ mod enabled {
 
     use super::Bug;
 
-    /// Tells a binary that holds the bugs from one that does not: look for these bytes in it.
+    /// Marks a binary that contains the bugs: look for these bytes in it.
     #[used]
     static MARKER: [u8; 35] = *b"kew-planted: bugs are compiled in!\n";
 
@@ -250,7 +251,7 @@ mod enabled {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Whether this bug is planted here and now.
+    /// Whether this bug is planted on this thread.
     pub fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
@@ -260,13 +261,13 @@ mod enabled {
         PLANTED.get().is_some()
     }
 
-    /// Does `work` with this bug planted on this thread.
+    /// Runs `work` with this bug planted on this thread.
     pub fn with<T>(bug: Bug, work: impl FnOnce() -> T) -> T {
         let _uproot = Uproot(PLANTED.replace(Some(bug)));
         work()
     }
 
-    /// Puts back what was planted before, also when the work panics.
+    /// Restores what was planted before, also when the work panics.
     struct Uproot(Option<Bug>);
 
     impl Drop for Uproot {

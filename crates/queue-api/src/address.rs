@@ -1,17 +1,17 @@
-//! What a request's URI names.
+//! The parts of a request's URI.
 //!
 //! Two styles: the account is the first label of the host (`account.queue.example:10001/queue`) or
-//! the first segment of the path (`localhost:10001/account/queue`). A host whose first label is an
-//! account served here is taken as the former; everything else as the latter. So service names with
-//! dots, bare addresses and `localhost` work without configuration.
+//! the first segment of the path (`localhost:10001/account/queue`). If the first label of the host
+//! is an account of this server, the first style applies, and otherwise the second. So service
+//! names with dots, bare addresses and `localhost` work without configuration.
 //!
-//! The host is not signed, and the string to sign of `/account/queue` is the same in both styles. Were
-//! both served, whoever changes the host of a signed request would turn the deletion of a queue
-//! `messages` into the clearing of a queue that is named like its account. So in the host style a path
-//! that begins with the account's name, or its secondary's, names nothing: a queue of that name can be
-//! reached in the path style alone.
+//! The host is not signed, and the string to sign of `/account/queue` is the same in both styles.
+//! If both were accepted, an attacker who changes the host of a signed request could turn the
+//! deletion of a queue `messages` into the clearing of a queue with the name of its account. So in
+//! the host style a path that begins with the account's name, or its secondary's, is refused: a
+//! queue of that name can be reached in the path style only.
 //!
-//! Nothing here checks names or whether things exist: that comes after authentication.
+//! Nothing here checks names or whether resources exist: that comes after authentication.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -21,22 +21,22 @@ use percent_encoding::percent_decode_str;
 use crate::accounts::Accounts;
 use crate::error::Error;
 
-/// Ends the account's name in an address of its read-only secondary.
+/// The end of the account's name in an address of its read-only secondary.
 const SECONDARY_SUFFIX: &str = "-secondary";
 
 /// The longest and shortest names of a queue.
 const QUEUE_NAME_LENGTHS: std::ops::RangeInclusive<usize> = 3..=63;
 
-/// A request's URI, taken apart.
+/// A parsed URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address<'a> {
     /// The account, without the suffix of the secondary.
     pub(crate) account: &'a str,
     /// Whether the account's secondary is addressed.
     pub(crate) secondary: bool,
-    /// Whether the account stands in the path.
+    /// Whether the account is in the path.
     pub(crate) style: Style,
-    /// What of the account is addressed.
+    /// Which resource of the account is addressed.
     pub(crate) resource: Resource<'a>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Style {
     Path,
 }
 
-/// What of an account is addressed. Names are decoded and not yet checked.
+/// A resource of an account. Names are decoded and not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
     /// The account's queue service itself.
@@ -63,8 +63,8 @@ pub(crate) enum Resource<'a> {
 impl<'a> Address<'a> {
     /// Reads the path as it was sent, and the host with or without its port.
     ///
-    /// Refuses with `InvalidUri` what names nothing. Empty segments are refused too: a lost message
-    /// id in `DELETE /queue/messages/` must not clear the queue.
+    /// Refuses other paths with `InvalidUri`. Empty segments are refused too: a lost message id in
+    /// `DELETE /queue/messages/` must not clear the queue.
     pub(crate) fn parse(path: &'a str, host: &str, accounts: &'a Accounts) -> Result<Self, Error> {
         let path = path.strip_prefix('/').ok_or(Error::InvalidUri)?;
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -93,7 +93,7 @@ impl<'a> Address<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// `path` is what follows the account and its slash.
+    /// `path` is the part after the account and its slash.
     fn parse(path: &'a str) -> Result<Self, Error> {
         if path.is_empty() {
             return Ok(Self::Service);
@@ -116,7 +116,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// The queue that is addressed or holds what is.
+    /// The addressed queue, or the queue that holds the addressed resource.
     pub(crate) fn queue(&self) -> Option<&str> {
         match self {
             Self::Service => None,
@@ -125,7 +125,7 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// The account that the first label of a host names, in any case, and whether it names its secondary.
+/// The account that the first label of a host names, in any case, and whether it is its secondary.
 fn account_of_host<'a>(host: &str, accounts: &'a Accounts) -> Option<(&'a str, bool)> {
     let (label, _) = host.split_once('.')?;
     let label = label.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The front end as a whole: what its connections share, and what happens to a request.
+//! The front end as a whole: the state that its connections share, and the way of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,32 +34,34 @@ use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
 use crate::{body, health, operation, sharing};
 
-/// Tells the time of day. Requests that were signed too long ago by it are refused.
+/// Returns the time of day. Requests with an older signature than the limit are refused.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Azure Queue Storage over HTTP, for any number of connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct QueueApi(pub(crate) Arc<Shared>);
 
-/// What a [`QueueApi`] is made with.
+/// The options of a [`QueueApi`].
 pub struct QueueApiOptions {
     /// The accounts to serve at first.
     pub accounts: Accounts,
-    /// What bounds connections and requests.
+    /// The limits for connections and requests.
     pub limits: Limits,
     /// The clock that the dates of requests are compared with.
     pub clock: WallClock,
-    /// What operators are shown.
+    /// The options for metrics and health.
     pub operator: OperatorOptions,
-    /// Whose bearer tokens to take. Default nobody's.
+    /// The issuers of accepted bearer tokens. Default none.
     pub issuers: Issuers,
-    /// What the server is called: by these names alone it takes the public key. Default those of loopback.
+    /// The names of the server: only by these it accepts the public key. Default the names of
+    /// loopback.
     pub names: ServerNames,
-    /// How long the name of a deleted queue cannot be taken: Create Queue answers `QueueBeingDeleted`.
-    /// Zero, the default, is not at all; the service takes half a minute. A restart frees the names.
+    /// How long the name of a deleted queue stays reserved: Create Queue answers
+    /// `QueueBeingDeleted`. The default is zero, not at all; Azure takes half a minute. A restart
+    /// frees the names.
     pub queue_deletion_delay: Duration,
-    /// Where connections have their places, if others have places there too: then `connections_max` of
-    /// the limits is what that share may have.
+    /// The share from which connections take their places, if other protocols take places too.
+    /// Default: a share of its own with `connections_max` places.
     pub places: Option<Share>,
 }
 
@@ -88,21 +90,21 @@ impl fmt::Debug for QueueApiOptions {
     }
 }
 
-/// What connections share.
+/// The state that connections share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// What bodies may take, of requests and of answers, and long heads of clients that are known.
+    /// The memory for bodies of requests and answers, and for long heads of authenticated clients.
     pub(crate) budget: Arc<Budget>,
-    /// What long heads of everybody else may take: strangers leave no less room for the others.
+    /// The memory for long heads of other clients, so that strangers leave enough for the rest.
     pub(crate) unproven_heads: Arc<Budget>,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
     pub(crate) issuers: Issuers,
     pub(crate) names: ServerNames,
-    /// What a missing or bad token is answered with, if not the usual.
+    /// The challenge for a missing or bad token, if not the default.
     challenge: Option<HeaderValue>,
     request_ids: RequestIds,
     /// Where connections have their places.
@@ -113,16 +115,16 @@ pub(crate) struct Shared {
     pub(crate) gave_way_log: OnceASecond,
     pub(crate) failed_log: FewASecond,
     pub(crate) barred_log: OnceASecond,
-    /// What bounds those who ask for metrics.
+    /// The limits for requests for metrics.
     pub(crate) bounds: operator::Bounds,
 }
 
-/// An answer, and what its connection must know.
+/// An answer, and what its connection must do.
 pub(crate) struct Answered {
     pub(crate) response: Response<Full<Bytes>>,
-    /// What is left of the connection after it.
+    /// What happens to the connection after it.
     pub(crate) connection: Connection,
-    /// How the names of metadata in the answer's head are to be spelled.
+    /// The spelling of the metadata names in the answer's head.
     pub(crate) spellings: Spellings,
     /// For metrics and logs.
     pub(crate) seen: Seen,
@@ -142,7 +144,7 @@ impl Answered {
     }
 }
 
-/// An answer that lacks only what the page that asks for it may see.
+/// A complete answer, except for the headers for the web page that sent the request.
 struct Sealed {
     reply: Reply,
     connection: Connection,
@@ -199,7 +201,7 @@ impl QueueApi {
         }))
     }
 
-    /// The accounts that are served, to be changed while they are.
+    /// The accounts of this server, which can change at any time.
     pub fn accounts(&self) -> &ServedAccounts {
         &self.0.accounts
     }
@@ -215,10 +217,10 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Answers a request, and takes note of it. There is an answer to every one.
+    /// Answers a request, counts and logs it. Every request gets an answer.
     ///
-    /// `heard` is how its head spells the names of metadata. Nothing was heard of a head if it is not
-    /// certain where the request ends. `prove` is called if the request is authentic, before its body is
+    /// `heard` has the spellings of metadata names in its head; it is empty if it is not certain
+    /// where the request ends. `prove` is called if the request is authentic, before its body is
     /// read.
     pub(crate) async fn answer<B>(
         self: &Arc<Self>,
@@ -261,7 +263,7 @@ impl Shared {
             let connection = body::refuse(body, &head.headers, &self.limits).await;
             return reply.into_answered(connection).asked(Asked::Metrics);
         }
-        // Asked at the same time, so that a page waits no longer than others do.
+        // Looked up at the same time, so that a request of a page takes no longer than others.
         let (sealed, shared) = tokio::join!(
             self.carry_out(origin, head, body, &heard, prove),
             sharing::rules(self, origin, head)
@@ -275,7 +277,7 @@ impl Shared {
         reply.into_answered(connection).having_seen(seen)
     }
 
-    /// Lets a request in and carries it out, or explains why not.
+    /// Admits a request and carries it out, or explains why not.
     async fn carry_out<B>(
         &self,
         origin: &Origin,
@@ -316,8 +318,9 @@ impl Shared {
                     asked: Asked::Operation(request.operation),
                     body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
                 };
-                // A body may take its time. Whoever lost the account or the key in the meantime may no
-                // more: a queue that were made now would be that of the next account of the name.
+                // A body may take long. The account or the key may have been removed meanwhile, and
+                // then the request must be refused: a queue created now would belong to the next
+                // account of that name.
                 changed = self.accounts.snapshot();
                 let admitted = if Arc::ptr_eq(&changed, &accounts) {
                     Ok(())
@@ -369,7 +372,7 @@ impl Shared {
         reply
     }
 
-    /// The answer to a head that is none, in place of `automatic`, which is hyper's.
+    /// The answer to a malformed head, in place of `automatic`, which is hyper's.
     pub(crate) fn refuse_head(&self, automatic: &[u8]) -> Reply {
         let error = match automatic.get(9..12) {
             Some(b"414") => Error::InvalidUri,
@@ -378,19 +381,19 @@ impl Shared {
         self.bare_envelope().seal_error(&error, false, self.now())
     }
 
-    /// The answer to a connection that is one too many.
+    /// The answer to a connection above the limit.
     pub(crate) fn busy(&self) -> Reply {
         self.bare_envelope()
             .seal_error(&Error::ServerBusy, false, self.now())
     }
 
-    /// The answer to a connection that is not encrypted and has to be.
+    /// The answer to a connection that must be encrypted and is not.
     pub(crate) fn requires_https(&self) -> Reply {
         self.bare_envelope()
             .seal_error(&Error::AccountRequiresHttps, false, self.now())
     }
 
-    /// The envelope of an answer to nothing that could be read.
+    /// The envelope of an answer to an unreadable request.
     fn bare_envelope(&self) -> Envelope {
         Envelope {
             request_id: self.request_ids.next(),

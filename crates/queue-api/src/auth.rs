@@ -1,7 +1,7 @@
-//! Who sends a request, and whether they may.
+//! Authentication and authorization of requests.
 //!
-//! [`authenticate`] is the one door: Shared Key, shared access signatures of three kinds, and bearer
-//! tokens. [`rights`] has the one table of what each operation asks of each of them.
+//! [`authenticate`] is the only entrance: Shared Key, shared access signatures of three kinds, and
+//! bearer tokens. [`rights`] has the one table of the rights that each operation needs.
 
 mod bearer;
 mod canonical;
@@ -36,10 +36,10 @@ pub(crate) use sas::is_signature_field;
 pub(crate) use sas::time::Ticks;
 pub(crate) use sas::{DELEGATED_SERVICE, DelegationFields, Policy, PolicyLink};
 
-/// The header that replaces `Date` where a client cannot set that one.
+/// The header that replaces `Date` for clients that cannot set that one.
 pub(crate) const X_MS_DATE: &str = "x-ms-date";
 
-/// What of a request takes part in authentication.
+/// The parts of a request that matter for authentication.
 pub(crate) struct Credentials<'a> {
     pub(crate) method: &'a str,
     /// The path as it was sent, still percent-encoded.
@@ -48,20 +48,22 @@ pub(crate) struct Credentials<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) version: Version,
     pub(crate) address: &'a Address<'a>,
-    /// The account that is addressed.
+    /// The addressed account.
     pub(crate) account: &'a Account,
     pub(crate) now: SystemTime,
     pub(crate) clock_skew_max: Duration,
     pub(crate) origin: &'a Origin,
-    /// Whose bearer tokens are taken, if any.
+    /// The issuers whose bearer tokens are accepted.
     pub(crate) issuers: &'a Issuers,
 }
 
 impl Credentials<'_> {
-    /// The refusal of somebody who is known and may not. From 2024-08-04 on it explains itself.
+    /// The refusal of an authenticated client without the right. From 2024-08-04 on it has an
+    /// explanation.
     fn mismatch(&self, mismatch: Mismatch, detail: fmt::Arguments<'_>) -> Error {
         if self.version < Version::V2015_04_05 {
-            // These codes are no older; before them, what may not be touched was not there.
+            // Older versions do not have these codes: for them, a forbidden resource does not
+            // exist.
             return Error::ResourceNotFound;
         }
         let explains = self.version >= Version::V2024_08_04;
@@ -95,15 +97,15 @@ impl fmt::Display for Alternatives<'_> {
     }
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
-    /// Somebody who has a key of the account.
+    /// A client with a key of the account.
     AccountOwner,
-    /// Somebody to whom the owner gave rights in the account.
+    /// A client with rights in the account that its owner signed.
     AccountSas(AccountSas),
-    /// Somebody to whom the owner, or a user with these roles, gave rights in the queue that is
-    /// addressed.
+    /// A client with rights in the addressed queue, signed by the owner or by a user with these
+    /// roles.
     QueueSas {
         permissions: Box<str>,
         user_roles: Option<Roles>,
@@ -113,8 +115,8 @@ pub(crate) enum Principal {
 }
 
 impl Principal {
-    /// Whether a key of the account is all that stands behind it: its own signature, or that of a key
-    /// that is made from it.
+    /// Whether its only credential is a key of the account: its own signature, or that of a key
+    /// that is derived from it.
     pub(crate) fn is_known_by_key(&self) -> bool {
         match self {
             Self::AccountOwner | Self::AccountSas(_) | Self::QueueSas { .. } => true,
@@ -122,8 +124,9 @@ impl Principal {
         }
     }
 
-    /// Refuses what they may not, with `AuthorizationPermissionMismatch`,
-    /// `AuthorizationResourceTypeMismatch`, or `AuthorizationFailure` for what nobody of their kind may.
+    /// Refuses operations without the right, with `AuthorizationPermissionMismatch`,
+    /// `AuthorizationResourceTypeMismatch`, or `AuthorizationFailure` if no client of its kind may
+    /// do them.
     pub(crate) fn check(
         &self,
         operation: Operation,
@@ -171,15 +174,15 @@ impl Principal {
     }
 }
 
-/// What a credential proves.
+/// The result of a valid credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Authentic {
     pub(crate) who: Who,
-    /// What the sender means by a `+` in the query: the signature holds for this reading alone.
+    /// The meaning of a `+` in the query: the signature is valid for this reading only.
     pub(crate) plus: Plus,
 }
 
-/// Somebody known, or somebody whose rights are stored with a queue and still to be read.
+/// A known sender, or one whose rights are stored with a queue and not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Principal(Principal),
@@ -195,11 +198,11 @@ impl Authentic {
     }
 }
 
-/// Finds out who sent a request.
+/// Authenticates the sender of a request.
 ///
 /// Refuses with `NoAuthenticationInformation` (before 2019-12-12 `ResourceNotFound`) without a
 /// credential, `InvalidAuthenticationInfo` for one that cannot be read, and `AuthenticationFailed`,
-/// with an explanation that holds no secret, for one that does not hold.
+/// with an explanation that contains no secret, for an invalid one.
 ///
 /// Source: *Authorize requests to Azure Storage*.
 pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, Error> {
@@ -227,7 +230,7 @@ pub(crate) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, E
     } else if scheme.eq_ignore_ascii_case("Bearer") {
         let query = credentials.query;
         let given = |name| query.value(name).is_some_and(|value| !value.is_empty());
-        // Such a signature is for one user, who proves with the token to be that.
+        // Such a signature is for one user, who authenticates with the token.
         if given("sig") && given("sduoid") {
             sas::authenticate(credentials, Some(rest))
         } else {
@@ -246,7 +249,7 @@ fn refuse_anonymous(credentials: &Credentials<'_>) -> Error {
     }
 }
 
-/// Checks that a request is recent: a signature without an end could be replayed for ever.
+/// Checks that a request is recent: a signature without an expiry could be replayed without limit.
 fn check_date(credentials: &Credentials<'_>) -> Result<(), Error> {
     let header = credentials
         .headers

@@ -1,7 +1,7 @@
-//! Sharing with browsers: which pages of other sites a browser may let ask, and read the answer.
+//! CORS: which pages of other origins may send requests from a browser and read the answers.
 //!
-//! This is no authorization: a request needs its credential all the same. A browser asks first, with
-//! a preflight, and then reads of the actual answer what its headers allow.
+//! This is not authorization: a request still needs its credential. A browser first sends a
+//! preflight, and then lets the page read as much of the real answer as its headers allow.
 //!
 //! Source: *Cross-Origin Resource Sharing (CORS) support for Azure Storage*.
 
@@ -22,23 +22,24 @@ use crate::properties::{put_within, required};
 /// How many rules an account may have.
 const RULE_COUNT_MAX: usize = 5;
 
-/// All the texts of all the rules together, in bytes.
+/// The limit for all texts of all rules together, in bytes.
 const RULES_SIZE_BYTES_MAX: usize = 2048;
 
-/// How many origins a rule may have, and how long one may be, in characters. A header is as long.
+/// How many origins a rule may have, and how long one may be, in characters. Headers have the same
+/// length.
 const ORIGIN_COUNT_MAX: usize = 64;
 const NAME_LENGTH_MAX: usize = 256;
 
-/// How many headers a list may have that are whole names, and how many that end in `*`.
+/// How many headers a list may have as whole names, and how many that end in `*`.
 const WHOLE_NAME_COUNT_MAX: usize = 64;
 const PREFIX_COUNT_MAX: usize = 2;
 
-/// The methods that a rule may name.
+/// The methods that a rule can have.
 const METHODS: [&str; 8] = [
     "DELETE", "GET", "HEAD", "MERGE", "PATCH", "POST", "OPTIONS", "PUT",
 ];
 
-/// What stands for anything.
+/// Matches anything.
 const ANY: &str = "*";
 
 /// Pages of these origins may send such requests.
@@ -51,7 +52,7 @@ pub(crate) struct CorsRule {
     max_age_seconds: u32,
 }
 
-/// What a rule knows an origin by.
+/// How a rule matches an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     Any,
@@ -62,7 +63,7 @@ impl CorsRule {
     /// Reads `Cors`: at most five rules of at most 2 KiB of text in all.
     pub(crate) fn read_all(element: &Element<'_>) -> Result<Vec<Self>, Error> {
         if element.children.is_empty() && !element.text()?.is_empty() {
-            return Err(element.invalid_value("There may be rules in it, and nothing else."));
+            return Err(element.invalid_value("It may contain only rules."));
         }
         let rules = element.items("CorsRule")?;
         if rules.len() > RULE_COUNT_MAX {
@@ -123,9 +124,9 @@ impl CorsRule {
     }
 }
 
-/// Answers a browser that asks whether a page may send a request.
+/// Answers a browser's preflight for a request of a page.
 ///
-/// The first rule that knows the origin, the method and every header decides. Refuses with
+/// The first rule that matches the origin, the method and every header decides. Refuses with
 /// `InvalidHeaderValue` if the origin or the method is missing, and `CorsPreflightFailure`.
 pub(crate) fn preflight(
     rules: &[CorsRule],
@@ -160,10 +161,9 @@ pub(crate) fn preflight(
     Ok(())
 }
 
-/// Tells the browser which page may read an answer, and what of its headers.
+/// Tells the browser which page may read an answer, and which of its headers.
 ///
-/// The first rule that knows the origin and the method decides; without one the answer stays as it
-/// is, but for `Vary`.
+/// The first rule that matches the origin and the method decides. Without one only `Vary` is added.
 pub(crate) fn share(rules: &[CorsRule], origin: &HeaderValue, method: &str, reply: &mut HeaderMap) {
     if rules.is_empty() {
         return;
@@ -210,7 +210,7 @@ fn allow_origin(found: Match, origin: &HeaderValue, reply: &mut HeaderMap) {
     }
 }
 
-/// The headers of an answer that a rule exposes, those included that are added when it is sent.
+/// The headers of an answer that a rule exposes, including those that are added when it is sent.
 fn exposed(rule: &CorsRule, reply: &HeaderMap) -> String {
     let mut exposed = String::new();
     let present = reply.keys().map(HeaderName::as_str);
@@ -240,7 +240,7 @@ fn needed<'a>(
     }
 }
 
-/// Whether a header is in a list, by its name or by how that begins. Names have no case.
+/// Whether a header is in a list, by its name or a prefix. Case does not matter.
 fn is_listed(list: &[Box<str>], name: &str) -> bool {
     list.iter().any(|listed| match listed.strip_suffix(ANY) {
         None => listed.eq_ignore_ascii_case(name),
@@ -265,7 +265,7 @@ fn read_methods(element: &Element<'_>) -> Result<Vec<Box<str>>, Error> {
     match methods.iter().find(|name| !METHODS.contains(&&***name)) {
         None => Ok(methods),
         Some(name) => Err(element.invalid_value(format!(
-            "The method {name} is none of {}.",
+            "The method {name} is not one of {}.",
             METHODS.join(", ")
         ))),
     }
@@ -299,7 +299,7 @@ fn read_headers(element: &Element<'_>) -> Result<Vec<Box<str>>, Error> {
     };
     match headers.iter().find(|name| !is_name(name)) {
         None => Ok(headers),
-        Some(name) => Err(element.invalid_value(format!("{name} is no name of a header."))),
+        Some(name) => Err(element.invalid_value(format!("{name} is not the name of a header."))),
     }
 }
 

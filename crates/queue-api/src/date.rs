@@ -1,4 +1,4 @@
-//! Dates as the protocol writes and reads them. The calendar is jiff's.
+//! Dates in the forms of the protocol. The calendar is jiff's.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,8 +6,8 @@ use jiff::SignedDuration;
 use jiff::civil::{DateTime, Weekday};
 use kew_engine::Timestamp;
 
-/// The last second that has an RFC 1123 form: 9999-12-31 23:59:59. Messages that never expire show
-/// it as their expiry.
+/// The last second with an RFC 1123 form: 9999-12-31 23:59:59. It is the shown expiry of messages
+/// that never expire.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
 /// How many ticks of 100 ns a second has.
@@ -15,9 +15,9 @@ const TICKS_PER_SECOND: u64 = 10_000_000;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// What calendar and clock show in UTC so many seconds after 1970, up to the end of the year 9999.
+/// Date and time in UTC a number of seconds after 1970, up to the end of the year 9999.
 ///
-/// A [`jiff::Timestamp`] cannot be used: it ends a day before that year does.
+/// A [`jiff::Timestamp`] does not work: it ends a day before that year does.
 fn civil(seconds: u64) -> DateTime {
     let since = SignedDuration::from_secs(seconds.min(SECONDS_MAX).cast_signed());
     EPOCH
@@ -54,7 +54,7 @@ const fn month_name(month: i8) -> &'static [u8; 3] {
     }
 }
 
-/// Writes the last digits of a number, as many as there is room for.
+/// Writes the last digits of a number, as many as fit.
 fn put_digits(place: &mut [u8], number: i16) {
     let mut number = number.unsigned_abs();
     for digit in place.iter_mut().rev() {
@@ -64,9 +64,9 @@ fn put_digits(place: &mut [u8], number: i16) {
 }
 
 /// The moment in RFC 1123 form, cut to whole seconds: `Fri, 31 Dec 9999 23:59:59 GMT`. A later
-/// moment, and never, is shown as that one.
+/// moment, or none, is shown as that one.
 ///
-/// Every message that is answered has up to three of them, so it is written without a formatter.
+/// Every message in an answer has up to three dates, so this works without a formatter.
 pub(crate) fn rfc1123(at: Timestamp) -> [u8; 29] {
     let at = civil(at.as_ms() / 1000);
     let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
@@ -96,7 +96,7 @@ pub(crate) fn iso8601_of_ticks(ticks: u64) -> String {
 }
 
 /// Reads a time of an access policy, in ticks of 100 ns from 1970: a date, or a date and a time in
-/// UTC to the minute, the second, or up to seven digits of it.
+/// UTC to the minute, to the second, or with up to seven digits of it.
 pub(crate) fn parse_iso8601(text: &str) -> Option<u64> {
     let zones = ["Z", "+00:00", "-00:00"];
     let is_utc = !text.contains('T') || zones.iter().any(|zone| text.ends_with(zone));
@@ -131,13 +131,13 @@ pub(crate) fn parse_iso8601_with_offset(text: &str) -> Option<i64> {
     if !rest.0.is_empty() {
         return None;
     }
-    // This refuses what no calendar and no clock has.
+    // This refuses impossible dates and times.
     let local = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
     let seconds = local.duration_since(EPOCH).as_secs() - offset_seconds;
     Some(seconds * TICKS_PER_SECOND.cast_signed() + fraction)
 }
 
-/// What is left to read of a time.
+/// The part of a time that is not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -171,7 +171,7 @@ impl Rest<'_> {
         Some(self.number::<i64>(count)? * scale)
     }
 
-    /// `Z`, or how far the time is ahead of it.
+    /// The offset of the time from `Z`.
     fn offset_seconds(&mut self) -> Option<i64> {
         if self.sign(b'Z').is_some() {
             return Some(0);

@@ -1,8 +1,8 @@
-//! The names of queues that were deleted a moment ago, and cannot be taken yet.
+//! The names of recently deleted queues, which are still reserved.
 //!
-//! The service deletes a queue in the background and keeps its name for half a minute or more. Kew is
-//! done at once, so this is an option for whoever tests a client against that, and off by default.
-//! The names are held in memory: a restart frees them, as it may free them in the service.
+//! Azure deletes a queue in the background and reserves its name for half a minute or more. Kew
+//! deletes it at once, so this is an option for testing clients, and off by default. The names are
+//! in memory: a restart frees them.
 //!
 //! Source: *Delete Queue*.
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 use kew_engine::EntityName;
 use tokio::time::Instant;
 
-/// How many names are held. Beyond, the oldest is free before its time.
+/// How many names are reserved. Above it, the oldest becomes free early.
 const NAME_COUNT_MAX: usize = 100_000;
 
-/// The names that are held, for as long as the option says.
+/// The reserved names, for as long as the option says.
 #[derive(Debug)]
 pub(crate) struct Deletions {
     delay: Duration,
@@ -27,12 +27,12 @@ pub(crate) struct Deletions {
 struct Held {
     /// When each name is free.
     until: BTreeMap<EntityName, Instant>,
-    /// The same in order of time. A name that was held twice is here twice.
+    /// The same in order of time. A name that was reserved twice is here twice.
     order: VecDeque<(Instant, EntityName)>,
 }
 
 impl Deletions {
-    /// With a delay of zero nothing is held.
+    /// With a delay of zero nothing is reserved.
     pub(crate) fn new(delay: Duration) -> Self {
         Self {
             delay,
@@ -40,7 +40,7 @@ impl Deletions {
         }
     }
 
-    /// Takes note of a queue that was deleted now.
+    /// Reserves the name of a queue that was deleted now.
     pub(crate) fn add(&self, queue: EntityName) {
         if self.delay.is_zero() {
             return;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_is_held_for_the_delay() {
+    async fn a_name_is_reserved_for_the_delay() {
         let deletions = Deletions::new(Duration::from_secs(30));
         deletions.add(queue("q"));
         tokio::time::advance(Duration::from_secs(20)).await;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_is_bounded() {
+    async fn reserved_names_are_bounded() {
         let deletions = Deletions::new(Duration::from_secs(30));
         for number in 0..=NAME_COUNT_MAX {
             deletions.add(queue(&number.to_string()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_delay_nothing_is_held() {
+    async fn without_a_delay_no_name_is_reserved() {
         let deletions = Deletions::new(Duration::ZERO);
         deletions.add(queue("q"));
         assert!(!deletions.holds(&queue("q")));

@@ -1,7 +1,7 @@
-//! Every error that the protocol can answer, and the one map from what went wrong to it.
+//! Every error of the protocol, and the one map from refusals to errors.
 //!
-//! An [`Error`] knows its status, its code, its text and the elements that explain it: those are in
-//! `wire`. How it is written is the reply's business.
+//! An [`Error`] has a status, a code, a text and explaining elements: those are in `wire`. `reply`
+//! writes them.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -16,18 +16,18 @@ use kew_listen::Barred;
 use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::version::Version;
 
-/// Why a put that hides its message to the end is refused, in the service's words.
+/// The reason for refusing a put that hides its message until it expires, in the service's words.
 pub(crate) const REASON_HIDDEN_BEYOND_EXPIRY: &str =
     "messagettl must be greater than visibilitytimeout";
 
-/// Why a receipt that is none is refused, in the service's words.
+/// The reason for refusing an invalid receipt, in the service's words.
 pub(crate) const REASON_POP_RECEIPT: &str = "Invalid pop receipt format";
 
-/// Why a time to live is refused, in the service's words.
+/// The reason for refusing a time to live, in the service's words.
 pub(crate) const REASON_TIME_TO_LIVE: &str =
     "Value must be greater than or equal to 1, or -1 to indicate an infinite TTL.";
 
-/// An error as a client sees it. Variants are named after the codes.
+/// An error as a client gets it. Variants are named after the codes.
 #[derive(Debug)]
 #[expect(
     clippy::enum_variant_names,
@@ -44,7 +44,7 @@ pub(crate) enum Error {
         detail: Box<str>,
     },
     ConditionHeadersNotSupported,
-    /// A header that tells a browser's question is missing.
+    /// A header of a browser's preflight is missing.
     CorsHeaderMissing {
         name: &'static str,
     },
@@ -55,7 +55,7 @@ pub(crate) enum Error {
     InternalError,
     /// The `Authorization` header cannot be read.
     InvalidAuthenticationInfo,
-    /// The bearer token is not taken.
+    /// The bearer token is not accepted.
     InvalidBearerToken {
         detail: &'static str,
     },
@@ -80,7 +80,7 @@ pub(crate) enum Error {
         column: usize,
         reason: Box<str>,
     },
-    /// An element's text cannot be taken.
+    /// An element's text is not valid.
     InvalidXmlNodeValue {
         name: Box<str>,
         value: Box<str>,
@@ -100,10 +100,10 @@ pub(crate) enum Error {
         name: &'static str,
     },
     NoAuthenticationInformation,
-    /// Who sent the request is known, and may not.
+    /// The sender is known, and does not have the right.
     NotAuthorized {
         mismatch: Mismatch,
-        /// What would be needed, where the version tells.
+        /// The missing right, if the version shows it.
         detail: Option<Box<str>>,
     },
     OperationTimedOut,
@@ -115,10 +115,10 @@ pub(crate) enum Error {
         maximum: i64,
     },
     PopReceiptMismatch,
-    /// The key that everybody knows is not taken from a client that came like this.
+    /// The public key is not accepted from a client that came this way.
     PublicKeyRefused {
         barred: Barred,
-        /// By what it called the server, or the page that it is.
+        /// The host that it named, or the page that it is.
         called: Box<str>,
     },
     QueueAlreadyExists,
@@ -129,7 +129,7 @@ pub(crate) enum Error {
     },
     ResourceNotFound,
     ServerBusy,
-    /// The disk is full: a busy server that says why.
+    /// The disk is full: a busy server that gives the reason.
     DiskFull,
     UnsupportedHttpVerb {
         allowed: Box<str>,
@@ -139,7 +139,7 @@ pub(crate) enum Error {
     },
 }
 
-/// What of a credential does not reach as far as the request.
+/// The part of a credential that does not cover the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     Permission,
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// What the broker's rejection of a command is in a version of the protocol.
+    /// The error for the broker's rejection of a command, in a version of the protocol.
     pub(crate) fn of_rejection(rejection: Rejection, version: Version) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
@@ -208,10 +208,10 @@ impl Error {
         }
     }
 
-    /// What a refusal of the engine is in a version of the protocol.
+    /// The error for a refusal of the engine, in a version of the protocol.
     fn of_refusal(refusal: Refusal, version: Version) -> Self {
         match refusal {
-            // The runner alone initializes; no request does.
+            // Only the runner initializes.
             Refusal::AlreadyInitialized => Self::InternalError,
             Refusal::QueueNotFound { .. } => Self::QueueNotFound,
             Refusal::QueueAlreadyExists { .. } => Self::QueueAlreadyExists,
@@ -235,7 +235,8 @@ impl Error {
             Refusal::AccountQuotaExceeded { limit, allowed, .. } => {
                 Self::AccountQuotaExceeded { limit, allowed }
             }
-            // The administration alone asks for what these refuse, and Service Bus for the last.
+            // Only the administration sends commands that these refuse, and Service Bus for the
+            // last.
             Refusal::AccountAlreadyExists { .. }
             | Refusal::Bus(_)
             | Refusal::AccountNotFound { .. }
@@ -243,8 +244,8 @@ impl Error {
         }
     }
 
-    /// A body above what a request may carry. The limit that it names is the text's, which is what
-    /// clients can do something about.
+    /// The body is larger than allowed. The limit in the error is that of the text, which clients
+    /// can act on.
     pub(crate) const fn body_too_large() -> Self {
         Self::RequestBodyTooLarge {
             limit_bytes: TEXT_SIZE_BYTES_MAX,

@@ -1,4 +1,4 @@
-//! Two questions that need no credential: does the process run, and can it serve?
+//! Two checks that need no credential: is the process alive, and can it serve?
 
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
@@ -8,8 +8,8 @@ use crate::reply::Reply;
 
 /// Answers `GET /health/live` and `GET /health/ready`, and nothing else.
 ///
-/// The paths name the queues `live` and `ready` of an account `health` too; a read of a queue has a
-/// query, and these have none.
+/// The paths would also name the queues `live` and `ready` of an account `health`. But a read of a
+/// queue has a query, and these have none.
 pub(crate) fn answer(broker: &Broker, head: &Parts) -> Option<Reply> {
     if !matches!(head.method, Method::GET | Method::HEAD) || head.uri.query().is_some() {
         return None;

@@ -69,19 +69,19 @@ pub(crate) fn pop_receipt(token: &Token) -> [u8; 24] {
     text
 }
 
-/// What a text is that is meant to be a pop receipt.
+/// The result of parsing a pop receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PopReceipt {
-    /// One of Kew's form.
+    /// In Kew's form.
     Own(Token),
-    /// Base64 of another size: another server's, and good for no message.
+    /// Base64 of another size: from another server, and valid for no message.
     Foreign,
-    /// No receipt at all.
+    /// Not a receipt.
     Malformed,
 }
 
-/// Reads a pop receipt. A `+` that arrived as a space, as it does from clients that do not escape
-/// it in a URL, is a `+`.
+/// Reads a pop receipt. Some clients do not escape a `+` in a URL, so that it arrives as a space:
+/// it becomes a `+` again.
 pub(crate) fn parse_pop_receipt(text: &str) -> PopReceipt {
     let text: Vec<u8> = text
         .bytes()
@@ -91,7 +91,7 @@ pub(crate) fn parse_pop_receipt(text: &str) -> PopReceipt {
     if let Some(bytes) = own.and_then(|bytes| bytes.try_into().ok()) {
         return PopReceipt::Own(Token::from_bytes(bytes));
     }
-    // Where the size is not Kew's, only the padding tells Base64 from any word.
+    // If the size is not Kew's, only the padding distinguishes Base64 from a plain word.
     match general_purpose::STANDARD.decode(&text) {
         Ok(bytes) if !bytes.is_empty() => PopReceipt::Foreign,
         Ok(_) | Err(_) => PopReceipt::Malformed,
@@ -108,8 +108,8 @@ pub(crate) struct RequestIds {
 impl RequestIds {
     pub(crate) fn new() -> Self {
         let mut prefix = [0; 8];
-        // Uniqueness is all that is asked, so that start does not wait for the entropy of the
-        // cryptography library to be seeded, which takes tens of milliseconds.
+        // It only has to be unique, so the start does not wait for seeding the cryptography
+        // library's entropy, which takes tens of milliseconds.
         getrandom::fill(&mut prefix).expect("the operating system gives random bytes");
         Self {
             process: u64::from_le_bytes(prefix),

@@ -1,14 +1,14 @@
 //! Azure Queue Storage over HTTP: parses, authorizes and translates requests.
 //!
-//! A [`QueueApi`] serves connections: it reads a request, finds out who sent it, makes a command for
-//! the broker of it, and an answer of the outcome. It holds no message and knows no queue; it knows
-//! no file, no socket but the one it is given, and no way to accept one.
+//! A [`QueueApi`] serves connections: it reads a request, authenticates it, turns it into a command
+//! for the broker, and the outcome into an answer. It stores no messages. It knows no queues, no
+//! files, and no sockets but those that it gets.
 //!
 //! Requests are authorized with Shared Key, with the shared access signatures of an account, of a queue
 //! and of a user, and with the bearer tokens of [`Issuers`].
 //!
-//! Where the service and its documentation disagree, the service is followed. `docs/queue-storage.md`
-//! lists every such decision, and which test shows which behaviour.
+//! Where Azure and its documentation disagree, Kew follows Azure. `docs/queue-storage.md` lists
+//! every such decision, and which test shows which behaviour.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -1,58 +1,60 @@
-//! What bounds a connection and a request.
+//! The limits for connections and requests.
 
 use std::time::Duration;
 
 /// The largest message text of any version, in bytes of UTF-8: 64 KiB.
 pub(crate) const TEXT_SIZE_BYTES_MAX: usize = 65_536;
 
-/// Bounds of what clients can make the front end hold, and for how long.
+/// Limits for the memory of clients in the front end, and for its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections. One more is answered `ServerBusy` and closed. Default 10,000.
+    /// Open connections. One more gets the answer `ServerBusy` and is closed. Default 10,000.
     pub connections_max: usize,
-    /// Bodies of requests that are being read and carried out, of answers that are being written, and
-    /// what heads have above 8 KiB on each connection that has had an authentic request, in bytes, all
-    /// connections together. What finds no room is answered `ServerBusy`.
-    /// Keep it at 16 MiB or more: one answer may have eleven. Default 256 MiB.
+    /// Memory of all connections together, in bytes: bodies of requests in progress, bodies of
+    /// answers being written, and heads above 8 KiB on connections with an authentic request.
+    /// Requests that find no room get the answer `ServerBusy`. Keep it at 16 MiB or more: one
+    /// answer may have eleven. Default 256 MiB.
     pub in_flight_size_bytes_max: usize,
-    /// What heads have above 8 KiB on each connection without an authentic request, in bytes, all of
-    /// these connections together. What finds no room is answered `ServerBusy`. Default 16 MiB.
+    /// Memory of heads above 8 KiB on connections without an authentic request, in bytes, of all
+    /// these connections together. Requests that find no room get the answer `ServerBusy`. Default
+    /// 16 MiB.
     pub unproven_heads_size_bytes_max: usize,
     /// Size of a request's head, in bytes; at least 8,192. Default 65,536.
     pub head_size_bytes_max: usize,
-    /// Headers of a request. Default 1,000: metadata of 8 KiB may come in short pairs.
+    /// Headers of a request. Default 1,000: metadata of 8 KiB may consist of short pairs.
     pub header_count_max: usize,
-    /// Size of a request's body, in bytes. Default 397,312: a text of 64 KiB in which every
-    /// character is escaped, and its envelope.
+    /// Size of a request's body, in bytes. Default 397,312: a text of 64 KiB with every character
+    /// escaped, and its envelope.
     pub body_size_bytes_max: usize,
-    /// How much of a body that is too large is read, in bytes, so that the connection can go on.
-    /// A longer one ends the connection after its answer. Default 1 MiB.
+    /// How many bytes of an oversized body are read, so that the connection stays usable. A longer
+    /// body ends the connection after its answer. Default 1 MiB.
     pub discarded_size_bytes_max: u64,
-    /// The same for the body of a request that is refused for its head, as it is without a good
-    /// signature, in bytes. Default 64 KiB.
+    /// The same for the body of a request that is refused because of its head, for example without
+    /// a valid signature, in bytes. Default 64 KiB.
     pub refused_size_bytes_max: u64,
-    /// Time from the first byte of a request's head to its last, and from the accept of a
-    /// connection to the end of the first head. Default 30 s.
+    /// Time from the first to the last byte of a request's head, and from accept to the end of the
+    /// first head. Default 30 s.
     pub head_timeout: Duration,
-    /// Time for a request's body to arrive, and for an answer to be taken. Default 60 s.
+    /// Time for a request's body to arrive, and for the client to read an answer. Default 60 s.
     pub body_timeout: Duration,
-    /// The same for a request that is refused for its head. Default 5 s.
+    /// The same for a request that is refused because of its head. Default 5 s.
     pub refused_body_timeout: Duration,
     /// How long a connection may be idle between requests. Client pools reuse sockets for
     /// minutes, so keep it at 120 s or more. Default 180 s.
     pub keep_alive: Duration,
-    /// The same as long as no request on the connection was authentic. Default 30 s.
+    /// The same until a request on the connection is authentic. Default 30 s.
     pub unproven_keep_alive: Duration,
     /// How long a client has to read the last answer of a connection on which it is still sending.
-    /// To close before it has stopped would destroy the answer. Default 2 s.
+    /// Closing earlier would destroy the answer. Default 2 s.
     pub farewell_timeout: Duration,
-    /// How many bytes it may send meanwhile. Default 8 MiB.
+    /// How many bytes the client may send meanwhile. Default 8 MiB.
     pub farewell_size_bytes_max: usize,
     /// Open connections of listeners for operators. One more is closed. Default 32.
     pub operator_connections_max: usize,
-    /// How long each of those may take. Default 30 s.
+    /// How long each of those may last. Default 30 s.
     pub operator_timeout: Duration,
-    /// How far a request's date may be from the server's, either way. Default 15 minutes.
+    /// How far a request's date may differ from the server's clock, in both directions. Default 15
+    /// minutes.
     pub clock_skew_max: Duration,
     /// Requests of a connection that are answered before others have their turn. Default 4.
     pub turn_requests_max: u32,

@@ -1,4 +1,4 @@
-//! MD5, for `Content-MD5` alone: it tells a damaged body from a whole one and secures nothing.
+//! MD5, only for `Content-MD5`: it detects a damaged body and secures nothing.
 //!
 //! Source: RFC 1864.
 
@@ -10,7 +10,8 @@ use crate::error::Error;
 
 /// Checks a body against the value of `Content-MD5`.
 ///
-/// Refuses with `InvalidMd5` what is not 128 bits in Base64, and `Md5Mismatch`.
+/// Refuses with `InvalidMd5` a header that is not 128 bits in Base64, and with `Md5Mismatch`
+/// another hash.
 pub(crate) fn check(header: &[u8], body: &[u8]) -> Result<(), Error> {
     let stated = STANDARD.decode(header).map_err(|_| Error::InvalidMd5)?;
     let stated: [u8; 16] = stated.try_into().map_err(|_| Error::InvalidMd5)?;

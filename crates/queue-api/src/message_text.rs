@@ -1,9 +1,9 @@
 //! Reads the body of Put Message and Update Message: `QueueMessage` with its `MessageText`.
 //!
-//! The text is kept exactly: whitespace stays, line ends are normalised as XML demands, CDATA is
-//! text, and markup that a client forgot to escape is dropped with its own text kept, as the
-//! service does. Document types are refused, so there are no entities but the five of XML, and
-//! depth, elements and attributes are capped: no document costs more than its length.
+//! The text is kept exactly: white space stays, line ends are normalised as XML requires, CDATA is
+//! text, and markup that a client forgot to escape is dropped while its text stays, as in Azure.
+//! Document types are refused, so the only entities are the five of XML, and depth, elements and
+//! attributes are limited: no document costs more than its length.
 //!
 //! Source: *Put Message*; XML 1.0, 2.2 and 2.11.
 
@@ -21,9 +21,9 @@ const TEXT: &str = "MessageText";
 
 /// The text of the message in `document`, at most `size_bytes_max` bytes of UTF-8.
 ///
-/// Refuses with `InvalidXmlDocument` what is not well-formed UTF-8 XML with the right root,
-/// `MissingRequiredXmlNode` without a `MessageText`, `UnsupportedXmlNode` with anything beside it,
-/// and `RequestBodyTooLarge`.
+/// Refuses with `InvalidXmlDocument` a document that is not well-formed UTF-8 XML with the right
+/// root, with `MissingRequiredXmlNode` a missing `MessageText`, with `UnsupportedXmlNode` anything
+/// beside it, and with `RequestBodyTooLarge` a longer text.
 pub(crate) fn message_text(document: &[u8], size_bytes_max: usize) -> Result<Bytes, Error> {
     let document = characters(document)?;
     MessageReader {
@@ -85,7 +85,7 @@ impl<'a> MessageReader<'a> {
             }
             Event::Empty(element) => {
                 self.open(&element, start)?;
-                // An empty element holds nothing.
+                // An empty element has no text.
                 self.in_text &= self.depth > 1;
                 Ok(())
             }
@@ -97,7 +97,7 @@ impl<'a> MessageReader<'a> {
             }
             Event::Text(text) => self.push(&text.xml10_content(), start),
             Event::CData(text) if self.in_text => self.push(&text.xml10_content(), start),
-            Event::CData(_) => Err(self.invalid(start, "text where none may be")),
+            Event::CData(_) => Err(self.invalid(start, "text is not allowed here")),
             Event::GeneralRef(reference) => self.refer(&reference, start),
             Event::Decl(declaration) => {
                 check_declaration(&declaration, start).map_err(|reason| self.invalid(start, reason))
@@ -134,7 +134,7 @@ impl<'a> MessageReader<'a> {
     fn refer(&mut self, reference: &BytesRef<'_>, start: usize) -> Result<(), Error> {
         match resolve(reference) {
             Err(reason) => Err(self.invalid(start, reason)),
-            Ok(_) if !self.in_text => Err(self.invalid(start, "text where none may be")),
+            Ok(_) if !self.in_text => Err(self.invalid(start, "text is not allowed here")),
             Ok(text) => self.push(&text, start),
         }
     }
@@ -147,7 +147,7 @@ impl<'a> MessageReader<'a> {
             return if blank {
                 Ok(())
             } else {
-                Err(self.invalid(start, "text where none may be"))
+                Err(self.invalid(start, "text is not allowed here"))
             };
         }
         if self.text.len() + text.len() > self.size_bytes_max {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_documents_are_refused() {
         for document in [
             "",
             " ",
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(text in "[\\t\\n\\r -\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]{0,64}") {
+        fn written_text_is_read_back(text in "[\\t\\n\\r -\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]{0,64}") {
             let mut document = bytes::BytesMut::from(&b"<QueueMessage><MessageText>"[..]);
             kew_xml::put_text(&mut document, text.as_bytes());
             document.extend_from_slice(b"</MessageText></QueueMessage>");

@@ -1,4 +1,4 @@
-//! A queue's metadata as headers, both ways.
+//! A queue's metadata as headers, in requests and answers.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -8,17 +8,18 @@ use crate::error::Error;
 use crate::spelling::Spellings;
 use crate::version::Version;
 
-/// What the name of a header with metadata begins with.
+/// The beginning of the name of a header with metadata.
 pub(crate) const PREFIX: &str = "x-ms-meta-";
 
 /// All names and values together, in bytes.
 const SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// Reads the metadata of a request, spelled as in `spellings` where they have it.
+/// Reads the metadata of a request. The names get their spelling from `spellings`, if they have one
+/// there.
 ///
-/// From 2009-09-19 on a name is a C# identifier: a letter or `_`, then letters, digits and `_`.
-/// Values are visible ASCII, spaces and tabs. Refuses with `EmptyMetadataKey`; `InvalidMetadata`
-/// also for a name given twice; and `MetadataTooLarge` above 8 KiB.
+/// From 2009-09-19 on a name must be a C# identifier: a letter or `_`, then letters, digits and
+/// `_`. Values are visible ASCII, spaces and tabs. Refuses with `EmptyMetadataKey`; with
+/// `InvalidMetadata`, also a repeated name; and with `MetadataTooLarge` above 8 KiB.
 ///
 /// Source: *Setting and retrieving properties and metadata for queue resources*.
 pub(crate) fn from_headers(
@@ -53,8 +54,8 @@ pub(crate) fn from_headers(
     Ok(pairs.into_iter().collect())
 }
 
-/// Writes metadata into the headers of an answer. Returns the names as they are to be spelled: the
-/// headers themselves cannot hold upper case.
+/// Writes metadata into the headers of an answer. Returns the spelling of the names: the header
+/// types have no upper case.
 pub(crate) fn to_headers(metadata: &Metadata, headers: &mut HeaderMap) -> Spellings {
     let mut spellings = Spellings::default();
     for (name, value) in metadata.iter() {
@@ -70,7 +71,7 @@ pub(crate) fn to_headers(metadata: &Metadata, headers: &mut HeaderMap) -> Spelli
     spellings
 }
 
-/// Whether a name can be an XML element of a listing, too. Header names are ASCII.
+/// Whether a name can also be an XML element of a listing. Header names are ASCII.
 pub(crate) fn is_identifier(name: &str) -> bool {
     !name.starts_with(|first: char| first.is_ascii_digit())
         && name

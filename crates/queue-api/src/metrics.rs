@@ -1,7 +1,7 @@
-//! What the front end counts, and the metrics made of it.
+//! The counters of the front end, and the metrics made of them.
 //!
-//! Labels come from sets that clients cannot widen: operations, the codes that this crate answers, and
-//! a few words. What is counted on the way of a request is a few relaxed atomic additions.
+//! Labels come from sets that clients cannot extend: operations, the codes of this crate, and a few
+//! words. Counting for a request takes a few relaxed atomic additions.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use kew_metrics::{Counter, Family, HighWater, Histogram, Unit};
 
 use crate::route::Operation;
 
-/// The protocol, in the labels of what other protocols will have too.
+/// The protocol, in the labels of families that other protocols have too.
 const PROTOCOL: (&str, &str) = ("protocol", "queue");
 
-/// More operations than the protocol has, so that each has a place by its number.
+/// More than the operations of the protocol, so that each has a place by its number.
 const PLACES: usize = 48;
 
-/// More outcomes than an operation has. What finds no place is counted under the code `other`.
+/// More outcomes than an operation has. Outcomes without a place are counted with the code `other`.
 const OUTCOMES: usize = 40;
 
-/// What a request asked for, as far as metrics tell it apart.
+/// The operation of a request, as metrics distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// An operation of the protocol, whether or not it was let in.
+    /// An operation of the protocol, admitted or not.
     Operation(Operation),
     Health,
     Metrics,
-    /// Nothing that there is.
+    /// No known operation.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ const CREDENTIALS: [&str; 6] = [
     "other",
 ];
 
-/// What a request came with to prove itself.
+/// The credential that a request came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
     SharedKey,
@@ -99,15 +99,15 @@ pub(crate) enum Offered {
 /// Why a connection was ended by the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// The rest of a head did not come.
+    /// The rest of a head did not arrive.
     Head,
-    /// The answer was not taken.
+    /// The client did not read the answer.
     Answer,
-    /// Nothing was asked.
+    /// No request arrived.
     Idle,
 }
 
-/// What is counted of one request.
+/// The counted values of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done<'a> {
     pub(crate) asked: Asked,
@@ -119,7 +119,7 @@ pub(crate) struct Done<'a> {
     pub(crate) response_bytes: u64,
 }
 
-/// What connections and requests write.
+/// The instruments that connections and requests write.
 #[derive(Debug)]
 pub(crate) struct Instruments {
     operations: Box<[OfOperation]>,
@@ -130,7 +130,7 @@ pub(crate) struct Instruments {
     pub(crate) broken: Counter,
     /// Requests that waited until other connections had their turn.
     pub(crate) turns_cut: Counter,
-    /// The most requests of a connection that were answered in one turn.
+    /// The highest number of requests of a connection that were answered in one turn.
     pub(crate) turn_requests_max: HighWater,
     overdue: [Counter; 3],
 }
@@ -222,7 +222,7 @@ impl Instruments {
         let mut denied = Family::counter(
             "kew_authentication_failures",
             Unit::None,
-            "Requests whose credential was missing, unreadable or wrong, or not sufficient",
+            "Requests whose credential was missing, unreadable, wrong or not sufficient",
         );
         for (credential, outcomes) in CREDENTIALS.iter().zip(&self.denied) {
             for (_, code, count) in outcomes.counted() {
@@ -238,12 +238,8 @@ impl Instruments {
         let with = |name, value: &str| [labels(), vec![(name, value.to_owned())]].concat();
         let [head, answer, idle] = self.overdue.each_ref().map(Counter::value);
         vec![
-            Family::gauge(
-                "kew_connections_open",
-                Unit::None,
-                "Connections that are open",
-            )
-            .count(labels(), open as u64),
+            Family::gauge("kew_connections_open", Unit::None, "Open connections")
+                .count(labels(), open as u64),
             Family::counter("kew_connections_accepted", Unit::None, "Connections served")
                 .count(labels(), self.accepted.value()),
             Family::counter(
@@ -257,8 +253,8 @@ impl Instruments {
             Family::counter(
                 "kew_connections_timed_out",
                 Unit::None,
-                "Connections closed because a head did not arrive (head), an answer was not taken \
-                 (answer), or nothing was asked for long (idle)",
+                "Connections closed because a head did not arrive (head), the client did not read \
+                 an answer (answer), or no request arrived for long (idle)",
             )
             .count(with("phase", "head"), head)
             .count(with("phase", "answer"), answer)
@@ -266,7 +262,7 @@ impl Instruments {
             Family::counter(
                 "kew_connections_failed",
                 Unit::None,
-                "Connections that broke, or on which no HTTP was spoken",
+                "Connections that broke, or whose client did not follow the protocol",
             )
             .count(labels(), self.broken.value()),
             Family::counter(
@@ -278,7 +274,7 @@ impl Instruments {
             Family::gauge(
                 "kew_http_turn_requests_max",
                 Unit::None,
-                "The most requests of a connection that were answered in one turn",
+                "Highest number of requests of one connection that were answered in one turn",
             )
             .count(labels(), self.turn_requests_max.value()),
         ]
@@ -289,10 +285,10 @@ fn protocol() -> (&'static str, String) {
     (PROTOCOL.0, PROTOCOL.1.to_owned())
 }
 
-/// A status, and the error code or nothing.
+/// A status, and the error code or an empty text.
 type Outcome = (StatusCode, Box<str>);
 
-/// Counts by status and code. A place is taken when an outcome is seen first; nobody waits.
+/// Counts by status and code. An outcome gets its place when it first occurs, without locks.
 #[derive(Debug)]
 struct Outcomes {
     places: [(OnceLock<Outcome>, Counter); OUTCOMES],
@@ -354,7 +350,7 @@ mod tests {
 
     #[test]
     fn every_operation_has_a_place() {
-        // The last one that is declared.
+        // The last declared one.
         assert!(Asked::Operation(Operation::GetUserDelegationKey).place() < PLACES);
     }
 }

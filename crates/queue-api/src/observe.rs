@@ -1,7 +1,7 @@
-//! What metrics and logs get to know of a request.
+//! What metrics and logs contain about a request.
 //!
-//! No query, no credential, no body and no pop receipt gets here. What a client wrote itself is cut to
-//! a length and logged as a string value, which every log format escapes.
+//! No query, no credential, no body and no pop receipt is logged. Text from a client is cut to a
+//! length and logged as a string value, which every log format escapes.
 
 use std::time::Duration;
 
@@ -20,22 +20,23 @@ use crate::origin::Origin;
 use crate::query::Query;
 use crate::{operator, route};
 
-/// Failed requests that are logged each second. The next line that is has how many were not.
+/// How many failed requests are logged each second. The next logged line has the number of the
+/// others.
 pub(crate) const FAILURES_TOLD_MAX: u32 = 10;
 
-/// How much of a name or an id that a client wrote is logged, in characters.
+/// How many characters of a client's name or id are logged.
 const LOGGED_LENGTH_MAX: usize = 128;
 
-/// What was learnt of a request while it was answered.
+/// Facts about a request, collected while it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) asked: Asked,
-    /// The size of its body, if it was let in.
+    /// The size of its body, if it was admitted.
     pub(crate) body_bytes: u64,
 }
 
 impl Shared {
-    /// What a request that was not let in had asked for.
+    /// The operation of a request that was not admitted.
     pub(crate) fn seen_of_refused(&self, head: &Parts) -> Seen {
         let accounts = self.accounts.snapshot();
         let find = || {
@@ -49,7 +50,7 @@ impl Shared {
         }
     }
 
-    /// Counts an answer, and logs what an operator wants to know of it.
+    /// Counts an answer, and logs it if an operator needs to know.
     pub(crate) fn observe(
         &self,
         origin: &Origin,
@@ -84,8 +85,8 @@ impl Shared {
         }
     }
 
-    /// Somebody came with the public key, or for its account, who may not. `called` is by what they called
-    /// the server, or the page that they are.
+    /// A client used the public key, or addressed its account, and may not. `called` is the host
+    /// that it named, or the page that it is.
     pub(crate) fn note_barred(&self, origin: &Origin, barred: Barred, called: &str) {
         if let Some(count) = self.barred_log.note(self.now()) {
             let (peer, called) = (origin.peer, cut(called));
@@ -115,7 +116,7 @@ impl Shared {
             }
             return;
         }
-        // A server that is busy has better things to do than to say so each time.
+        // A busy server does not log each refusal.
         if let Some(count) = self.busy_log.note(self.now()) {
             tracing::warn!(
                 operation,
@@ -128,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Two places, because a log line's level and target are constants.
+    /// Two separate places, because a log line's level and target are constants.
     fn log_request<const SLOW: bool>(
         &self,
         origin: &Origin,
@@ -197,7 +198,7 @@ fn cut(text: &str) -> String {
     text.chars().take(LOGGED_LENGTH_MAX).collect()
 }
 
-/// By its kind alone: the credential itself is not looked at.
+/// Only its kind: the credential itself is not read.
 fn offered(head: &Parts) -> Offered {
     let Some(header) = head.headers.get(AUTHORIZATION) else {
         let query = head.uri.query().unwrap_or("");
@@ -221,9 +222,9 @@ fn offered(head: &Parts) -> Offered {
     }
 }
 
-/// Whether the answer says that the credential was not good enough. Before 2019-12-12 one that is
-/// missing is answered with `ResourceNotFound`. A full account is no matter of the credential, nor are
-/// the rules for browsers: a preflight never has one.
+/// Whether the answer means that the credential was not good enough. Before 2019-12-12 a missing
+/// one gets `ResourceNotFound`. A full account does not count, nor do CORS rules: a preflight never
+/// has a credential.
 fn is_denied(offered: Offered, status: StatusCode, code: &str) -> bool {
     if matches!(code, "AccountQuotaExceeded" | "CorsPreflightFailure") {
         return false;

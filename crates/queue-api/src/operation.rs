@@ -1,7 +1,7 @@
 //! The operations, a file each.
 //!
-//! Each checks its part of the query, the headers and the body, in this order, makes a command of
-//! them, and an answer of the outcome.
+//! Each checks its part of the query, the headers and the body, in this order, makes a command, and
+//! turns the outcome into an answer.
 
 mod clear_messages;
 mod create_queue;
@@ -31,8 +31,8 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::route::Operation;
 
-/// What was read of a request's body. Operations look at it after what comes before; those that have
-/// no use for one only refuse it if it is not in order.
+/// The body of a request, or the error of reading it. Operations use it after their earlier checks.
+/// Those without a body only report the error.
 pub(crate) type RequestBody = Result<Bytes, Error>;
 
 /// Carries out a request.

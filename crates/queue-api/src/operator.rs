@@ -1,7 +1,7 @@
-//! What operators ask: metrics and health.
+//! Pages for operators: metrics and health.
 //!
-//! Metrics need no credential, and name accounts and queues: so the listeners of the protocol show them
-//! to this machine only. A listener of its own, which serves nothing else, shows them to others.
+//! Metrics need no credential, and name accounts and queues. So the protocol's listeners show them
+//! to this machine only. A separate listener, which serves nothing else, shows them to others.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -35,37 +35,37 @@ use crate::request::host;
 
 const PATH: &str = "/metrics";
 
-/// How long the partition may take to tell of its queues. After it a page is shown without them.
+/// How long the partition may take to report its queues. After that a page is shown without them.
 const PARTITION_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a page may wait for those before it: they are made one at a time.
+/// How long a page may wait for earlier ones: they are made one at a time.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Headers with which a proxy says that it passes on somebody else's request.
+/// Headers with which a proxy marks forwarded requests.
 const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 
-/// What operators are shown.
+/// The options for metrics and health.
 #[derive(Clone, Debug)]
 pub struct OperatorOptions {
-    /// How many queues have metrics of their own, those with the most messages; the others are added
-    /// up.
+    /// How many queues have metrics of their own: those with the most messages. The others are
+    /// added up.
     pub metrics_queues_max: usize,
-    /// A request that takes as long as this is logged; `None` logs none.
+    /// The shortest duration of a request that is logged as slow; `None` logs none.
     pub slow_request: Option<Duration>,
-    /// Where messages are kept, to tell how much room is left there.
+    /// The directory of the messages, to report the free space of its disk.
     pub data_dir: Option<PathBuf>,
     /// When the process started.
     pub started: SystemTime,
-    /// What other parts of the process have counted.
+    /// The counters of other parts of the process.
     pub others: Vec<OtherMetrics>,
 }
 
-/// Metrics of another part of the process, which are asked for page by page.
+/// Metrics of another part of the process, made anew for each page.
 #[derive(Clone)]
 pub struct OtherMetrics(Arc<dyn Fn() -> Vec<Family> + Send + Sync>);
 
 impl OtherMetrics {
-    /// Those that the function makes. It must not block.
+    /// Metrics that a function makes. It must not block.
     pub fn new(make: impl Fn() -> Vec<Family> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
@@ -90,12 +90,12 @@ impl Default for OperatorOptions {
     }
 }
 
-/// Who can reach a listener for operators.
+/// Which clients can reach a listener for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// This machine alone.
+    /// Only this machine.
     Loopback,
-    /// Other machines, too: whoever opened it to them lets them see metrics by any name.
+    /// Other machines too: the operator opened it to them, so metrics are shown under any name.
     Anywhere,
 }
 
@@ -108,11 +108,11 @@ impl Reach {
     }
 }
 
-/// What is told to who asks for metrics by another name.
+/// The answer to a request for metrics under another name.
 const NOT_BY_THIS_NAME: &str = "metrics are shown here only if the Host of the request is localhost, a \
      loopback address, a name in the server's certificate, or one that was given with --server-name\n";
 
-/// What bounds those who ask for metrics.
+/// The limits for requests for metrics.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pages: Semaphore,
@@ -129,8 +129,8 @@ impl Bounds {
     }
 }
 
-/// Whether the request has the form of one for metrics or health. The paths name queues or accounts,
-/// too; a request for those that could be meant has a query.
+/// Whether the request has the form of one for metrics or health. The paths could also name queues
+/// or accounts, but requests for those have a query.
 pub(crate) fn is_own(head: &Parts) -> bool {
     is_read(head) && (head.uri.path() == PATH || head.uri.path().starts_with("/health/"))
 }
@@ -139,9 +139,9 @@ fn is_read(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD) && head.uri.query().is_none()
 }
 
-/// Whether the client is on this machine, as far as can be told.
+/// Whether the client is on this machine, as far as Kew can tell.
 ///
-/// A page in a browser here is not: it comes by a name that it made point to this machine.
+/// A page in a local browser does not count: it uses a name that it made point to this machine.
 fn is_local(names: &ServerNames, origin: &Origin, head: &Parts) -> bool {
     let is_forwarded = head.headers.keys().any(|name| {
         let name = name.as_str();
@@ -150,7 +150,7 @@ fn is_local(names: &ServerNames, origin: &Origin, head: &Parts) -> bool {
     origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_server(names, head)
 }
 
-/// Whether the host that is asked is a name of this server that no stranger can give away.
+/// Whether the host in the request is a name of this server that no stranger can own.
 fn names_this_server(names: &ServerNames, head: &Parts) -> bool {
     host(head).is_ok_and(|host| names.admits_public_key(host))
 }
@@ -173,7 +173,7 @@ async fn metrics(shared: &Arc<Shared>, head: &Parts) -> Reply {
     }
 }
 
-/// The page, made apart from the partition's thread; nothing if too many are asked for.
+/// The page, made outside of the partition's thread; `None` if too many are requested.
 async fn page(shared: &Arc<Shared>, format: Format) -> Option<Bytes> {
     let permit = timeout(PAGE_PATIENCE, shared.bounds.pages.acquire()).await;
     let _permit = permit.ok()?.ok()?;
@@ -198,7 +198,7 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
     let disk = Family::gauge(
         "kew_disk_free",
         Unit::Bytes,
-        "Room left on the disk that holds the messages",
+        "Free space on the disk that holds the messages",
     );
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     let mut families = kew_metrics::process(options.started);
@@ -210,7 +210,7 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
         Family::gauge(
             "kew_build_info",
             Unit::None,
-            "1, with the version of the server",
+            "Always 1, with the version of the server as label",
         )
         .count(version, 1),
     );
@@ -219,9 +219,10 @@ fn own_families(options: &OperatorOptions) -> Vec<Family> {
 
 impl QueueApi {
     /// Serves one connection of a listener for operators: `GET /metrics`, `/health/live` and
-    /// `/health/ready`, whoever asks, and nothing else. As many as the limits say are served at once;
-    /// each ends after one answer, or when its time is over. Where only this machine can ask, `/metrics`
-    /// must be asked for by a name of this server: a web page may have another one point here.
+    /// `/health/ready` for any client, and nothing else. The limits bound how many are served at
+    /// once; each ends after one answer, or when its time is over. If only this machine can
+    /// connect, requests for `/metrics` must use a name of this server: a web page may have another
+    /// name point here.
     pub async fn serve_operator_connection<IO, S>(&self, io: IO, reach: Reach, shutdown: S)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-/// What the listener knows of a connection. Rights can depend on it, so that each listener is judged
-/// by itself.
+/// What the listener knows of a connection. Rights can depend on it, so each listener is judged
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_secure: bool,
-    /// Whether it may use the account whose key is public.
+    /// Whether it may use the account with the public key.
     pub may_use_public_key: bool,
 }

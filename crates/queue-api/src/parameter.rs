@@ -1,4 +1,4 @@
-//! Parameters of the query that more than one operation has, checked against their bounds.
+//! Parameters of the query that several operations have, with their bounds.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::error::{Error, REASON_POP_RECEIPT};
 use crate::id::{PopReceipt, parse_pop_receipt};
 use crate::query::Query;
 
-/// The longest that an operation may take, and how long it may take if the client does not say.
+/// The longest time that an operation may take, in seconds, and the default.
 const TIMEOUT_SECONDS_MAX: u64 = 30;
 
 /// The same as a duration.
@@ -17,8 +17,8 @@ pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(TIMEOUT_SECONDS_MAX
 
 /// A parameter that is a whole number within bounds.
 ///
-/// Refuses with `InvalidQueryParameterValue` what is no number and `OutOfRangeQueryParameterValue`
-/// what is out of bounds.
+/// Refuses with `InvalidQueryParameterValue` a text that is not a number, and with
+/// `OutOfRangeQueryParameterValue` a number out of bounds.
 pub(crate) fn number(
     query: &Query<'_>,
     name: &'static str,
@@ -30,7 +30,7 @@ pub(crate) fn number(
     if !is_integer(&text) {
         return Err(Error::invalid_query(name, text, REASON_INTEGER));
     }
-    // What does not fit is out of bounds, whichever way.
+    // A number that does not fit the type is out of bounds too.
     match text.parse().ok().filter(|value| bounds.contains(value)) {
         Some(value) => Ok(Some(value)),
         None => Err(Error::OutOfRangeQueryParameterValue {
@@ -42,10 +42,10 @@ pub(crate) fn number(
     }
 }
 
-/// Why what is no number is refused.
+/// The reason for refusing a text that is not a number.
 pub(crate) const REASON_INTEGER: &str = "The value is not an integer.";
 
-/// Whether it is a decimal integer of any size, maybe negative.
+/// Whether it is a decimal integer of any size, with or without a sign.
 pub(crate) fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -74,8 +74,8 @@ pub(crate) fn visibility_timeout(
         })
 }
 
-/// `popreceipt`, which Update Message and Delete Message need: the receipt, or why it is good for no
-/// message, which is told once it is certain that the queue is there.
+/// `popreceipt`, which Update Message and Delete Message need: the receipt, or why it is valid for
+/// no message. That error is reported only after it is certain that the queue exists.
 pub(crate) fn pop_receipt(query: &Query<'_>) -> Result<Result<Token, Error>, Error> {
     let Some(text) = query.value("popreceipt") else {
         return Err(Error::MissingRequiredQueryParameter { name: "popreceipt" });
@@ -87,7 +87,7 @@ pub(crate) fn pop_receipt(query: &Query<'_>) -> Result<Result<Token, Error>, Err
     })
 }
 
-/// `timeout`, in seconds: how long the operation may take. More than 30, and 0, are taken as 30.
+/// `timeout`, in seconds: how long the operation may take. Values above 30, and 0, count as 30.
 ///
 /// Source: *Setting timeouts for Queue Storage operations*.
 pub(crate) fn timeout(query: &Query<'_>) -> Result<Duration, Error> {

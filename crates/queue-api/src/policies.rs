@@ -1,4 +1,4 @@
-//! A queue's access policies as XML, both ways.
+//! A queue's access policies as XML, in requests and answers.
 //!
 //! Source: *Set Queue ACL*, *Get Queue ACL*.
 
@@ -18,13 +18,13 @@ const POLICY_COUNT_MAX: usize = 5;
 /// How long an id may be, in characters.
 const ID_LENGTH_MAX: usize = 64;
 
-/// What a policy may allow: read, add, update, process.
+/// The letters of a policy: read, add, update, process.
 const PERMISSIONS: &str = "raup";
 
-/// Reads the body of Set Queue ACL. No body is no policies.
+/// Reads the body of Set Queue ACL. An empty body means no policies.
 ///
-/// Refuses with `InvalidXmlDocument` also more than five and an id that is too long, and with `UnsupportedXmlNode`,
-/// `MissingRequiredXmlNode` and `InvalidXmlNodeValue`.
+/// Refuses with `InvalidXmlDocument`, also for more than five policies and an id that is too long,
+/// and with `UnsupportedXmlNode`, `MissingRequiredXmlNode` and `InvalidXmlNodeValue`.
 pub(crate) fn parse(document: &[u8]) -> Result<AccessPolicies, Error> {
     if document.is_empty() {
         return Ok(AccessPolicies::default());
@@ -32,7 +32,7 @@ pub(crate) fn parse(document: &[u8]) -> Result<AccessPolicies, Error> {
     let root = kew_xml::read(document, ROOT)?;
     let items = root.items("SignedIdentifier")?;
     if items.is_empty() && !root.text()?.is_empty() {
-        return Err(root.invalid("text where none may be"));
+        return Err(root.invalid("text is not allowed here"));
     }
     if items.len() > POLICY_COUNT_MAX {
         return Err(root.invalid(format!(
@@ -60,7 +60,7 @@ fn read(element: &Element<'_>) -> Result<AccessPolicy, Error> {
     match length {
         0 => return Err(id.invalid_value(reason())),
         1..=ID_LENGTH_MAX => {}
-        // The service says so, and not that the value is wrong.
+        // Azure reports this error, and not that the value is wrong.
         _ => return Err(id.invalid(reason())),
     }
     let [start, expiry, permissions] = match policy {
@@ -75,7 +75,7 @@ fn read(element: &Element<'_>) -> Result<AccessPolicy, Error> {
     })
 }
 
-/// A time; nothing for an element that is not there or empty.
+/// A time; `None` for a missing or empty element.
 fn time(element: Option<&Element<'_>>) -> Result<Option<PolicyTime>, Error> {
     let Some(element) = element else {
         return Ok(None);
@@ -85,7 +85,7 @@ fn time(element: Option<&Element<'_>>) -> Result<Option<PolicyTime>, Error> {
         text => match date::parse_iso8601(text) {
             Some(ticks) => Ok(Some(PolicyTime(ticks))),
             None => Err(element.invalid_value(
-                "The value is no time from 1970 to 9999 such as 2026-11-20 or \
+                "The value is not a time from 1970 to 9999 such as 2026-11-20 or \
                  2026-11-20T10:30:00.1234567Z.",
             )),
         },
@@ -98,21 +98,21 @@ fn read_permissions(element: Option<&Element<'_>>) -> Result<Option<Box<str>>, E
     };
     let text = element.text()?;
     let mut letters = text.chars().enumerate();
-    // A letter may come once.
+    // A letter may occur only once.
     let is_well_formed = letters.all(|(index, letter)| {
         PERMISSIONS.contains(letter)
             && text.chars().position(|other| other == letter) == Some(index)
     });
     match text {
-        _ if !is_well_formed => {
-            Err(element.invalid_value("The value may have r, a, u and p, once."))
-        }
+        _ if !is_well_formed => Err(element
+            .invalid_value("The value must have letters of r, a, u and p, each at most once.")),
         "" => Ok(None),
         text => Ok(Some(text.into())),
     }
 }
 
-/// The answer of Get Queue ACL. What a policy lacks is left out, `AccessPolicy` too if it lacks all.
+/// The answer of Get Queue ACL. Missing fields of a policy are left out, and so is `AccessPolicy`
+/// if it has none.
 pub(crate) fn document(policies: &AccessPolicies) -> BytesMut {
     let mut out = BytesMut::with_capacity(1024);
     out.put_slice(DECLARATION);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_shown_with_seven_digits() {
+    fn times_are_shown_with_seven_digits() {
         check(
             &policy(
                 "a",

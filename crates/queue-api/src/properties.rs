@@ -1,11 +1,10 @@
-//! The properties of an account's queue service: what to log, what to measure, and which pages of
-//! other sites browsers may let ask.
+//! The properties of an account's queue service: logging, metrics, and CORS rules.
 //!
-//! Kew keeps what is set and gives it back; it acts on the rules for browsers alone. Logs and metrics
-//! of the service go to blobs and tables, which Kew has none of.
+//! Kew stores them and returns them, but only the CORS rules have an effect. Azure writes its logs
+//! and metrics to blobs and tables, which Kew does not have.
 //!
-//! The engine holds a document in the form of the newest version, so that what is stored has one
-//! reader and one writer, these.
+//! The engine stores a document in the form of the newest version, so that the stored form has one
+//! reader and one writer, both here.
 //!
 //! Source: *Set Queue Service properties*, *Get Queue Service properties*.
 
@@ -36,7 +35,7 @@ pub(crate) struct Properties {
     cors: Vec<CorsRule>,
 }
 
-/// What a request sets. What is absent stays as it is.
+/// The changes of a request. Missing properties stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     logging: Option<Logging>,
@@ -45,7 +44,7 @@ pub(crate) struct Change {
     cors: Option<Vec<CorsRule>>,
 }
 
-/// Which requests are to be logged.
+/// Which requests to log.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Logging {
     delete: bool,
@@ -54,7 +53,7 @@ struct Logging {
     retention: Retention,
 }
 
-/// Which metrics are to be kept.
+/// Which metrics to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Metrics {
     is_enabled: bool,
@@ -62,7 +61,7 @@ struct Metrics {
     retention: Retention,
 }
 
-/// How long something is to be kept.
+/// How long to keep something.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Retention {
     is_enabled: bool,
@@ -98,8 +97,8 @@ impl Properties {
         }
     }
 
-    /// The properties as a version shows them. Before 2013-08-15 there are logging and the metrics by
-    /// the hour alone.
+    /// The properties in the form of a version. Before 2013-08-15 there are only logging and hourly
+    /// metrics.
     pub(crate) fn document(&self, version: Version) -> BytesMut {
         let mut out = BytesMut::with_capacity(2048);
         out.put_slice(DECLARATION);
@@ -124,10 +123,10 @@ impl Properties {
 }
 
 impl Change {
-    /// Reads the body of Set Queue Service Properties. Elements come in any order.
+    /// Reads the body of Set Queue Service Properties. Elements can be in any order.
     ///
-    /// Before 2013-08-15 `Logging` and `Metrics` are there, and nothing else; from then on each of
-    /// `Logging`, `HourMetrics`, `MinuteMetrics` and `Cors` may be left out.
+    /// Before 2013-08-15 `Logging` and `Metrics` are required, and nothing else is allowed. From
+    /// then on each of `Logging`, `HourMetrics`, `MinuteMetrics` and `Cors` is optional.
     ///
     /// Refuses with `InvalidXmlDocument`, `UnsupportedXmlNode`, `MissingRequiredXmlNode` and
     /// `InvalidXmlNodeValue`.
@@ -228,7 +227,7 @@ impl Retention {
     }
 }
 
-/// An element that must be there.
+/// A required element.
 pub(crate) fn required<'e, 'd>(
     element: Option<&'e Element<'d>>,
     name: &'static str,

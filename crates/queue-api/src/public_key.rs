@@ -1,9 +1,10 @@
-//! From whom the key is taken that everybody knows.
+//! Which clients may use the public key.
 //!
-//! Any web page knows it, and can ask any server that its reader can reach: as a page of another origin,
-//! or by a name of its own that it has point to this machine. So the account is served to programs, to
-//! pages of this machine and of the server itself, and to those that the account's rules for browsers
-//! allow; and under this server's own names alone. Keys of other accounts prove themselves.
+//! Any web page knows the key, and can send requests to any server that the browser can reach: as a
+//! page of another origin, or by a name of its own that points to this machine. So the account
+//! serves programs, pages of this machine and of the server itself, and pages that the account's
+//! CORS rules allow; and only under this server's own names. Accounts with secret keys do not need
+//! this.
 
 use hyper::header::ORIGIN;
 use hyper::http::request::Parts;
@@ -20,12 +21,13 @@ use crate::parameter;
 use crate::query::Query;
 use crate::request::host;
 
-/// By which a browser says how a page is related to the server that it asks.
+/// The header with which a browser says how a page is related to the server.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
-/// What stands between the account and the service's name in a host.
+/// The label between the account and the service's name in a host.
 const SERVICE_LABEL: &str = "queue.";
 
-/// Whether a request may use the public key, by the names of the server and of the page alone.
+/// Whether a request may use the public key, judged only by the names of the server and of the
+/// page.
 pub(crate) fn judge(shared: &Shared, head: &Parts, address: &Address<'_>) -> Result<(), Barred> {
     let host = host(head).map_err(|_| Barred::Host)?;
     let asked = AskedFrom {
@@ -36,8 +38,8 @@ pub(crate) fn judge(shared: &Shared, head: &Parts, address: &Address<'_>) -> Res
     shared.names.judge(&asked)
 }
 
-/// Refuses with `AuthorizationFailure` a request that may not use the public key, unless it is that of a
-/// page that a rule of the account lets in.
+/// Refuses with `AuthorizationFailure` a request that may not use the public key, unless it is from
+/// a page that a rule of the account allows.
 pub(crate) async fn refuse(
     shared: &Shared,
     origin: &Origin,
@@ -70,7 +72,7 @@ fn pages(head: &Parts) -> Vec<&[u8]> {
     pages.map(|page| page.as_bytes()).collect()
 }
 
-/// The name of the server in a host, in which the account may stand before it.
+/// The server's name in a host, without the account that may precede it.
 fn named<'a>(shared: &Shared, host: &'a str, address: &Address<'_>) -> &'a str {
     let below = match address.style {
         Style::Path => None,
@@ -82,7 +84,7 @@ fn named<'a>(shared: &Shared, host: &'a str, address: &Address<'_>) -> &'a str {
     own.next().unwrap_or(host)
 }
 
-/// Whether the account's rules let pages of these origins send such a request.
+/// Whether the account's rules allow pages of these origins to send such a request.
 async fn is_let_in(
     shared: &Shared,
     head: &Parts,
@@ -92,7 +94,7 @@ async fn is_let_in(
     if pages.is_empty() {
         return Ok(false);
     }
-    // A time limit that is not in order is refused later.
+    // An invalid time limit is refused later.
     let limit = Query::parse(head.uri.query()).and_then(|query| parameter::timeout(&query));
     let read = shared.properties.rules(&shared.broker, account.name());
     let rules = timeout(limit.unwrap_or(parameter::TIMEOUT_MAX), read).await;

@@ -1,11 +1,11 @@
-//! The query of a request, taken apart once.
+//! The query of a request, parsed once.
 //!
-//! Names are compared without ASCII case, as the service does; the string to sign lower-cases them by
-//! the same rule. Values stay as they were sent until somebody asks.
+//! Names are compared without ASCII case, as in Azure; the string to sign lower-cases them by the
+//! same rule. Values stay encoded until they are used.
 //!
-//! The string to sign has a line for each parameter, with name and value decoded and nothing escaped.
-//! What could pass for the end of a name or a line, or for a second value, would let another query
-//! have the same string: [`Query::parse`] refuses it.
+//! The string to sign has a line for each parameter, with name and value decoded and nothing
+//! escaped. Characters that look like the end of a name or a line, or a second value, would let
+//! another query have the same string: [`Query::parse`] refuses them.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,11 @@ use percent_encoding::percent_decode_str;
 use crate::auth::is_signature_field;
 use crate::error::Error;
 
-/// How many parameters a query may have. The service has some thirty in all; each is compared with
-/// all others, before anybody has proved anything.
+/// How many parameters a query may have. The service has some thirty in all. Each is compared with
+/// all others, before the client is authenticated.
 const PARAMETER_COUNT_MAX: usize = 128;
 
-/// How long the name of a parameter may be, in bytes. The service's longest has 17.
+/// The longest name of a parameter, in bytes. The service's longest has 17.
 const NAME_SIZE_BYTES_MAX: usize = 64;
 
 /// The parameters in the order sent, no two of one name.
@@ -37,7 +37,7 @@ pub(crate) struct Parameter<'a> {
     raw_value: &'a str,
 }
 
-/// What a `+` in a value is.
+/// The meaning of a `+` in a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plus {
     #[default]
@@ -48,9 +48,9 @@ pub(crate) enum Plus {
 
 impl<'a> Query<'a> {
     /// Refuses with `InvalidQueryParameterValue` a name that is not letters, digits, `_`, `.` and
-    /// `-` or is longer than 64 bytes, a name that comes twice, a value that is not UTF-8 or has a control
-    /// character, and more than 128 parameters. A field of a signature that comes twice is refused with
-    /// `AuthenticationFailed`, because what it says is judged first.
+    /// `-` or is longer than 64 bytes, a repeated name, a value that is not UTF-8 or has a control
+    /// character, and more than 128 parameters. A repeated field of a signature is refused with
+    /// `AuthenticationFailed`, because the signature is judged first.
     pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self, Error> {
         let mut parameters: Vec<Parameter<'a>> = Vec::new();
         for pair in raw.unwrap_or_default().split('&') {
@@ -65,10 +65,10 @@ impl<'a> Query<'a> {
                         parameter.name
                     )));
                 }
-                return Err(parameter.refuse("A parameter may be given once."));
+                return Err(parameter.refuse("A parameter may be given only once."));
             }
             if parameters.len() >= PARAMETER_COUNT_MAX {
-                return Err(parameter.refuse("A query may have 128 parameters at most."));
+                return Err(parameter.refuse("A query may have at most 128 parameters."));
             }
             parameters.push(parameter);
         }
@@ -78,7 +78,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// From now on values are read so: as the client signed them.
+    /// Sets how to read values from now on: as the client signed them.
     pub(crate) fn set_plus(&mut self, plus: Plus) {
         self.plus = plus;
     }
@@ -94,7 +94,7 @@ impl<'a> Query<'a> {
             .any(|parameter| parameter.raw_value.contains('+'))
     }
 
-    /// The value of the parameter of that name, decoded.
+    /// The decoded value of the parameter with that name.
     pub(crate) fn value(&self, name: &str) -> Option<Cow<'a, str>> {
         find(&self.parameters, name).map(|parameter| parameter.value(self.plus))
     }
@@ -143,7 +143,7 @@ impl<'a> Parameter<'a> {
         percent_decode_str(self.raw_value).decode_utf8_lossy()
     }
 
-    /// How long the value is as it was sent, in bytes.
+    /// The size of the encoded value, in bytes.
     pub(crate) fn raw_size_bytes(&self) -> usize {
         self.raw_value.len()
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plus_is_what_was_signed() {
+    fn a_plus_means_what_the_client_signed() {
         let mut query = Query::parse(Some("prefix=a+b%2Bc")).unwrap();
         assert_eq!(query.value("prefix").unwrap(), "a+b+c");
         query.set_plus(Plus::Space);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_pass_for_another_line_is_refused() {
+    fn ambiguous_lines_are_refused() {
         for raw in [
             "numofmessages%3A5%0Apeekonly=true",
             "a%0Ab=1",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_signature_that_comes_twice_authenticates_nobody() {
+    fn a_repeated_field_of_a_signature_is_refused() {
         for raw in ["sig=a&sig=a", "sp=r&sig=a&SP=r", "comp=list&se=1&se=2"] {
             let refused = Query::parse(Some(raw));
             assert!(

@@ -1,4 +1,4 @@
-//! Answers, and what every answer carries.
+//! Answers, and the headers of every answer.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -31,17 +31,17 @@ const SERVER_NAME: HeaderValue = HeaderValue::from_static("Kew");
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// How long clients wait before they try a busy server again, in seconds.
+/// How long clients should wait before they retry with a busy server, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// What a missing credential is answered with. SDKs read both parameters, and fail without them.
+/// The challenge for a missing credential. SDKs read both parameters, and fail without them.
 const CHALLENGE: HeaderValue = HeaderValue::from_static(
     "Bearer authorization_uri=https://login.microsoftonline.com/common/oauth2/authorize \
      resource_id=https://storage.azure.com",
 );
 
-/// The most that a detail of an error says: it may repeat what the client sent, and whoever sends much
-/// is not to be answered with more.
+/// The longest detail of an error: it may repeat the client's input, and a client that sends much
+/// must not get more in return.
 const DETAIL_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 /// The longest client request id that is echoed.
@@ -53,7 +53,7 @@ pub(crate) struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-    /// How the names of metadata in the headers are to be spelled.
+    /// The spelling of metadata names in the headers.
     spellings: Spellings,
 }
 
@@ -112,7 +112,7 @@ impl Reply {
         &mut self.headers
     }
 
-    /// The answer as bytes, for a connection that hyper does not answer; it closes after it.
+    /// The answer as bytes, for a connection without hyper; it closes after it.
     pub(crate) fn to_bytes(&self, now: SystemTime) -> Vec<u8> {
         let mut bytes = format!("HTTP/1.1 {}\r\n", self.status).into_bytes();
         for (name, value) in &self.headers {
@@ -150,7 +150,7 @@ impl Reply {
     }
 }
 
-/// What an answer repeats of its request, and what identifies it.
+/// The parts of an answer that repeat its request or identify it.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) request_id: [u8; 36],
@@ -161,9 +161,9 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// Reads what an answer to these headers will repeat.
+    /// Reads the headers that an answer will repeat.
     ///
-    /// `version` is what the request speaks, or nothing if it named what is no version; then the
+    /// `version` is the version of the request. `None` means that it named an invalid one; then the
     /// answer names the newest.
     pub(crate) fn new(headers: &HeaderMap, version: Option<Version>, request_id: [u8; 36]) -> Self {
         let speaks = version.unwrap_or(Version::NEWEST);
@@ -182,7 +182,7 @@ impl Envelope {
         }
     }
 
-    /// Names that version, which the request named in another place.
+    /// Sets the version that the request named in another place.
     pub(crate) fn speak(&mut self, version: Version) {
         self.version = HeaderValue::try_from(version.to_string()).ok();
         self.is_oldest = version < Version::V2009_09_19;
@@ -202,9 +202,9 @@ impl Envelope {
         reply
     }
 
-    /// The answer that says what went wrong.
+    /// The answer for an error.
     ///
-    /// `is_head` leaves out the body; the code is in a header as well.
+    /// `is_head` leaves out the body; the code is also in a header.
     pub(crate) fn seal_error(mut self, error: &Error, is_head: bool, now: SystemTime) -> Reply {
         let wire = error.wire();
         let mut reply = if is_head {
@@ -264,7 +264,7 @@ impl Envelope {
     }
 }
 
-/// What explains an error in the 2008 dialect: one text for people. Kew shows nobody its stack.
+/// The explanation of an error in the 2008 dialect: one text for people. Kew never shows its stack.
 fn put_exception(body: &mut BytesMut, error: &Error) {
     let mut text = error.wire().message.into_owned();
     // Writing to a string cannot fail.

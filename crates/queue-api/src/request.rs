@@ -1,4 +1,4 @@
-//! A request that was let in: authentic, allowed, and its names in order.
+//! An admitted request: authentic, allowed, and with valid names.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,8 +35,8 @@ use crate::route::{self, Operation};
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
 
-/// Headers that make a request conditional. Queues have nothing to compare with, and to ignore a
-/// condition would be to do what was not asked.
+/// Headers that make a request conditional. Queues have no value to compare with, and ignoring a
+/// condition would do something that the client did not ask for.
 const CONDITIONS: [HeaderName; 4] = [
     IF_MATCH,
     IF_MODIFIED_SINCE,
@@ -44,7 +44,7 @@ const CONDITIONS: [HeaderName; 4] = [
     IF_UNMODIFIED_SINCE,
 ];
 
-/// A request that was let in.
+/// An admitted request.
 pub(crate) struct Request<'a> {
     shared: &'a Shared,
     pub(crate) operation: Operation,
@@ -58,7 +58,7 @@ pub(crate) struct Request<'a> {
     origin: &'a Origin,
     host: &'a str,
     account: &'a Account,
-    /// Who sent it; nobody, if it needs no credential.
+    /// Its sender; `None` if it needs no credential.
     principal: Option<Principal>,
     address: Address<'a>,
 }
@@ -81,10 +81,10 @@ impl From<Error> for Refused {
 }
 
 impl<'a> Request<'a> {
-    /// Lets a request in, or says what is wrong with it. `spellings` are those of its head.
+    /// Admits a request, or returns what is wrong with it. `spellings` are those of its head.
     ///
     /// The order of the checks is the protocol's: URI and verb, version, authentication,
-    /// authorization, names, timeout, headers. The operation goes on with the query, the body and
+    /// authorization, names, timeout, headers. The operation then checks the query, the body and
     /// what exists.
     pub(crate) async fn admit(
         shared: &'a Shared,
@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
             return Err(Error::ResourceNotFound.into());
         }
         if operation == Operation::PreflightRequest {
-            // A browser asks without a credential, and whether the queue is there does not matter.
+            // A browser sends no credential here, and the queue need not exist.
             return Ok(Self {
                 shared,
                 operation,
@@ -150,10 +150,10 @@ impl<'a> Request<'a> {
             && principal.is_known_by_key()
             && let Err(barred) = public_key::judge(shared, head, &address)
         {
-            // It is rare, and must not make every connection larger.
+            // It is rare, and must not make every connection's future larger.
             Box::pin(public_key::refuse(shared, origin, head, account, barred)).await?;
         }
-        // Only who is known learns of it.
+        // Only an authenticated client learns of it.
         if account.is_disabled() {
             return Err(Refused {
                 error: Error::AccountIsDisabled,
@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
         self.account.name()
     }
 
-    /// The user who sent the request. Nobody else may what asks for one.
+    /// The user who sent the request. Other senders are refused.
     pub(crate) fn caller(&self) -> Result<&Caller, Error> {
         match &self.principal {
             Some(Principal::Bearer(caller)) => Ok(caller),
@@ -198,20 +198,20 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The value of the user delegation key that is made for these.
+    /// The value of the user delegation key for these fields.
     pub(crate) fn delegation_key(&self, made_for: &DelegationFields<'_>, roles: Roles) -> [u8; 32] {
         made_for.value(self.account, self.account.primary(), roles.delegated())
     }
 
-    /// The queue that is addressed. Its name is in order.
+    /// The addressed queue. Its name is valid.
     pub(crate) fn queue(&self) -> Result<EntityName, Error> {
         let name = self.address.resource.queue().ok_or(Error::InvalidUri)?;
         Ok(EntityName::storage_queue(self.account().clone(), name))
     }
 
-    /// The message that is addressed, and the receipt, if both are of Kew's form.
+    /// The addressed message and the receipt, if both are in Kew's form.
     ///
-    /// If one is not, the queue is looked for all the same: that it is missing is told first.
+    /// If one is not, the queue is looked up anyway: a missing queue is reported first.
     pub(crate) async fn held_message(
         &self,
         receipt: Result<Token, Error>,
@@ -224,7 +224,7 @@ impl<'a> Request<'a> {
         held
     }
 
-    /// The message that is addressed. An id of another form belongs to no message.
+    /// The addressed message. An id of another form belongs to no message.
     fn message(&self) -> Result<Token, Error> {
         match &self.address.resource {
             Resource::Message(_, id) => parse_message_id(id).ok_or(Error::MessageNotFound),
@@ -252,7 +252,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether whoever sent it has shown a credential.
+    /// Whether its sender is authenticated.
     pub(crate) fn is_authentic(&self) -> bool {
         self.operation != Operation::PreflightRequest
     }
@@ -261,7 +261,7 @@ impl<'a> Request<'a> {
         self.address.secondary
     }
 
-    /// Whether the body is a message's bytes, without an envelope.
+    /// Whether the body is the bytes of a message, without an envelope.
     pub(crate) fn is_raw_put(&self) -> bool {
         route::is_raw_put(self.operation, self.method)
     }
@@ -270,12 +270,12 @@ impl<'a> Request<'a> {
         self.shared.now()
     }
 
-    /// The names that cannot be taken yet.
+    /// The names that are still reserved.
     pub(crate) fn deletions(&self) -> &Deletions {
         &self.shared.deletions
     }
 
-    /// Has the command carried out, within the time that the request gives it.
+    /// Carries out the command, within the time limit of the request.
     ///
     /// After `OperationTimedOut` and `InternalError` the command may have been carried out or not.
     pub(crate) async fn submit(&self, command: Command) -> Result<Answer, Error> {
@@ -320,13 +320,13 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Refuses with `ServerBusy` if an answer of that size would find no room. Asked before a command
-    /// that cannot be undone.
+    /// Refuses with `ServerBusy` if there is no room for an answer of that size. Called before a
+    /// command that cannot be undone.
     pub(crate) fn check_room(&self, size_bytes: usize) -> Result<(), Error> {
         self.shared.budget.check_room(size_bytes)
     }
 
-    /// The answer with a document that takes its room until it is written, or `ServerBusy`.
+    /// The answer with a document, which counts in the budget until it is written, or `ServerBusy`.
     pub(crate) fn reply(&self, document: BytesMut) -> Result<Reply, Error> {
         let mut share = self.shared.budget.share();
         share.grow(document.capacity())?;
@@ -334,9 +334,9 @@ impl<'a> Request<'a> {
         Ok(reply.holding(share))
     }
 
-    /// What to answer when the broker's answer is to another question: the fault is ours.
+    /// The error if the broker's answer does not fit the command, which is a bug.
     pub(crate) fn unexpected(&self, outcome: &Outcome) -> Error {
-        // Its kind alone: an outcome has receipts in it.
+        // Only its kind: an outcome contains receipts.
         let answered = kind(outcome);
         tracing::error!(operation = ?self.operation, answered, "the broker answered something else");
         Error::InternalError
@@ -368,8 +368,8 @@ const fn kind(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The version that a request speaks: what its header says; without one, what a shared access
-/// signature in its query says.
+/// The version of a request: that of its header; without one, that of a shared access signature in
+/// its query.
 ///
 /// Source: *Versioning for Azure Storage*.
 fn version(headers: &HeaderMap, query: &Query<'_>) -> Result<Version, Error> {
@@ -382,7 +382,7 @@ fn version(headers: &HeaderMap, query: &Query<'_>) -> Result<Version, Error> {
     })
 }
 
-/// Checks what comes after authentication, and returns how long the operation may take.
+/// Makes the checks after authentication, and returns how long the operation may take.
 fn check_authentic(
     principal: &Principal,
     operation: Operation,
@@ -406,8 +406,8 @@ fn check_authentic(
     Ok(timeout)
 }
 
-/// The access policy of that id that is stored with the queue that is addressed. It is read each time,
-/// so that one that was removed permits nothing any more.
+/// The stored access policy with that id of the addressed queue. It is read each time, so that a
+/// removed policy no longer permits anything.
 async fn stored_policy(
     shared: &Shared,
     credentials: &Credentials<'_>,
@@ -419,7 +419,7 @@ async fn stored_policy(
     let command = Command::ReadQueue {
         queue: EntityName::storage_queue(credentials.account.name().clone(), queue),
     };
-    // One that is not in order is refused once the sender is known.
+    // An invalid one is refused after authentication.
     let timeout = parameter::timeout(credentials.query).unwrap_or(parameter::TIMEOUT_MAX);
     let answer = match time::timeout(timeout, shared.broker.submit(command)).await {
         Ok(Ok(answer)) => answer,
@@ -439,7 +439,7 @@ async fn stored_policy(
     }
 }
 
-/// The host that the client asks, with its port.
+/// The host in the request, with its port.
 pub(crate) fn host(head: &Parts) -> Result<&str, Error> {
     if let Some(authority) = head.uri.authority() {
         return Ok(authority.as_str());

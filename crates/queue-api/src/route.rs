@@ -1,7 +1,7 @@
-//! Which operation a request asks for: a table of verb, resource and selector.
+//! The operation of a request, from a table of verb, resource and selector.
 //!
-//! The table is all there is: what it does not list is refused, and whatever must hold for every
-//! operation can be checked by going through it.
+//! The table is complete: other requests are refused, and a rule for all operations can be tested
+//! by walking it.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -25,7 +25,7 @@ pub(crate) enum Operation {
     GetServiceProperties,
     SetServiceProperties,
     GetServiceStats,
-    /// Asked by browsers, about any resource and without a credential.
+    /// Sent by browsers, for any resource and without a credential.
     PreflightRequest,
     PutMessage,
     GetMessages,
@@ -37,8 +37,8 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Whether it only reads. The secondary of an account allows nothing else. Get Messages is no
-    /// read: it hides what it returns.
+    /// Whether it only reads. The secondary of an account allows nothing else. Get Messages does
+    /// not only read: it hides the messages that it returns.
     pub(crate) const fn is_read(self) -> bool {
         match self {
             Self::ListQueues
@@ -71,7 +71,7 @@ impl Operation {
             Self::GetUserDelegationKey => Version::V2025_07_05,
             Self::GetQueueAcl | Self::SetQueueAcl => Version::V2012_02_12,
             Self::GetServiceStats => Version::V2013_08_15,
-            // It came in 2013-08-15, but a browser that asks names no version.
+            // Introduced in 2013-08-15, but a browser's preflight names no version.
             Self::PreflightRequest
             | Self::ListQueues
             | Self::CreateQueue
@@ -112,7 +112,7 @@ impl Verb {
     }
 }
 
-/// The kind of thing that a URI names.
+/// The kind of resource in a URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Service,
@@ -121,11 +121,11 @@ enum Kind {
     Message,
 }
 
-/// What in the query selects among the operations of a verb and a resource: `comp`, or `peekonly`
-/// where messages are read.
+/// The part of the query that selects among the operations of a verb and a resource: `comp`, or
+/// `peekonly` for reading messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selector {
-    /// Nothing.
+    /// No selector.
     None,
     /// `comp=list`
     List,
@@ -141,16 +141,16 @@ enum Selector {
     Peek,
     /// `comp=userdelegationkey`
     UserDelegationKey,
-    /// A `comp` that the protocol does not have.
+    /// A `comp` that does not exist in the protocol.
     Unknown,
 }
 
 /// One row: this verb on this kind of resource with this selector is this operation.
 struct Route(Verb, Kind, Selector, Operation);
 
-/// Every operation that is served.
+/// Every supported operation.
 const ROUTES: [Route; 19] = [
-    // The three that make up nearly all traffic come first.
+    // The three with nearly all traffic come first.
     Route(
         Verb::Post,
         Kind::Messages,
@@ -269,8 +269,8 @@ const ROUTES: [Route; 19] = [
 
 /// The operation asked for.
 ///
-/// Refuses with `InvalidHttpVerb` or, with the verbs that would do, `UnsupportedHttpVerb`; and on
-/// `comp` with `MissingRequiredQueryParameter` or `InvalidQueryParameterValue`.
+/// Refuses with `InvalidHttpVerb` or, with the allowed verbs, `UnsupportedHttpVerb`; and for `comp`
+/// with `MissingRequiredQueryParameter` or `InvalidQueryParameterValue`.
 pub(crate) fn find(
     method: &Method,
     resource: &Resource<'_>,
@@ -294,7 +294,7 @@ pub(crate) fn find(
     };
     let selector = selector(kind, query);
     if (verb, kind, selector) == (Verb::Put, Kind::Messages, Selector::None) {
-        // The 2008 dialect's, which `check_version` sees to. No `Allow` names it.
+        // A put of the 2008 dialect, which `check_version` checks. No `Allow` names it.
         return Ok(Operation::PutMessage);
     }
     let row = ROUTES
@@ -344,7 +344,7 @@ fn selector(kind: Kind, query: &Query<'_>) -> Selector {
     }
 }
 
-/// Checks that a version has the operation, asked for so.
+/// Checks that a version has the operation with this verb.
 ///
 /// Refuses with `FeatureVersionMismatch`, and with `UnsupportedHttpVerb` a put of a message's bare
 /// bytes from 2009-09-19 on.
@@ -362,12 +362,12 @@ pub(crate) fn check_version(
     Ok(())
 }
 
-/// Whether a message's bytes are the whole body, without an envelope: so the 2008 dialect puts.
+/// Whether the whole body is the message, without an envelope: a put of the 2008 dialect.
 pub(crate) fn is_raw_put(operation: Operation, method: &Method) -> bool {
     operation == Operation::PutMessage && method == Method::PUT
 }
 
-/// `restype`, which is `service` where the service itself is meant and not its queues.
+/// `restype`, which is `service` for requests to the service itself and not to its queues.
 fn check_restype(query: &Query<'_>) -> Result<(), Error> {
     const NAME: &str = "restype";
     match query.value(NAME) {
@@ -381,12 +381,12 @@ fn check_restype(query: &Query<'_>) -> Result<(), Error> {
     }
 }
 
-/// Why there is no such route: the verb if the resource never takes it, otherwise the selector.
+/// Why there is no such route: the verb if the resource never allows it, otherwise the selector.
 fn refuse(verb: Verb, kind: Kind, selector: Selector, query: &Query<'_>) -> Error {
     let comp = query.value("comp").unwrap_or_default();
     match selector {
         _ if !verbs_of(kind).any(|allowed| allowed == verb) => unsupported_verb(kind),
-        // No operation on messages has a selector of its own but reading them.
+        // Reading is the only operation on messages with a selector.
         Selector::Peek => Error::invalid_query(
             "peekonly",
             query.value("peekonly").unwrap_or_default(),
@@ -418,8 +418,8 @@ fn verbs_of(kind: Kind) -> impl Iterator<Item = Verb> {
         .filter(move |verb| ROUTES.iter().any(|Route(v, k, ..)| v == verb && *k == kind))
 }
 
-/// A request for every row, with the path below the account: whatever must hold for every operation
-/// is checked with these.
+/// A request for every row, with the path below the account: rules for all operations are tested
+/// with these.
 #[cfg(test)]
 pub(crate) fn examples() -> impl Iterator<Item = (Operation, &'static str, String)> {
     ROUTES.iter().map(|Route(verb, kind, selector, operation)| {
@@ -543,7 +543,7 @@ mod tests {
         ] {
             assert_eq!(find_in("GET", Kind::Messages, query).ok(), Some(expected));
         }
-        // A peek that was meant must never clear the queue.
+        // A malformed peek must never clear the queue.
         assert!(find_in("DELETE", Kind::Messages, "peekonly=true").is_err());
     }
 }

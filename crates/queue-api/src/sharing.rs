@@ -1,7 +1,7 @@
 //! Which rules for browsers an answer falls under.
 //!
-//! A page reads nothing of an answer without them, errors included, so they are found apart from the
-//! request's own fate: all they need is its account.
+//! Without these headers a page can read no answer, not even errors. So they are determined
+//! independently of the request's result: they only need its account.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::query::Query;
 use crate::reply::Reply;
 use crate::request::host;
 
-/// The rules for the answer to a request. None for one that no page sent.
+/// The rules for the answer to a request. `None` if no page sent it.
 pub(crate) struct Sharing(Option<Arc<[CorsRule]>>);
 
 impl Sharing {
-    /// Tells the browser what the page may see of the answer.
+    /// Adds the headers that tell the browser what the page may read.
     pub(crate) fn put(&self, head: &Parts, reply: &mut Reply) {
         if let (Some(rules), Some(origin)) = (&self.0, head.headers.get(ORIGIN)) {
             cors::share(rules, origin, head.method.as_str(), reply.headers_mut());
@@ -31,10 +31,10 @@ impl Sharing {
     }
 }
 
-/// Finds the rules of the account that a request addresses. If they cannot be read in time the answer
-/// goes out without: then the request itself was not carried out either, as a rule.
+/// Finds the rules of the addressed account. If they cannot be read in time, the answer goes
+/// without: then the request itself was usually not carried out either.
 pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sharing {
-    // A preflight tells the rules by itself.
+    // A preflight gets the rules as its answer.
     if !head.headers.contains_key(ORIGIN) || head.method == Method::OPTIONS {
         return Sharing(None);
     }
@@ -46,14 +46,14 @@ pub(crate) async fn rules(shared: &Shared, origin: &Origin, head: &Parts) -> Sha
     let Ok(account) = account else {
         return Sharing(None);
     };
-    // One that is not served here is not there.
+    // An unknown account has no rules.
     let Some(account) = accounts
         .find(account)
         .filter(|account| origin.may_use_public_key || !account.is_well_known())
     else {
         return Sharing(None);
     };
-    // A page reads what was wrong with its query, too.
+    // A page can also read what was wrong with its query.
     let limit = Query::parse(head.uri.query())
         .and_then(|query| parameter::timeout(&query))
         .unwrap_or(parameter::TIMEOUT_MAX);

@@ -1,9 +1,9 @@
 //! Versions of the protocol: dates, compared as dates.
 //!
 //! A request names its version in `x-ms-version`; limits and features follow from it by comparison
-//! with the constants here. A version newer than any known here is served as the newest and echoed
-//! as it was sent, so that a new SDK does not wait for a new server. An older date that was never
-//! a version is refused, as the service does.
+//! with the constants here. A version newer than all known ones is treated as the newest and echoed
+//! unchanged, so that a new SDK does not need a new server. An older date that was never a version
+//! is refused, as in Azure.
 
 use std::fmt;
 
@@ -23,21 +23,21 @@ impl Version {
         Self(year * 10_000 + month * 100 + day)
     }
 
-    /// What a request without the header speaks.
+    /// The version of a request without the header.
     pub(crate) const OLDEST: Self = Self::of(2008, 10, 27);
-    /// Changed the string to sign, brought delivery counts, the version in answers, metadata names
+    /// Changed the string to sign; added delivery counts, the version in answers, metadata names
     /// that are identifiers, and metadata in listings.
     pub(crate) const V2009_09_19: Self = Self::of(2009, 9, 19);
-    /// Brought Update Message, texts of 64 KiB, hidden puts, and longer visibility timeouts.
+    /// Added Update Message, texts of 64 KiB, hidden puts, and longer visibility timeouts.
     pub(crate) const V2011_08_18: Self = Self::of(2011, 8, 18);
     /// Brought shared access signatures and access policies.
     pub(crate) const V2012_02_12: Self = Self::of(2012, 2, 12);
-    /// Brought sharing with browsers, statistics, and metrics by the minute; replaced account name and
-    /// queue addresses in listings with the service's endpoint.
+    /// Added CORS, statistics, and minute metrics; replaced account name and queue addresses in
+    /// listings with the service's endpoint.
     pub(crate) const V2013_08_15: Self = Self::of(2013, 8, 15);
-    /// Signs a content length of zero as nothing.
+    /// Signs a content length of zero as an empty line.
     pub(crate) const V2015_02_21: Self = Self::of(2015, 2, 21);
-    /// Brought the SAS of an account, its addresses and protocols, and codes of their own.
+    /// Added the account SAS, its addresses and protocols, and error codes for them.
     pub(crate) const V2015_04_05: Self = Self::of(2015, 4, 5);
     /// Put Message answers with the message; empty headers are signed.
     pub(crate) const V2016_05_31: Self = Self::of(2016, 5, 31);
@@ -51,7 +51,7 @@ impl Version {
     pub(crate) const V2019_12_12: Self = Self::of(2019, 12, 12);
     /// Signs the encryption scope in the SAS of an account.
     pub(crate) const V2020_12_06: Self = Self::of(2020, 12, 6);
-    /// Explains why somebody is not authorized.
+    /// Explains why a client is not authorized.
     pub(crate) const V2024_08_04: Self = Self::of(2024, 8, 4);
     /// Brought user delegation keys and their signatures.
     pub(crate) const V2025_07_05: Self = Self::of(2025, 7, 5);
@@ -87,8 +87,8 @@ impl Version {
 
     /// The version of a request and what its answer carries as `x-ms-version`.
     ///
-    /// Without the header it is the oldest, and nothing is echoed before 2009-09-19. `Err` holds
-    /// the value that is no version.
+    /// Without the header it is the oldest, and nothing is echoed before 2009-09-19. `Err` has the
+    /// invalid value.
     pub(crate) fn of_request(header: Option<&HeaderValue>) -> Result<Self, &HeaderValue> {
         match header {
             None => Ok(Self::OLDEST),
@@ -98,9 +98,9 @@ impl Version {
 }
 
 impl Version {
-    /// What a shared access signature says of the version, in a request whose header does not: the
-    /// version to speak (`api-version`), or else that of the signature (`sv`). If it is none, the
-    /// signature does not hold either, and the newest explains it.
+    /// The version in a shared access signature, for a request without the header: the version to
+    /// use (`api-version`), or else that of the signature (`sv`). If it is invalid, the signature
+    /// is not valid either, and the newest version explains that.
     pub(crate) fn named_in_query(headers: &HeaderMap, query: &Query<'_>) -> Option<Self> {
         // With another credential the query might not be signed.
         if headers.contains_key(X_MS_VERSION)
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn invalid_versions_are_refused() {
         for text in [
             "",
             "2008-10-26",

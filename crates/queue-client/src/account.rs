@@ -1,4 +1,4 @@
-//! Which service is meant, and in whose name requests are made.
+//! Which service a client uses, and with which credential.
 
 use aws_lc_rs::hmac;
 
@@ -14,7 +14,7 @@ pub(crate) const DEVELOPMENT_KEY: &str =
 pub struct Account {
     pub(crate) endpoint: Endpoint,
     pub(crate) credential: Credential,
-    /// Where reads of the secondary go, if it is known.
+    /// The endpoint for reads of the secondary, if it is known.
     pub(crate) secondary: Option<Endpoint>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Credential {
 }
 
 impl Account {
-    /// The well-known account at 127.0.0.1:10001: where `kew serve` serves by default.
+    /// The well-known account at 127.0.0.1:10001, the default address of `kew serve`.
     #[must_use]
     pub fn development() -> Self {
         Self::from_connection_string("UseDevelopmentStorage=true")

@@ -10,10 +10,11 @@ use crate::http::{Answer, Request, Transport, header};
 use crate::model::{Message, Queue, QueueProperties, Receipt, Sent, ServiceStats};
 use crate::xml::{self, Element};
 
-/// How many queues a page of a list has. The service gives up to 5000; less is shown sooner.
+/// How many queues a page of a list has. The service allows up to 5000; smaller pages show results
+/// sooner.
 const PAGE_SIZE: u32 = 1000;
 
-/// The most messages that a get or a peek gives.
+/// The most messages that a get or a peek returns.
 const MESSAGES_MAX: u32 = 32;
 
 /// How requests are sent.
@@ -192,8 +193,8 @@ impl Client {
 
     /// Deletes every message of a queue.
     ///
-    /// With many messages the service may answer `OperationTimedOut` after it has deleted some: then
-    /// it is to be asked again, which is left to the caller.
+    /// With many messages the service may answer `OperationTimedOut` after it has deleted some.
+    /// Then the caller must repeat it.
     pub fn clear(&self, queue: &str) -> Result<(), Error> {
         let mut request = Request::new(Method::DELETE, &[queue, "messages"]);
         request.reports_timeouts = true;
@@ -241,7 +242,7 @@ impl Client {
                 if root.name == name {
                     reader(&root)
                 } else {
-                    Err(format!("XML that is no {name}"))
+                    Err(format!("XML that is not {name}"))
                 }
             })
             .map_err(|what| self.not_understood(what))
@@ -295,7 +296,7 @@ impl Iterator for QueuePages<'_> {
         let marker = self.marker.take()?;
         match self.page(&marker) {
             Ok((queues, next)) => {
-                // A server that stays where it is would be asked for ever.
+                // A server that repeats its marker would be asked forever.
                 if next == marker && !next.is_empty() {
                     let error = self.client.not_understood("a list that does not end");
                     return Some(Err(error));

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::account::{Account, Credential, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint};
 
-/// Settings that are for other services and say nothing of queues.
+/// Settings for other services, which do not affect queues.
 const OF_OTHER_SERVICES: [&str; 8] = [
     "blobendpoint",
     "blobsecondaryendpoint",
@@ -23,12 +23,12 @@ const OF_OTHER_SERVICES: [&str; 8] = [
     "dfssecondaryendpoint",
 ];
 
-/// What is wrong with a connection string.
+/// An error in a connection string.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the connection string {0}")]
 pub struct ConnectionStringError(String);
 
-/// The settings of a connection string that matter here.
+/// The settings of a connection string that Kew uses.
 #[derive(Default)]
 struct Settings<'a> {
     protocol: Option<&'a str>,
@@ -100,7 +100,11 @@ impl<'a> Settings<'a> {
             "usedevelopmentstorage" => &mut self.development,
             "developmentstorageproxyuri" => &mut self.development_proxy,
             other if OF_OTHER_SERVICES.contains(&other) => return Ok(()),
-            _ => return Err(wrong(format!("has {name}, which is no setting of storage"))),
+            _ => {
+                return Err(wrong(format!(
+                    "has {name}, which is not a setting of storage"
+                )));
+            }
         };
         if value.is_empty() {
             return Err(wrong(format!("has no value for {name}")));
@@ -121,7 +125,9 @@ impl<'a> Settings<'a> {
 
     fn development_account(&self, value: &str) -> Result<Account, ConnectionStringError> {
         if !value.eq_ignore_ascii_case("true") {
-            return Err(wrong("has UseDevelopmentStorage, which can only be true"));
+            return Err(wrong(
+                "has UseDevelopmentStorage with a value other than true, but it can only be true",
+            ));
         }
         let others = [
             self.account_name,
@@ -131,7 +137,8 @@ impl<'a> Settings<'a> {
         ];
         if others.iter().any(Option::is_some) {
             return Err(wrong(
-                "has UseDevelopmentStorage=true, which stands for endpoint, account and key, beside others",
+                "has other settings beside UseDevelopmentStorage=true, which already sets \
+                 endpoint, account and key",
             ));
         }
         let host = match self.development_proxy {
@@ -186,7 +193,8 @@ impl<'a> Settings<'a> {
             }
             (None, Some(signature)) => shared_access_signature(signature),
             (None, None) => Err(wrong(
-                "has neither AccountKey nor SharedAccessSignature, so nothing to sign requests with",
+                "has neither AccountKey nor SharedAccessSignature: add one of them to sign \
+                 requests with",
             )),
         }
     }
@@ -195,7 +203,9 @@ impl<'a> Settings<'a> {
 fn from_url(url: &str) -> Result<Account, ConnectionStringError> {
     let (endpoint, query) = parse_endpoint("URL", url)?;
     let query = query.ok_or_else(|| {
-        wrong("is a URL without a shared access signature: only with one can it stand alone")
+        wrong(
+            "is a URL without a shared access signature: add one, or use a full connection string",
+        )
     })?;
     Ok(Account {
         secondary: endpoint.secondary(),
@@ -212,7 +222,7 @@ fn has_scheme(text: &str) -> bool {
     starts_with("http://") || starts_with("https://")
 }
 
-/// Takes a URL apart; `name` is the setting that had it.
+/// Splits a URL; `name` is the setting that it comes from.
 fn parse_endpoint<'a>(
     name: &str,
     url: &'a str,
@@ -249,7 +259,9 @@ fn parse_endpoint<'a>(
     let path = path.trim_end_matches('/');
     let in_path = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
     if !path.chars().all(in_path) {
-        return Err(bad("its path has characters that no account's name has"));
+        return Err(bad(
+            "its path has characters that are not allowed in the name of an account",
+        ));
     }
     let endpoint = Endpoint {
         scheme,
@@ -257,7 +269,7 @@ fn parse_endpoint<'a>(
         path: path.to_owned(),
     };
     if endpoint.url().parse::<ureq::http::Uri>().is_err() {
-        return Err(bad("it is no URL"));
+        return Err(bad("it is not a URL"));
     }
     Ok((endpoint, query))
 }
@@ -367,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_secret_is() {
+    fn errors_name_the_mistake_and_no_secret() {
         let key = format!("AccountKey={SECRET}");
         for (text, named) in [
             (String::new(), "empty"),

@@ -1,11 +1,11 @@
-//! What can go wrong with a request.
+//! The errors of a request.
 
 use std::time::Duration;
 
 /// Why an operation has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The service answered, and said no.
+    /// The service answered with an error.
     #[error("{0}")]
     Refused(Box<Refusal>),
     /// There was no answer: the connection could not be made, or broke.
@@ -13,7 +13,7 @@ pub enum Error {
     Unreachable {
         /// The endpoint, without credentials.
         url: String,
-        /// What the transport said.
+        /// The error of the transport.
         reason: String,
     },
     /// There was no answer in time.
@@ -24,15 +24,15 @@ pub enum Error {
         /// How long was waited.
         after: Duration,
     },
-    /// There was an answer that is not one of this protocol.
+    /// The answer is not one of this protocol.
     #[error("{url} answered something that is not Queue Storage: {what}")]
     NotUnderstood {
         /// The endpoint, without credentials.
         url: String,
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
-    /// The client cannot be set up: certificates that cannot be read, for example.
+    /// The client cannot be set up, for example because a certificate cannot be read.
     #[error("{0}")]
     Setup(String),
 }
@@ -44,7 +44,7 @@ pub struct Refusal {
     pub status: u16,
     /// The service's code, for example `QueueNotFound`; empty if the answer had none.
     pub code: String,
-    /// What the service said, in its first line.
+    /// The first line of the service's message.
     pub message: String,
     /// The further elements of the answer, for example `MaximumAllowed`.
     pub details: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without any change: nobody answered, or the
+    /// Whether the same request may succeed later without any change: there was no answer, or the
     /// service was too busy.
     #[must_use]
     pub fn is_temporary(&self) -> bool {

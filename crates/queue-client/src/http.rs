@@ -15,10 +15,10 @@ use crate::retry;
 use crate::shared_key::{self, ToSign};
 use crate::xml::Element;
 
-/// The most that an answer may be: 5000 queues with all the metadata they may have, and some.
+/// The largest answer: 5000 queues with the most metadata allowed, and some reserve.
 const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What is not encoded in paths and queries.
+/// Characters that are not encoded in paths and queries.
 pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -31,12 +31,12 @@ pub(crate) struct Request {
     pub(crate) method: Method,
     /// Empty for the account, or `/` and encoded segments.
     pub(crate) path: String,
-    /// Names in lower case, and values as they are meant.
+    /// Names in lower case, and values before percent-encoding.
     pub(crate) query: Vec<(&'static str, String)>,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// Whether a time that ran out on the server is for the caller to see at once.
+    /// Whether the caller sees a time-out of the server at once, without a retry.
     pub(crate) reports_timeouts: bool,
     /// Whether it goes to the read-only copy of the account.
     pub(crate) to_secondary: bool,
@@ -94,7 +94,7 @@ impl Transport {
             .user_agent(concat!("kew/", env!("CARGO_PKG_VERSION")))
             .accept("application/xml");
         if account.is_local() {
-            // A proxy is no way to oneself.
+            // Requests to this machine use no proxy.
             config = config.proxy(None);
         }
         if account.endpoint.scheme == "https" {
@@ -234,9 +234,9 @@ impl Transport {
                 url,
                 reason: error.to_string(),
             },
-            // Others name at most the host, which is no secret; URIs are never repeated.
+            // Other errors name at most the host, which is no secret. URIs are never repeated.
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                Error::Setup("the endpoint is no URL that can be asked".into())
+                Error::Setup("the endpoint is not a URL that a request can be sent to".into())
             }
             other => Error::Unreachable {
                 url,
@@ -245,7 +245,7 @@ impl Transport {
         }
     }
 
-    /// The error in an answer that is no success.
+    /// The error in an answer without success.
     fn refusal(&self, answer: &Answer) -> Error {
         let code = header(&answer.headers, "x-ms-error-code").unwrap_or_default();
         let root = Element::parse(&answer.body).ok();
@@ -307,7 +307,7 @@ fn is_worth_a_retry(request: &Request, error: &Error) -> bool {
     }
 }
 
-/// Whether the transport failed for a reason that another try does not change.
+/// Whether the transport failed for a reason that a retry does not change.
 fn is_lasting(reason: &str) -> bool {
     reason.contains("certificate") || reason == "no such host"
 }

@@ -1,4 +1,4 @@
-//! What the service answers, as values.
+//! The service's answers, as values.
 
 use std::time::SystemTime;
 
@@ -7,11 +7,11 @@ use std::time::SystemTime;
 pub struct Queue {
     /// Its name.
     pub name: String,
-    /// Its metadata, in the order of the answer; empty unless it was asked for.
+    /// Its metadata, in the order of the answer. Empty unless it was asked for.
     pub metadata: Vec<(String, String)>,
 }
 
-/// What is known of a queue besides its messages.
+/// The properties of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueProperties {
     /// Its metadata, by name.
@@ -29,7 +29,7 @@ pub struct Sent {
     pub inserted: SystemTime,
     /// When it expires.
     pub expires: SystemTime,
-    /// The receipt with which it can be updated or deleted at once.
+    /// The receipt for updating or deleting it at once.
     pub receipt: Receipt,
 }
 
@@ -46,7 +46,7 @@ pub struct Message {
     pub dequeue_count: u64,
     /// Its text.
     pub text: String,
-    /// The hold on the message; `None` if it was only peeked at.
+    /// The lease on the message; `None` if it was only peeked at.
     pub receipt: Option<Receipt>,
 }
 
@@ -64,6 +64,6 @@ pub struct Receipt {
 pub struct ServiceStats {
     /// `live`, `bootstrap` or `unavailable`.
     pub status: String,
-    /// All that was written before is in the second copy; `None` if that is not known.
+    /// Everything written before this time is in the second copy. `None` if the time is not known.
     pub last_sync: Option<SystemTime>,
 }

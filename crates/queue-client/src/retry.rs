@@ -1,22 +1,24 @@
-//! When to try again, and how long to wait before.
+//! When to retry, and how long to wait before.
 
 use std::time::Duration;
 
 /// The first wait; each next one is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(400);
 
-/// The longest wait, also where the service asks for more.
+/// The longest wait, even if the service asks for more.
 const DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Whether a request that was answered so may succeed when it is sent again: what the SDKs retry.
+/// Whether a request with this status may succeed when it is repeated. The SDKs retry the same
+/// ones.
 pub(crate) const fn is_worth_a_retry(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// How long to wait after failure number `failures` (from 1): exponential, between half and all of it,
-/// so that clients that failed together come back apart. `retry_after` is what the service asked for.
+/// How long to wait after failure number `failures` (from 1). It grows exponentially, and is
+/// between half and all of that time, so that clients that failed together do not retry together.
+/// `retry_after` is the time that the service asked for.
 pub(crate) fn delay(failures: u32, retry_after: Option<Duration>) -> Duration {
-    // Without a random number all wait their whole time, which does no harm.
+    // Without a random number all clients wait the whole time, which is harmless.
     let random = getrandom::u32().unwrap_or(u32::MAX);
     spread(failures, random).max(retry_after.unwrap_or_default().min(DELAY_MAX))
 }

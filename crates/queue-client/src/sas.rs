@@ -1,4 +1,4 @@
-//! Makes shared access signatures: URLs that carry what they permit.
+//! Creates shared access signatures: URLs that carry permissions.
 //!
 //! Source: *Create an account SAS*, *Create a service SAS*.
 
@@ -12,47 +12,47 @@ use percent_encoding::utf8_percent_encode;
 use crate::account::{Account, Credential};
 use crate::http::ENCODED;
 
-/// What both kinds of signature are made for. It decides what the signed text holds.
+/// The version of both kinds of signature. It decides which fields are signed.
 const SIGNED_VERSION: &str = "2024-11-04";
 
-/// All that a signature of an account can permit of queues, in the order that the service wants.
+/// All permissions of an account's signature for queues, in the order that the service requires.
 const ACCOUNT_PERMISSIONS: &str = "rwdlacup";
 
-/// All that a signature of a queue can permit, in the order that the service wants.
+/// All permissions of a queue's signature, in the order that the service requires.
 const QUEUE_PERMISSIONS: &str = "raup";
 
-/// What a signature is to permit.
+/// What a signature permits.
 #[derive(Clone, Debug)]
 pub struct SasOptions<'a> {
-    /// The queue; without one, the whole service.
+    /// The queue. `None` means the whole service.
     pub queue: Option<&'a str>,
-    /// Letters in any order; without them, all.
+    /// Letters in any order. `None` means all.
     pub permissions: Option<&'a str>,
-    /// Until when, as `2026-11-21T04:24:07Z`.
+    /// The expiry, as `2026-11-21T04:24:07Z`.
     pub expiry: &'a str,
-    /// Whether it is good over TLS alone.
+    /// Whether it is valid over TLS only.
     pub https_only: bool,
 }
 
 /// Why there is no signature.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SasError {
-    /// The account is known by a signature, which cannot sign.
-    #[error("only an account key can sign, and the connection string has none")]
+    /// The account is given by a signature, which cannot sign.
+    #[error("the connection string has no account key, and only an account key can sign")]
     NoKey,
     /// A letter is unknown or comes twice, or there is none.
-    #[error("permissions are letters of {allowed}, each once, and not {given}")]
+    #[error("the permissions are {given}, and must be letters of {allowed}, each once")]
     Permissions {
-        /// What was asked for.
+        /// The letters that the caller gave.
         given: String,
-        /// The letters that there are.
+        /// The letters that exist.
         allowed: &'static str,
     },
 }
 
 impl Account {
-    /// The URL of the service or of a queue, with a signature made here: nobody is asked, and the
-    /// queue need not be there. It cannot be taken back but by replacing the account's key.
+    /// The URL of the service or of a queue, with a signature made here: this sends no request, and
+    /// the queue need not exist. To revoke the signature, replace the account's key.
     pub fn signed_url(&self, options: &SasOptions<'_>) -> Result<String, SasError> {
         let Credential::SharedKey { account, key } = &self.credential else {
             return Err(SasError::NoKey);
@@ -79,7 +79,7 @@ impl Account {
 }
 
 impl SasOptions<'_> {
-    /// The letters that are asked for, in the order of all there are.
+    /// The requested letters, in the order that the service requires.
     fn ordered(&self, allowed: &'static str) -> Result<String, SasError> {
         let given = self.permissions.unwrap_or(allowed);
         let ordered: String = allowed.chars().filter(|&c| given.contains(c)).collect();

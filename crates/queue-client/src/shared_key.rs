@@ -1,17 +1,17 @@
 //! Signs requests with an account's key.
 //!
-//! Source: *Authorize with Shared Key*; the order of header names is a culture's and not that of
-//! bytes, as the signing policies of the SDKs have it.
+//! Source: *Authorize with Shared Key*. Header names are sorted by a culture's order and not by
+//! bytes, as in the signing policies of the SDKs.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 
-/// What is signed of a request.
+/// The signed parts of a request.
 pub(crate) struct ToSign<'a> {
     pub(crate) method: &'a str,
-    /// The path as it is sent, the account included where it is addressed by path.
+    /// The path as it is sent, with the account if the address has it in the path.
     pub(crate) path: &'a str,
     /// Names and values as they are sent, percent-encoded.
     pub(crate) query: &'a [(String, String)],
@@ -64,8 +64,8 @@ fn string_to_sign(account: &str, request: &ToSign<'_>) -> String {
     text
 }
 
-/// Sorts as the service does: hyphens do not count, and an underscore comes before digits and letters.
-/// Names that differ in hyphens alone cannot come up: metadata names have none.
+/// Sorts as the service does: hyphens do not count, and an underscore comes before digits and
+/// letters. Names that differ only in hyphens cannot occur, because names of metadata have none.
 fn collation_key(name: &str) -> String {
     name.replace('-', "").replace('_', " ")
 }

@@ -1,7 +1,7 @@
-//! The XML of answers, as a small tree, and that of the one request that has a body.
+//! The XML of answers, as a small tree, and of the one request that has a body.
 //!
-//! Answers come from a server that may be anything: depth is bounded, document types are refused, and
-//! a document costs no more than a fixed multiple of its length, which the transport bounds.
+//! Answers come from an untrusted server: depth is bounded, document types are refused, and a
+//! document costs no more than a fixed multiple of its length, which the transport bounds.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_xml_entity;
@@ -24,7 +24,7 @@ impl Element {
         let document = document.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(document);
         let document = std::str::from_utf8(document).map_err(|_| "XML that is not UTF-8")?;
         let mut reader = Reader::from_str(document);
-        // The first is no element: it holds the root.
+        // The first is not an element: it holds the root.
         let mut open = vec![Self::default()];
         loop {
             let event = reader
@@ -114,7 +114,7 @@ pub(crate) fn message_body(text: &str) -> Vec<u8> {
             '&' => body.push_str("&amp;"),
             '<' => body.push_str("&lt;"),
             '>' => body.push_str("&gt;"),
-            // As it is, it would be read as a line feed.
+            // Unescaped, it would be read as a line feed.
             '\r' => body.push_str("&#13;"),
             other => body.push(other),
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         for text in [
             "",
             " \t\n ",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn invalid_documents_are_refused() {
         let deep = format!("{}{}", "<a>".repeat(40), "</a>".repeat(40));
         for document in [
             "",

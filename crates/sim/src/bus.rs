@@ -1,7 +1,7 @@
-//! Bus queues: what clients ask of them, and what they may see.
+//! Bus queues: the commands of clients, and what the answers may show.
 //!
-//! They live in the world that storage queues live in ([`crate::run`]): one partition, one log, the same
-//! clients who give up, the same faults. In two worlds out of five both kinds are there at once.
+//! They share a world with storage queues ([`crate::run`]): one partition, one log, the same
+//! clients that give up, the same faults. Two worlds out of five have both kinds.
 
 pub(crate) mod checker;
 mod drain;
@@ -15,7 +15,7 @@ use crate::swarm::Swarm;
 use crate::world::{Report, Watch, run_swarm};
 use checker::life::{Entity, Part};
 
-/// The namespace that all bus queues are of.
+/// The namespace of all bus queues.
 pub(crate) const NAMESPACE: &str = "sim";
 
 const DEAD_LETTERS: &str = "/$deadletterqueue";
@@ -31,7 +31,7 @@ pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
     run_swarm(seed, Swarm::draw_bus(seed), operations, true, Some(watch))
 }
 
-/// What has to occur over enough seeds, or the worlds prove less than they seem to.
+/// States that must occur over enough seeds, or the worlds prove less than they seem to.
 pub const MUST_OCCUR: [&str; 60] = [
     "a dead letter went on to another queue",
     "a deferred message was purged",
@@ -63,7 +63,7 @@ pub const MUST_OCCUR: [&str; 60] = [
     "a queue was purged",
     "a scheduled message was cancelled",
     "a scheduled message was purged",
-    "a session was refused that somebody has",
+    "a session was refused that another receiver has",
     "a session was renewed",
     "a session's lock was broken",
     "a session's state was read",
@@ -95,10 +95,10 @@ pub const MUST_OCCUR: [&str; 60] = [
     "what was sent without an answer was shown",
 ];
 
-/// What is special about the bus queues of a world.
+/// The properties of a world's bus queues.
 #[derive(Clone, Debug)]
 pub(crate) struct BusSwarm {
-    /// How often a client asks for something of a bus queue, and not of a storage queue.
+    /// How often a client's command is for a bus queue, and not for a storage queue.
     pub(crate) share_per_mille: u32,
     pub(crate) queues: usize,
     pub(crate) weights: [u64; workload::KINDS],
@@ -106,11 +106,11 @@ pub(crate) struct BusSwarm {
     pub(crate) time_to_live_per_mille: u32,
     pub(crate) schedule_per_mille: u32,
     pub(crate) stale_lock_per_mille: u32,
-    /// How often it is not a client who asks, but an operator.
+    /// How often the command comes from an operator instead of a client.
     pub(crate) operator_per_mille: u32,
     /// So many of the queues never go.
     pub(crate) queues_lasting: usize,
-    /// How often what a client asks for is a transaction.
+    /// How often a client's command is a transaction.
     pub(crate) transact_per_mille: u32,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn queue_index(name: &str) -> usize {
     number.expect("every queue has a number")
 }
 
-/// What an entity's name says.
+/// The entity with that name.
 pub(crate) fn entity(name: &EntityName) -> Entity {
     let (queue, part) = if let Some(queue) = name.name.strip_suffix(FAILED_TRANSFERS) {
         (queue, Part::FailedTransfers)

@@ -1,11 +1,11 @@
-//! What goes wrong, and when. Faults know nothing of what clients do or of what is promised.
+//! Which faults strike, and when. Faults know nothing about clients or promises.
 
 use kew_log::{Fault, Repeat};
 
 use crate::random::Stream;
 use crate::swarm::FaultRates;
 
-/// Something that goes wrong now.
+/// A fault that strikes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// The wall clock jumps by an hour.
@@ -14,13 +14,13 @@ pub(crate) enum Strike {
     Suspension { seconds: u64 },
     /// Now, between two calls.
     Crash(Crash),
-    /// In the middle of whatever the disk is doing some calls from now.
+    /// A crash some calls from now, in the middle of any disk operation.
     CrashAfter { crash: Crash, calls: u64 },
     /// A call of the disk fails.
     FailCall(FailedCall),
     /// The disk has room for so much more.
     FillDisk { room_bytes: u64 },
-    /// Somebody makes room.
+    /// The disk gets free space.
     FreeDisk,
     /// The disk does nothing for so many steps.
     SlowDisk { steps: u64 },
@@ -33,11 +33,11 @@ pub(crate) enum Strike {
 pub(crate) enum Crash {
     /// The process dies; the operating system keeps what was written.
     Kill,
-    /// The machine dies; what was not synced may be lost, in part or in another order.
+    /// The machine dies; unsynced writes may be lost, in part or in another order.
     PowerCut,
 }
 
-/// A call of the disk that fails, some calls from now.
+/// A disk call that fails, some calls from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FailedCall {
     pub(crate) after: u64,
@@ -45,15 +45,14 @@ pub(crate) struct FailedCall {
     pub(crate) repeat: Repeat,
 }
 
-/// What goes wrong in one recovery.
+/// A fault during one recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryFault {
     CrashAfter { crash: Crash, calls: u64 },
     FailCall(FailedCall),
 }
 
-/// Chooses what goes wrong: a stream for each kind, so that one kind more or less leaves the
-/// others as they were.
+/// Chooses faults: with a stream for each kind, so that adding a kind leaves the others unchanged.
 #[derive(Debug)]
 pub(crate) struct Faults {
     rates: FaultRates,
@@ -84,7 +83,7 @@ impl Faults {
         }
     }
 
-    /// What goes wrong after a step. A crash comes last.
+    /// The faults after a step. A crash comes last.
     pub(crate) fn strike(&mut self) -> Vec<Strike> {
         let rates = &self.rates;
         let mut strikes = Vec::new();
@@ -136,7 +135,7 @@ impl Faults {
         Some(Strike::CrashAfter { crash, calls })
     }
 
-    /// What goes wrong in a recovery.
+    /// The fault of a recovery.
     pub(crate) fn strike_recovery(&mut self) -> Option<RecoveryFault> {
         if self.recovery.happens(self.rates.crash_in_recovery) {
             let crash = [Crash::Kill, Crash::PowerCut][self.recovery.index(2)];
@@ -153,12 +152,12 @@ impl Faults {
         happens.then(|| self.rot.next())
     }
 
-    /// Somebody made room without being asked to.
+    /// The disk got free space without this fault.
     pub(crate) fn disk_is_free(&mut self) {
         self.is_full = false;
     }
 
-    /// Nothing goes wrong any more.
+    /// No more faults.
     pub(crate) fn stop(&mut self) {
         self.rates = FaultRates::default();
         self.is_full = false;
@@ -174,7 +173,7 @@ fn failed_call(r: &mut Stream, calls: u64) -> FailedCall {
         Fault::Eintr,
     ];
     let fault = faults[r.index(faults.len())];
-    // An interruption that never ended would be a retry that never ends.
+    // An endless interruption would cause endless retries.
     let repeat = if fault == Fault::Eio && r.happens(300) {
         Repeat::Sticky
     } else {

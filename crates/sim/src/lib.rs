@@ -1,12 +1,12 @@
 //! Deterministic simulation of the whole broker under faults.
 //!
 //! Clients, the shipped step machines (partition, log, clock) and a faulty disk run on one thread
-//! under a virtual clock; one seed decides everything. The workload asks, faults strike, and the
-//! checker follows the history that clients see, including operations whose outcome they never
-//! learn. First comes safety under faults; then the faults stop, everything is drained, and what
-//! was acknowledged must be there.
+//! under a virtual clock; one seed decides everything. The workload sends commands, faults strike,
+//! and the checker follows the history that clients see, including operations whose outcome they
+//! never learn. First comes safety under faults. Then the faults stop, everything is drained, and
+//! every acknowledged message must be there.
 //!
-//! It holds no expectation about how the broker works inside: only about what clients may see.
+//! It has no expectations about the broker's internals, only about what clients may see.
 
 pub mod bus;
 mod checker;

@@ -21,13 +21,14 @@ struct Args {
     /// Worlds with bus queues
     #[arg(long)]
     bus: bool,
-    /// Print what happened, step by step
+    /// Print every step
     #[arg(long)]
     trace: bool,
-    /// Wait for a line after each step: an empty one goes on, `s` shows the state, `q` ends
+    /// Wait for a line of input after each step: an empty line continues, `s` shows the state, `q`
+    /// ends
     #[arg(long)]
     step: bool,
-    /// Print what happened until this step, and the state then, and end
+    /// Print every step up to this one, then the state, and end
     #[arg(long, value_name = "STEP")]
     until: Option<u64>,
 }
@@ -95,7 +96,7 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// Shows a step, and stops where somebody wants to look.
+/// Shows a step, and stops if the user asked for that.
 fn watch(moment: &Moment<'_>, step: bool, until: Option<u64>) {
     let mut out = io::stdout().lock();
     for line in moment.lines {

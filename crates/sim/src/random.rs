@@ -1,6 +1,6 @@
-//! Chance, by named streams: one more draw for one purpose changes nothing for the others.
+//! Random numbers by named streams: one more draw for one purpose changes nothing for the others.
 
-/// A stream of numbers that a seed and a name decide (SplitMix64).
+/// A stream of numbers determined by a seed and a name (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(u64);
 

@@ -1,29 +1,29 @@
 //! States that are rare and must occur, or the simulation proves less than it seems to.
 
-/// A state that must occur over enough seeds: the suite fails if one never did.
+/// A state that must occur over enough seeds: the suite fails if one never occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rare {
     /// Recovery cut a torn tail.
     TornTailCut,
-    /// Recovery copied records that nothing proved to be durable.
+    /// Recovery copied records that might not be durable.
     TailCopied,
-    /// A crash took back the roll into another segment.
+    /// A crash undid the roll to a new segment.
     RollTakenBack,
     /// Recovery replayed events behind a snapshot.
     SnapshotReplayed,
-    /// Recovery passed over a damaged snapshot.
+    /// Recovery skipped a damaged snapshot.
     SnapshotPassedOver,
-    /// The power went off in the middle of a recovery.
+    /// The power went off during a recovery.
     PowerCutInRecovery,
-    /// A process was killed in the middle of a recovery.
+    /// A process was killed during a recovery.
     KillInRecovery,
     /// The disk failed in the middle of a recovery.
     FailedCallInRecovery,
-    /// The disk was too full for a recovery, until somebody made room.
+    /// The disk was too full for a recovery, until it got free space.
     FullDiskAtRecovery,
     /// The process died in the middle of a job.
     KillInJob,
-    /// The power went off in the middle of a job.
+    /// The power went off during a job.
     PowerCutInJob,
     /// A call failed and the partition stopped.
     StoppedByFailedCall,
@@ -47,17 +47,17 @@ pub enum Rare {
     DrainedOnFullDisk,
     /// A message was sent after the disk had been full.
     SentAfterFullDisk,
-    /// A client gave up waiting, and what it asked for had happened.
+    /// A client gave up waiting, and its command had been carried out.
     GivenUpAndHappened,
     /// A message whose send had an unknown outcome was delivered.
     UnknownSendDelivered,
     /// A receipt that was not the latest was refused.
     StaleReceiptRefused,
-    /// A receipt of a queue's earlier life was refused by the queue of the same name.
+    /// A receipt of a queue's earlier incarnation was refused by the new queue of the same name.
     ReceiptOfEarlierLifeRefused,
-    /// A lease ran out, and the last receipt still updated the message.
+    /// A lease ended, and the last receipt still updated the message.
     LateUpdate,
-    /// A lease ran out, and the last receipt still deleted the message.
+    /// A lease ended, and the last receipt still deleted the message.
     LateDelete,
     /// A message expired while it was leased.
     ExpiredWhileLeased,
@@ -67,11 +67,11 @@ pub enum Rare {
     ClockSlewedBack,
     /// The machine was suspended for longer than messages live.
     LongSuspension,
-    /// A queue was asked for that existed with other metadata.
+    /// A queue was created again with other metadata.
     QueueExistsOtherwise,
     /// A message was refused because its account had no bytes left.
     RefusedByQuota,
-    /// A queue was refused because its account had as many as it may.
+    /// A queue was refused because its account had its maximum of queues.
     QueueRefusedByQuota,
 }
 
@@ -141,7 +141,7 @@ impl RareStates {
         }
     }
 
-    /// Adds what another run saw.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
             *count += more;

@@ -1,5 +1,5 @@
-//! What a seed's world is like: features and fault rates are drawn anew for each, some switched
-//! off, so that rare combinations get their turn.
+//! The world of a seed: features and fault rates are drawn anew for each, and some are switched
+//! off, so that rare combinations occur.
 
 use kew_broker::{AdmissionLimits, PartitionOptions};
 use kew_log::LogOptions;
@@ -18,13 +18,13 @@ pub(crate) struct Swarm {
     pub(crate) stale_receipt_per_mille: u32,
     pub(crate) faults: FaultRates,
     pub(crate) commands_max: usize,
-    /// How often a waiting job is carried out rather than something else done.
+    /// How often a waiting job is carried out instead of something else.
     pub(crate) disk_speed_per_mille: u32,
     pub(crate) segment_size_first_bytes: u64,
     pub(crate) batch_size_max_bytes: u64,
     pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
-    /// What is special about bus queues, if there are any.
+    /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
 
@@ -75,7 +75,7 @@ impl Swarm {
             time_to_live_per_mille: [0, 100, 600][r.index(3)],
             stale_receipt_per_mille: [0, 100, 300][r.index(3)],
             faults: FaultRates::draw(seed),
-            // In one world out of three the door is too narrow for all clients.
+            // In one world out of three the limit of commands is too low for all clients.
             commands_max: if r.happens(330) {
                 4 + clients / 2
             } else {
@@ -90,7 +90,7 @@ impl Swarm {
         }
     }
 
-    /// A world with bus queues. Their commands make room for all that is due before them, so that
+    /// A world with bus queues. Their commands reserve room for all due work before them, so
     /// segments and batches have to be larger.
     pub(crate) fn draw_bus(seed: u64) -> Self {
         let mut r = Stream::new(seed, "bus log");
@@ -140,10 +140,10 @@ impl Swarm {
 
 impl Weights {
     fn draw(r: &mut Stream, seed: u64) -> Self {
-        // Two worlds out of three have no accounts but the one that nobody put.
+        // Two worlds out of three have only the default account.
         let mut others = Stream::new(seed, "account weights");
         let has_accounts = others.happens(330);
-        // In one world out of five queues come and go all the time.
+        // In one world out of five queues are created and deleted all the time.
         let queues_come_and_go = r.happens(200);
         Self {
             send: 4 + r.below(12),
@@ -171,7 +171,7 @@ impl Weights {
 impl FaultRates {
     fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "fault rates");
-        // One world out of ten is healthy: some bugs need no fault, and show best without one.
+        // One world out of ten has no faults: some bugs need none, and show best without.
         if r.happens(100) {
             return Self::default();
         }

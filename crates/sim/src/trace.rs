@@ -1,4 +1,4 @@
-//! What happened, in one number: two runs of one seed must agree on it.
+//! The history of a run as one number: two runs of one seed must have the same.
 
 use std::fmt::{Debug, Write};
 
@@ -7,15 +7,15 @@ use kew_engine::{AccessPolicies, AccountRecord, Command, Outcome, Timestamp, Tok
 
 use crate::checker::Seen;
 
-/// A running hash of everything that the simulation did, and its text if somebody reads it.
+/// A running hash of everything that the simulation did, and its text if there is a reader.
 ///
-/// Numbers go into the hash as they are; text is made only for a reader, because a run of many
-/// seeds would spend a third of its time on it.
+/// Numbers go into the hash unchanged. Text is made only for a reader, because a run of many seeds
+/// would spend a third of its time on it.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
     lines: Option<Vec<String>>,
-    /// How many of the lines somebody has seen.
+    /// How many of the lines were shown.
     seen: usize,
 }
 
@@ -28,7 +28,7 @@ impl Trace {
         }
     }
 
-    /// Adds something that a few numbers tell completely.
+    /// Adds something that a few numbers describe completely.
     pub(crate) fn add(&mut self, what: &str, numbers: &[u64], detail: &dyn Debug) {
         self.feed_text(what);
         numbers.iter().for_each(|number| self.feed(*number));
@@ -65,7 +65,7 @@ impl Trace {
     }
 
     fn feed(&mut self, number: u64) {
-        // FNV-1a by words, with the high bits folded back: stable across versions of everything.
+        // FNV-1a by words, with the high bits folded back: stable across all versions.
         let hash = (self.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.hash = hash ^ (hash >> 29);
     }
@@ -173,7 +173,7 @@ impl Trace {
         }
     }
 
-    /// Takes in everything that is shown of it.
+    /// Adds everything in its `Debug` text.
     fn feed_debug(&mut self, shown: &impl Debug) {
         self.feed_text(&format!("{shown:?}"));
     }
@@ -268,7 +268,7 @@ impl Trace {
         self.lines.as_deref().unwrap_or_default()
     }
 
-    /// Says from which line on nobody has seen them, and takes them for seen.
+    /// Returns the first line that was not shown, and marks all lines as shown.
     pub(crate) fn take_seen(&mut self) -> usize {
         let all = self.lines().len();
         std::mem::replace(&mut self.seen, all)

@@ -1,4 +1,4 @@
-//! What clients ask: commands, and what they remember to ask them with.
+//! The clients' commands, and what they remember for them.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Workload {
     held: Vec<Held>,
     stale: Vec<Held>,
     bodies: u64,
-    /// How often each queue was created, and in which of its lives each message was seen.
+    /// How often each queue was created, and in which of its incarnations each message was seen.
     lives: HashMap<usize, u64>,
     life_of: HashMap<Token, u64>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Workload {
 /// How many receipts are remembered.
 const HELD_MAX: usize = 200;
 
-/// The account that all queues are of.
+/// The account of all queues.
 pub(crate) const ACCOUNT: &str = "sim";
 
 pub(crate) fn queue_name(queue: usize) -> EntityName {
@@ -124,7 +124,7 @@ impl Workload {
             }
             7 => Command::Clear { queue },
             8 => Command::DeleteQueue { queue },
-            // Sometimes with other metadata than a queue of that name may have.
+            // Sometimes with other metadata than an existing queue of that name.
             9 => match self.random.below(4) {
                 0 => create_queue_with(index, "7"),
                 _ => create_queue(index),
@@ -231,7 +231,7 @@ impl Workload {
         }
     }
 
-    /// A body like no other: a number, then filling that follows from it.
+    /// A unique body: a number, then filling that follows from it.
     fn body(&mut self, swarm: &Swarm) -> Bytes {
         self.bodies += 1;
         let mut body = format!("{}:", self.bodies).into_bytes();
@@ -260,7 +260,8 @@ impl Workload {
         seconds(least + self.random.below_u32(30))
     }
 
-    /// A receipt to use: mostly one that is thought good, sometimes one that is known to be stale.
+    /// A receipt to use: usually one that is probably valid, sometimes one that is known to be
+    /// stale.
     fn pick(&mut self, swarm: &Swarm) -> Option<(usize, Held)> {
         let stale = self.random.happens(swarm.stale_receipt_per_mille) && !self.stale.is_empty();
         if stale {
@@ -275,13 +276,13 @@ impl Workload {
         Some((held.queue, held))
     }
 
-    /// Whether a message belongs to an earlier life of its queue.
+    /// Whether a message belongs to an earlier incarnation of its queue.
     pub(crate) fn is_of_earlier_life(&self, queue: usize, message: Token) -> bool {
         let life = self.life_of.get(&message);
         life.is_some_and(|life| self.lives.get(&queue).is_some_and(|now| now > life))
     }
 
-    /// Learns from an answer what can be asked next.
+    /// Learns from an answer for the next commands.
     pub(crate) fn learn(&mut self, queue: usize, command: &Command, outcome: &Outcome) {
         if let (_, Outcome::QueueCreated) = (command, outcome) {
             *self.lives.entry(queue).or_default() += 1;

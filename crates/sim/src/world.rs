@@ -1,4 +1,4 @@
-//! A world: clients, a partition, a disk and the clocks, moved one step at a time.
+//! A world: clients, a partition, a disk and the clocks, advanced one step at a time.
 
 mod drain;
 mod recovery;
@@ -24,32 +24,32 @@ use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
 
-/// What a run of one seed came to.
+/// The result of one seed.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Operations that clients asked for and that were let in.
+    /// Operations that clients submitted and the partition admitted.
     pub operations: u64,
     /// Of these, how many had an outcome that the client never learned.
     pub unknown: u64,
     /// Clients that gave up waiting.
     pub given_up: u64,
-    /// Operations refused at the door because too much was under way, or by a full disk.
+    /// Operations that were refused because too much was in progress, or the disk was full.
     pub busy: u64,
-    /// Processes killed, with what they had written kept.
+    /// Processes that were killed; their writes stay.
     pub kills: u64,
-    /// Power cuts, with any of what was not synced lost.
+    /// Power cuts; any unsynced write may be lost.
     pub power_cuts: u64,
-    /// Calls of the disk that were made to fail.
+    /// Disk calls that were made to fail.
     pub failed_calls: u64,
     /// Times that the disk became full.
     pub full_disks: u64,
-    /// Times that the disk did nothing for long.
+    /// How often the disk did nothing for long.
     pub slow_disks: u64,
     /// Snapshots damaged while the process was down.
     pub damaged_snapshots: u64,
     /// Jumps of the wall clock.
     pub clock_jumps: u64,
-    /// Times that the machine was suspended.
+    /// How often the machine was suspended.
     pub suspensions: u64,
     /// Snapshots that were written.
     pub snapshots: u64,
@@ -57,13 +57,13 @@ pub struct Report {
     pub steps: u64,
     /// How often each rare state occurred.
     pub rare: RareStates,
-    /// How often each thing happened to bus queues that is rare.
+    /// How often each rare thing happened to bus queues.
     pub occurred: BTreeMap<&'static str, u64>,
-    /// A number that is the same if and only if the same happened.
+    /// A number that is the same exactly for the same history.
     pub trace_hash: u64,
-    /// What happened, step by step, if it was asked for.
+    /// Every step, if a trace was requested.
     pub trace: Vec<String>,
-    /// The promise that was broken, if one was.
+    /// The broken promise, if there is one.
     pub violation: Option<Violation>,
 }
 
@@ -72,13 +72,13 @@ pub struct Report {
 pub struct Moment<'a> {
     /// Steps since the beginning.
     pub step: u64,
-    /// What this step did.
+    /// The actions of this step.
     pub lines: &'a [String],
     world: &'a World,
 }
 
 impl Moment<'_> {
-    /// What the world looks like, for a reader.
+    /// The state of the world, for a reader.
     pub fn state(&self) -> String {
         self.world.describe()
     }
@@ -130,7 +130,7 @@ pub(crate) struct World {
     faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
-    /// The process or the machine dies, or is dead, when the storage has been called more often.
+    /// The process or the machine dies, or is dead, after this number of storage calls.
     dies_after: Option<(u64, Crash)>,
     /// A call was made to fail, and may have failed.
     call_may_fail: bool,
@@ -150,7 +150,7 @@ pub(crate) struct World {
     commands: VecDeque<(u64, Command)>,
     /// Handed out by the partition, not carried out.
     jobs: VecDeque<Job>,
-    /// Asked and not yet looked at by the checker, in the order of asking.
+    /// Operations that the checker has not looked at yet, in the order of submission.
     history: BTreeMap<u64, Asked>,
     next_operation: u64,
     refused_at_the_door: u64,
@@ -164,7 +164,7 @@ pub(crate) struct World {
     watch: Option<Watch>,
 }
 
-/// What a world has if there are bus queues in it.
+/// The additional parts of a world with bus queues.
 struct Bus {
     swarm: BusSwarm,
     workload: bus::workload::Workload,
@@ -177,7 +177,7 @@ struct Asked {
     admitted: Option<Admitted>,
     /// The client does not wait any more.
     given_up: bool,
-    /// Its outcome is settled: the checker may look at it.
+    /// Whether its outcome is settled, so that the checker may look at it.
     done: bool,
 }
 
@@ -251,7 +251,7 @@ impl World {
         self.drain()
     }
 
-    /// One thing that can happen next.
+    /// One of the next possible events.
     fn step(&mut self) -> Result<(), Violation> {
         if let Some(crash) = self.death() {
             return self.crash(crash);
@@ -277,7 +277,7 @@ impl World {
         self.turn()
     }
 
-    /// What a client asks next, and of which storage queue.
+    /// The next command of a client, and its storage queue.
     fn next_command(&mut self) -> (usize, Command) {
         if let Some(bus) = &mut self.bus
             && self.schedule.happens(bus.swarm.share_per_mille)
@@ -360,7 +360,7 @@ impl World {
         self.take_in(replies)
     }
 
-    /// Lets the partition decide what waits, and notes when that was.
+    /// Lets the partition decide waiting commands, and notes the time.
     fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> TurnEnd {
         let waiting: Vec<u64> = self.commands.iter().map(|(id, _)| *id).collect();
         let end = self.partition.turn(self.now, &mut self.commands, replies);
@@ -384,7 +384,7 @@ impl World {
         end
     }
 
-    /// Counts transactions that were decided together with something else.
+    /// Counts transactions that were decided together with other commands.
     fn note_transactions(&mut self, decided: &[u64]) {
         let is_transaction = |id: &&u64| {
             let asked = self.history.get(id);
@@ -397,7 +397,7 @@ impl World {
         }
     }
 
-    /// Takes over what the partition wants done.
+    /// Takes over the partition's jobs.
     fn take_jobs(&mut self) {
         while let Some(job) = self.partition.next_job() {
             self.report.snapshots += u64::from(job.kind() == JobKind::Snapshot);
@@ -448,7 +448,7 @@ impl World {
                 Err(rejection) => Seen::Answered(Err(rejection)),
             };
             if self.death().is_some() {
-                // It died before the answer was sent: nobody ever sees it.
+                // It died before the answer was sent: no client ever sees it.
                 continue;
             }
             let Some(asked) = self.history.get_mut(&id) else {
@@ -488,7 +488,7 @@ impl World {
         self.check()
     }
 
-    /// What the client reads of an answer.
+    /// What the client reads in an answer.
     fn read(&mut self, answered: &Answered) -> Seen {
         let mut bodies = Vec::with_capacity(answered.bodies.len());
         for body in &answered.bodies {
@@ -496,18 +496,18 @@ impl World {
             self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
             match body.read() {
                 Ok(body) => bodies.push(body),
-                // The front end cannot answer, and the client does not learn what happened.
+                // The front end cannot answer, and the client does not learn the outcome.
                 Err(BodyError::Io(_)) if self.call_may_fail || self.death().is_some() => {
                     return Seen::Unknown;
                 }
-                // No body that was ever sent, so the checker will tell.
+                // Not a body that was ever sent, so the checker will report it.
                 Err(error) => bodies.push(Bytes::from(error.to_string())),
             }
         }
         Seen::Answered(Ok((answered.outcome.clone(), bodies)))
     }
 
-    /// Looks at the history as far as its outcome is settled.
+    /// Checks the history as far as its outcomes are settled.
     fn check(&mut self) -> Result<(), Violation> {
         while let Some(entry) = self.history.first_entry() {
             if !entry.get().done {
@@ -563,7 +563,7 @@ impl World {
         Ok(())
     }
 
-    /// One of the clients that wait gives up. What it asked for goes its way.
+    /// One of the waiting clients gives up. Its command continues.
     fn give_up(&mut self, which: u64) {
         let waiting = || self.history.iter().filter(|(_, asked)| asked.waits());
         let Some(nth) = which.checked_rem(waiting().count() as u64) else {
@@ -584,7 +584,7 @@ impl World {
         self.is_full = false;
     }
 
-    /// Lets the process or the machine die after some more storage calls.
+    /// Makes the process or the machine die after some more storage calls.
     pub(crate) fn die_after(&mut self, calls: u64, crash: Crash) {
         self.storage.crash_after(calls);
         self.dies_after = Some((self.storage.calls() + calls, crash));
@@ -657,7 +657,7 @@ impl Asked {
     }
 }
 
-/// Counts what is rare about an answer.
+/// Counts rare properties of an answer.
 fn note_answer(
     operation: &Operation,
     is_out_of_space: bool,
@@ -689,7 +689,7 @@ fn note_answer(
     }
 }
 
-/// A new partition's secret, which must not be used when there is one on the disk.
+/// A new partition's secret, which must not be used if there is one on the disk.
 fn secret(seed: u64) -> [u8; 16] {
     let mut secret = [7; 16];
     for (byte, of) in secret.iter_mut().zip(seed.to_le_bytes()) {

@@ -1,4 +1,4 @@
-//! What every reader of documents checks: characters, tags, references, declarations.
+//! The checks that every reader of documents makes: characters, tags, references, declarations.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub fn characters(document: &[u8]) -> Result<&str, Error> {
     }
 }
 
-/// Refuses characters that may stand nowhere in a document.
+/// Refuses characters that are not allowed anywhere in a document.
 fn check_characters(document: &str) -> Result<(), Error> {
     let forbidden =
         |byte: &u8| (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r')) || *byte == 0xEF;
@@ -59,12 +59,12 @@ fn check_characters(document: &str) -> Result<(), Error> {
         Some((offset, character)) => Err(invalid(
             document.as_bytes(),
             offset,
-            format!("U+{:04X} is not a character of XML", u32::from(character)),
+            format!("U+{:04X} is not allowed in XML", u32::from(character)),
         )),
     }
 }
 
-/// Checks an element's name and attributes, or says what is wrong with them.
+/// Checks an element's name and attributes, or returns what is wrong.
 pub fn check_tag(element: &BytesStart<'_>) -> Result<(), Box<str>> {
     let name_starts_well = element
         .name()
@@ -82,7 +82,7 @@ pub fn check_tag(element: &BytesStart<'_>) -> Result<(), Box<str>> {
     Ok(())
 }
 
-/// Checks an XML declaration that begins at `start`, or says what is wrong with it.
+/// Checks an XML declaration that begins at `start`, or returns what is wrong.
 pub fn check_declaration(declaration: &BytesDecl<'_>, start: usize) -> Result<(), Box<str>> {
     if start != 0 {
         return Err("an XML declaration that is not at the start".into());
@@ -101,14 +101,14 @@ pub fn check_declaration(declaration: &BytesDecl<'_>, start: usize) -> Result<()
     }
 }
 
-/// What a reference stands for, or what is wrong with it.
+/// The text that a reference stands for, or what is wrong with it.
 pub fn resolve(reference: &BytesRef<'_>) -> Result<Cow<'static, str>, Box<str>> {
     let character = reference
         .resolve_char_ref()
         .map_err(|error| error.to_string())?;
     match character {
         Some(character) if is_allowed(character) => Ok(character.to_string().into()),
-        Some(_) => Err("a reference to what is no character of XML".into()),
+        Some(_) => Err("a reference to a character that is not allowed in XML".into()),
         None => match resolve_xml_entity(reference) {
             Some(text) => Ok(text.into()),
             None => Err("a reference to an entity that is not declared".into()),

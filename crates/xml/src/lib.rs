@@ -1,12 +1,12 @@
 //! Small XML documents, in and out, for both front ends.
 //!
-//! [`read`] makes a tree of a document that somebody sent. Document types are refused, so there are
-//! no entities but the five of XML, and depth, elements and attributes are capped: no document costs
-//! more than its length. Attributes mean nothing. [`put_text`] and its like write answers.
-//! [`document`] has the checks for whoever reads a document in another way.
+//! [`read`] makes a tree of a document from outside. Document types are refused, so the only
+//! entities are the five of XML, and depth, elements and attributes are limited: no document costs
+//! more than its length. Attributes are ignored. [`put_text`] and its like write answers.
+//! [`document`] has the checks for code that reads documents in another way.
 //!
-//! It knows no schema and no protocol: what is wrong with a document is an [`Error`], which each
-//! front end writes in its own form.
+//! It knows no schema and no protocol. A fault in a document is an [`Error`], which each front end
+//! writes in its own form.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(

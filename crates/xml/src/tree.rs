@@ -1,7 +1,7 @@
 //! Reads small documents whole: elements within elements, with text in the innermost.
 //!
-//! Depth, elements and attributes are capped and document types refused. Attributes mean nothing in
-//! these documents.
+//! Depth, elements and attributes are limited, and document types are refused. Attributes are
+//! ignored.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -14,7 +14,7 @@ use crate::document::{
 /// How many characters of a value an error shows.
 const SHOWN_LENGTH_MAX: usize = 256;
 
-/// An element and what is in it.
+/// An element and its content.
 #[derive(Debug)]
 pub struct Element<'a> {
     document: &'a str,
@@ -22,16 +22,16 @@ pub struct Element<'a> {
     start: usize,
     /// Its name, with its prefix if it has one.
     pub name: Box<str>,
-    /// Its text, of all the pieces between its children.
+    /// Its text: all pieces between its children, joined.
     text: String,
-    /// What is in it, in order.
+    /// Its child elements, in order.
     pub children: Vec<Element<'a>>,
 }
 
-/// The root element of a document, whatever its name.
+/// The root element of a document, with any name.
 ///
-/// Refuses with [`Error::Malformed`] what is not well-formed UTF-8 XML, and an element that has text
-/// besides its children.
+/// Refuses with [`Error::Malformed`] a document that is not well-formed UTF-8 XML, and an element
+/// that has both text and children.
 pub fn parse(document: &[u8]) -> Result<Element<'_>, Error> {
     let document = characters(document)?;
     let reader = TreeReader {
@@ -43,9 +43,9 @@ pub fn parse(document: &[u8]) -> Result<Element<'_>, Error> {
     reader.read()
 }
 
-/// The root element of a document, which has that name.
+/// The root element of a document, which must have that name.
 ///
-/// Refuses with [`Error::Malformed`] what [`parse`] refuses, and another root.
+/// Refuses with [`Error::Malformed`] everything that [`parse`] refuses, and another root.
 pub fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Error> {
     let element = parse(document)?;
     if &*element.name == root {
@@ -56,20 +56,20 @@ pub fn read<'a>(document: &'a [u8], root: &str) -> Result<Element<'a>, Error> {
 }
 
 impl<'a> Element<'a> {
-    /// Its text, without white space around it.
+    /// Its text, without surrounding white space.
     ///
-    /// Refuses with [`Error::Value`] if there are elements in it.
+    /// Refuses with [`Error::Value`] if it has child elements.
     pub fn text(&self) -> Result<&str, Error> {
         match self.children.first() {
             None => Ok(self.text.trim()),
-            Some(child) => Err(self.invalid_value(format!("{} may not be in it", child.name))),
+            Some(child) => Err(self.invalid_value(format!("{} is not allowed in it", child.name))),
         }
     }
 
-    /// The one child of each of these names, where there is one.
+    /// The one child of each of these names, if there is one.
     ///
-    /// Refuses with [`Error::Unsupported`] a child of another name, and with [`Error::Malformed`] two
-    /// of one name.
+    /// Refuses with [`Error::Unsupported`] a child with another name, and with [`Error::Malformed`]
+    /// two children with one name.
     pub fn fields<const N: usize>(
         &self,
         names: [&'static str; N],
@@ -89,9 +89,9 @@ impl<'a> Element<'a> {
         Ok(found)
     }
 
-    /// Its children, which all have that name.
+    /// Its children, which must all have that name.
     ///
-    /// Refuses another with [`Error::Unsupported`].
+    /// Refuses other children with [`Error::Unsupported`].
     pub fn items(&self, name: &str) -> Result<&[Element<'a>], Error> {
         match self.children.iter().find(|child| *child.name != *name) {
             None => Ok(&self.children),
@@ -105,25 +105,25 @@ impl<'a> Element<'a> {
         local.unwrap_or(&self.name)
     }
 
-    /// Its first child with this name, whatever the prefix.
+    /// Its first child with this name and any prefix.
     pub fn child(&self, local_name: &str) -> Option<&Self> {
         let mut children = self.children.iter();
         children.find(|child| child.local_name() == local_name)
     }
 
-    /// It may not be there.
+    /// It is not allowed here.
     pub fn unsupported<E: From<Error>>(&self) -> E {
         E::from(Error::Unsupported {
             name: self.name.clone(),
         })
     }
 
-    /// The document is not in order at this element.
+    /// The document is malformed at this element.
     pub fn invalid<E: From<Error>>(&self, reason: impl Into<Box<str>>) -> E {
         E::from(invalid(self.document.as_bytes(), self.start, reason))
     }
 
-    /// Its value cannot be taken. Of a long one the error shows the beginning.
+    /// Its value is not valid. The error shows at most the beginning of it.
     pub fn invalid_value<E: From<Error>>(&self, reason: impl Into<Box<str>>) -> E {
         let value: String = self.text.trim().chars().take(SHOWN_LENGTH_MAX).collect();
         E::from(Error::Value {
@@ -205,7 +205,7 @@ impl<'a> TreeReader<'a> {
 
     fn end(&mut self, start: usize) -> Result<(), Error> {
         let Some(element) = self.open.pop() else {
-            return Err(self.invalid(start, "an end without a beginning"));
+            return Err(self.invalid(start, "an end tag without a start tag"));
         };
         if !element.children.is_empty() && !element.text.trim().is_empty() {
             return Err(element.invalid("text between elements"));
@@ -224,7 +224,7 @@ impl<'a> TreeReader<'a> {
                 Ok(())
             }
             None if text.trim().is_empty() => Ok(()),
-            None => Err(self.invalid(start, "text where none may be")),
+            None => Err(self.invalid(start, "text is not allowed here")),
         }
     }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_documents_are_refused() {
         for document in [
             "",
             "A",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_known_whatever_its_prefix() {
+    fn a_name_matches_with_any_prefix() {
         let root = parse(b"<n:A xmlns:n='u'><m:B/><n:B>x</n:B></n:A>").unwrap();
         assert_eq!((root.local_name(), &*root.name), ("A", "n:A"));
         assert_eq!(root.child("B").unwrap().text().unwrap(), "");

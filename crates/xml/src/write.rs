@@ -1,17 +1,17 @@
-//! Answers are written by hand, straight into the buffer that is sent.
+//! Answers are written by hand, directly into the buffer that is sent.
 
 use bytes::{BufMut as _, BytesMut};
 use memchr::{memchr_iter, memchr3};
 
 use crate::document::is_allowed;
 
-/// What every document begins with. The service puts a byte order mark before it; nobody needs it.
+/// How every document begins. The service puts a byte order mark before it, which no reader needs.
 pub const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
 /// Writes character data: `&`, `<` and `>` are escaped, and a carriage return, which readers would
 /// otherwise turn into a line feed.
 ///
-/// The text has only characters that XML allows; what is stored was checked when it was read.
+/// The text must have only characters that XML allows: stored text was checked when it was read.
 pub fn put_text(out: &mut BytesMut, text: &[u8]) {
     let mut start = 0;
     for end in memchr_iter(b'\r', text) {
@@ -28,7 +28,7 @@ fn put_line(out: &mut BytesMut, line: &[u8]) {
     while let Some(index) = memchr3(b'&', b'<', b'>', rest) {
         let (run, hits) = rest.split_at_checked(index).unwrap_or((rest, &[]));
         out.put_slice(run);
-        // Where one is there are often more, and to search for each would take longer.
+        // Carriage returns often come in groups, so searching for each would take longer.
         rest = hits;
         while let Some((&byte, after)) = rest.split_first()
             && let Some(escaped) = escape(byte)
@@ -59,8 +59,8 @@ pub fn put_attribute(out: &mut BytesMut, text: &str) {
     }
 }
 
-/// Writes `<name>text</name>`, or `<name />` for an empty text. What XML forbids becomes U+FFFD:
-/// the text may be anything that a client sent.
+/// Writes `<name>text</name>`, or `<name />` for an empty text. Characters that XML forbids become
+/// U+FFFD, because the text may be anything that a client sent.
 pub fn put_element(out: &mut BytesMut, name: &str, text: &str) {
     out.put_u8(b'<');
     out.put_slice(name.as_bytes());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_must_be_is_escaped() {
+    fn only_necessary_characters_are_escaped() {
         check_text("plain \"text\" 'too'\n\t", "plain \"text\" 'too'\n\t");
         check_text("a<b>&c", "a&lt;b&gt;&amp;c");
         check_text("a\r\nb", "a&#xD;\nb");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_takes_any_text() {
+    fn an_element_can_have_any_text() {
         let mut out = BytesMut::new();
         put_element(&mut out, "A", "");
         put_element(&mut out, "B", "x\0<\u{FFFF}");

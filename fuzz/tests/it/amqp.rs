@@ -14,8 +14,8 @@ use kew_fuzz::mutate::{Input, changes};
 
 use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
 
-/// Checks an input as it is, and what it makes of an example. A macro, because cargo-bolero finds a harness by the
-/// function in which the check stands.
+/// Checks an input unchanged, and an example changed by it. A macro, because cargo-bolero finds a
+/// harness by the function that contains the check.
 macro_rules! check_changed {
     ($example:expr, $check:expr) => {{
         let (example, check) = ($example, $check);
@@ -31,7 +31,7 @@ macro_rules! check_changed {
     }};
 }
 
-/// A list with one of everything.
+/// A list with one value of each type.
 fn value_example() -> Vec<u8> {
     let mut out = BytesMut::new();
     write_list(&mut out, |list| {
@@ -56,7 +56,7 @@ const MESSAGE: &[u8] = b"\0\x53\x70\xc0\x07\x05\x41\x50\x04\x40\x40\x43\0\x53\x7
     \0\x53\x75\xa0\x04\0\x53\x77\x40\0\x53\x75\xa0\x04\0\x53\x77\x40\0\x53\x78\xc1\x01\0\
     \0\x53\x71\xc1\x06\x02\xa3\x01l\x52\x07";
 
-/// Walks through all that is in a value.
+/// Visits everything in a value.
 fn walk(value: &Value, budget: &mut usize) {
     *budget = budget.saturating_sub(1);
     if *budget == 0 {
@@ -76,10 +76,10 @@ fn walk(value: &Value, budget: &mut usize) {
     }
 }
 
-/// Reading takes no memory at all, whatever it reads.
+/// Reading allocates nothing, for any input.
 fn check_value(bytes: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(bytes);
-    // The first clone of bytes makes their count of references.
+    // The first clone of bytes allocates their reference count.
     let shared = bytes.clone();
     let read = gauge::within(0, || Raw::new(shared));
     let Ok(raw) = read else {
@@ -105,7 +105,7 @@ fn value() {
 fn check_message(bytes: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(bytes);
     let shared = bytes.clone();
-    // Delivery annotations that stand elsewhere than in their place are moved there, in a copy.
+    // Misplaced delivery annotations are moved to their place, in a copy.
     let Ok(message) = gauge::within(bytes.len() + 64, || Message::scan(shared)) else {
         return false;
     };
@@ -195,7 +195,7 @@ pub(crate) fn flow(handle: Option<u32>, credit: u32, drain: bool) -> Flow {
     }
 }
 
-/// Frames of a peer, written by the engine of a client.
+/// Frames of a peer, written by a client's connection.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut client = Connection::client(Config::default(), Limits::default(), Millis(0));
     client.take_output(Millis(0))[AMQP_HEADER.len()..].to_vec()
@@ -220,7 +220,7 @@ fn frame() {
     ));
     check_changed!(&example, |bytes: &[u8]| {
         let mut input = BytesMut::from(bytes);
-        // A frame that is kept beyond its buffer is copied, once.
+        // A frame that outlives its buffer is copied once.
         gauge::within(1024 + 2 * bytes.len(), || {
             while let Ok(Some(frame)) = take_frame(&mut input, 4_096) {
                 let _ = match frame.kind {

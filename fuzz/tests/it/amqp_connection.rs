@@ -1,4 +1,4 @@
-//! An AMQP connection whose peer and caller do anything.
+//! An AMQP connection with a random peer and a random caller.
 
 use bytes::Bytes;
 use kew_amqp::codec::Symbol;
@@ -28,7 +28,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A server's caller, who answers what must be answered and remembers names.
+/// A server's caller, which answers where required and remembers ids.
 struct Caller {
     server: Connection,
     sessions: Vec<SessionId>,
@@ -111,7 +111,7 @@ impl Caller {
         }
     }
 
-    /// Something that a caller may do at any time, also with names that are long gone.
+    /// Something that a caller may do at any time, also with outdated ids.
     fn act(&mut self, input: &mut Input<'_>) {
         let pick = input.byte();
         let at = usize::from(pick);
@@ -163,7 +163,7 @@ impl Caller {
     }
 }
 
-/// Short inputs go on, each in its own way: a history must be long to get anywhere.
+/// Continues short inputs, each in its own way: only long histories reach deep states.
 fn stretched(bytes: &[u8]) -> Vec<u8> {
     let mix = |hash: u64, byte: u64| (hash ^ byte).wrapping_mul(0x100_0000_01b3).rotate_left(29);
     let mut hash = bytes
@@ -177,7 +177,7 @@ fn stretched(bytes: &[u8]) -> Vec<u8> {
     stretched
 }
 
-/// What a peer keeps in mind to be mostly right.
+/// The peer's state, so that its frames are mostly valid.
 #[derive(Default)]
 struct Peer {
     next_id: u32,
@@ -185,7 +185,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// A frame with numbers from the input: seldom one that ends something.
+    /// A frame with numbers from the input: it seldom ends something.
     fn frame(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         let channel = u16::from(input.byte() > 253);
         let role = [Role::Sender, Role::Receiver][usize::from(input.byte() % 2)];
@@ -234,10 +234,10 @@ impl Peer {
     }
 }
 
-/// A peer and a caller do anything. What they can make the connection hold is bounded by its
-/// limits, whatever the peer sends.
+/// A random peer and a random caller. The limits bound the memory of the connection, for any input.
 ///
-/// Says how many deliveries came and went. When a connection has ended, another one begins.
+/// Returns how many deliveries arrived and were sent. When a connection has ended, another one
+/// begins.
 fn check_connections(bytes: &[u8]) -> usize {
     let mut input = Input::new(bytes);
     let mut deliveries = 0;
@@ -271,7 +271,8 @@ fn check_connection(input: &mut Input<'_>) -> usize {
     caller.deliveries.len()
 }
 
-/// What a connection may hold: limits, buffers that double, and what the test itself remembers.
+/// The memory that a connection may use: limits, buffers that double, and what the test itself
+/// remembers.
 const CONNECTION_MEMORY_MAX_BYTES: usize = 512 << 10;
 
 #[test]
@@ -283,16 +284,16 @@ fn connection() {
             let bytes = stretched(bytes);
             gauge::within(CONNECTION_MEMORY_MAX_BYTES, || check_connections(&bytes));
         });
-    // It would find nothing if connections broke before anything came over them.
+    // The harness would find nothing if connections broke before any delivery.
     let deliveries = (0..100u8)
         .map(|seed| check_connections(&stretched(&[seed])))
         .sum::<usize>();
     assert!(deliveries > 100, "{deliveries} deliveries in 100 histories");
 }
 
-/// Bytes that claim the most: none of it is believed before it is there.
+/// Bytes with the largest claims: nothing is allocated before the data is there.
 #[test]
-fn bombs_take_no_memory() {
+fn claims_of_huge_sizes_take_no_memory() {
     let open = greeting();
     let nulls = b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40";
     let bombs: [(&str, Vec<u8>); 5] = [
@@ -355,7 +356,7 @@ fn attaches(count: u16) -> Vec<u8> {
     begins(1).into_iter().chain(attaches).collect()
 }
 
-/// With right frames alone, messages do arrive.
+/// With valid frames only, messages do arrive.
 #[test]
 fn messages_do_arrive() {
     let mut server = Connection::server(Config::default(), limits(), Millis(0));

@@ -1,7 +1,7 @@
-//! The front end of Service Bus, through its door: bytes into a connection, and clients that do anything.
+//! The front end of Service Bus, through its door: bytes into a connection, and random clients.
 //!
-//! Two more harnesses are for what is read besides: the configuration file that queues come from, and
-//! what the log keeps with a queue for the front end.
+//! Two more harnesses are for other input: the configuration file with queues, and the front-end
+//! data that the log stores with a queue.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -83,7 +83,7 @@ impl Served {
         }
     }
 
-    /// Serves one connection while a client uses its other end, and until it has ended.
+    /// Serves one connection while a client uses its other end, until it has ended.
     fn serve<T>(&self, client: impl AsyncFnOnce(DuplexStream) -> T) -> T {
         self.runtime.block_on(async {
             let (ours, theirs) = wire::connection();
@@ -109,7 +109,7 @@ impl Drop for Served {
     }
 }
 
-/// Up to 64 KiB of anything, of somebody who has proved nothing.
+/// Up to 64 KiB of anything, from an unauthenticated client.
 #[test]
 fn unproven_bytes() {
     static ANSWERED: AtomicU64 = AtomicU64::new(0);
@@ -208,7 +208,7 @@ const TEXTS: [&str; 10] = [
     "",
 ];
 
-/// A client who has the key, and what it remembers.
+/// A client with the key, and what it remembers.
 struct Caller {
     connection: Connection,
     session: Option<SessionId>,
@@ -422,9 +422,8 @@ fn value(input: &mut Input<'_>) -> Value {
     }
 }
 
-/// A client who has the key attaches, sends, asks, settles and leaves in any order.
-/// What the server has to say to a client that opens a connection comes within `patience`, or the client
-/// goes on without it.
+/// A client with the key attaches, sends, requests, settles and detaches in any order. It waits at
+/// most `patience` for the server's answers to its open, and then continues without them.
 async fn operations(mut stream: DuplexStream, bytes: &[u8], patience: Duration) -> u64 {
     let mut input = Input::new(bytes);
     let mut caller = Caller::new();
@@ -437,7 +436,7 @@ async fn operations(mut stream: DuplexStream, bytes: &[u8], patience: Duration) 
             }
             continue;
         }
-        // What the server has to say it says soon; nobody waits for an answer to what is wrong.
+        // Valid input gets its answer soon; for invalid input the client does not wait.
         let quiet = match caller.answers {
             0..3 => patience,
             _ => Duration::ZERO,
@@ -457,9 +456,9 @@ async fn operations(mut stream: DuplexStream, bytes: &[u8], patience: Duration) 
     caller.answers
 }
 
-/// How long clients that are of no importance wait, of whom there are many.
+/// How long ordinary clients wait, of which there are many.
 const BRIEF: Duration = Duration::from_millis(20);
-/// How long one waits that must get in, also on a busy machine.
+/// How long a client waits that must succeed, also on a busy machine.
 const LONG: Duration = Duration::from_secs(1);
 
 #[test]
@@ -473,8 +472,8 @@ fn operations_of_clients() {
             let answers = served.serve(async |stream| operations(stream, bytes, BRIEF).await);
             ANSWERS.fetch_add(answers, Relaxed);
         });
-    assert!(ANSWERS.load(Relaxed) > 100, "nobody was let in");
-    // Whoever comes next is served.
+    assert!(ANSWERS.load(Relaxed) > 100, "no client was admitted");
+    // The next client is served.
     let answers = served.serve(async |stream| operations(stream, &[0; 40], LONG).await);
     assert!(answers > 3, "{answers}");
 }
@@ -504,7 +503,8 @@ fn imported_file() {
 const DESCRIPTION: &str = r#"{"version": 1, "name": "Jobs", "user_metadata": "m", "forward_to": "X",
     "rules": [], "support_ordering": false, "duplicate_window_ms": 20000}"#;
 
-/// What the log keeps with a queue for the front end, written by whoever had the disk.
+/// The front-end data that the log stores with a queue, written by an attacker with access to the
+/// disk.
 #[test]
 fn description() {
     let served = AssertUnwindSafe(Served::new());
@@ -528,7 +528,7 @@ fn description() {
                 let update = BusCommand::UpdateQueue { queue, options };
                 let updated = served.broker.submit(Command::Bus(update));
                 assert!(updated.await.is_ok());
-                // It is read at the start: taken, or refused with a word about it.
+                // It is read at the start: accepted, or refused with an error.
                 let options = BusApiOptions::default();
                 let _ = BusApi::open(served.broker.clone(), options).await;
             });

@@ -1,4 +1,4 @@
-//! What the command line's client reads: connection strings, and the answers of any server.
+//! Input of the command line's client: connection strings, and the answers of any server.
 
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
@@ -7,7 +7,7 @@ use kew_queue_client::Account;
 use crate::client_xml::Element;
 use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
 
-/// What a document may take for each of its bytes: an element of three letters is a node of a tree.
+/// Memory for each byte of a document: an element of three letters is a node of a tree.
 const MEMORY_FACTOR: usize = 128;
 
 const KEY: &str = "c2VjcmV0LWNhbmFyeQ==";
@@ -30,7 +30,7 @@ const ANSWERS: [&str; 3] = [
     "<Error><Code>QueueNotFound</Code><Message>no&#10;such</Message></Error>",
 ];
 
-/// Reads a connection string; what is wrong with it is told without its secret.
+/// Reads a connection string; errors must not contain its secret.
 fn check_connection_string(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let read = gauge::within(MEMORY_BASE_BYTES + 8 * text.len(), || {

@@ -1,5 +1,5 @@
 //! Whole logs: forged segments and snapshots with right checksums, and the golden directory with
-//! wrong bytes in it. A log opens or is refused.
+//! wrong bytes in it. A log either opens or is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +14,7 @@ use kew_log::{
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-/// What opening and looking at a small log may take: its files several times over.
+/// The memory for opening and reading a small log: its files several times over.
 const MEMORY_MAX_BYTES: usize = 4 << 20;
 
 /// Restores a state as the broker does.
@@ -43,7 +43,7 @@ impl Replay for Owner {
     }
 }
 
-/// Opens a log and looks at it. What opens must open again with the same events.
+/// Opens a log and reads it. A log that opens must open again with the same events.
 fn check(storage: &FaultyStorage) -> Result<u64, OpenError> {
     let options = options();
     gauge::within(MEMORY_MAX_BYTES, || {
@@ -79,12 +79,12 @@ fn golden_directory_damaged() {
                 match input.byte() % 8 {
                     0 => storage.lose_file(name),
                     1 => {
-                        // A file of the same kind in the place of another.
+                        // Replaces a file by another of the same kind.
                         let (other, _) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
                         storage.put(other, &content);
                     }
                     2 => {
-                        // One with a number that is nobody's.
+                        // A file with an unused number.
                         let kind = ["segment", "snapshot", "damaged-1-segment"];
                         let kind = kind[usize::from(input.byte()) % kind.len()];
                         storage.put(&format!("{kind}-{:020}", input.number()), &content);
@@ -102,7 +102,7 @@ fn golden_directory_damaged() {
             };
             outcome.fetch_add(1, Relaxed);
         });
-    // Damage that is harmless, and damage that is not.
+    // There was harmless damage, and damage that was not.
     assert!(OPENED.load(Relaxed) > 0 && REFUSED.load(Relaxed) > 0);
 }
 
@@ -242,9 +242,9 @@ fn forged_snapshot() {
         });
 }
 
-/// The forger has read the document as the log does: what it writes is believed.
+/// The forger and the log agree on the document: its files are accepted.
 #[test]
-fn what_is_forged_well_opens() {
+fn well_forged_directories_open() {
     let mut segment = Segment::new(header(), 0);
     let mut payload = Vec::new();
     for event in EVENTS {

@@ -1,5 +1,5 @@
-//! The documents that requests carry: access policies, properties of the service, and what a key for
-//! users is asked for with. Whoever sends one has proved who they are.
+//! The documents in requests: access policies, properties of the service, and requests for user
+//! delegation keys. Their senders are authenticated.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,7 +9,7 @@ use crate::door::{Outcomes, SIGNED_MEMORY_MAX_BYTES, Served, Signed, check_answe
 use crate::tokens::Bearer;
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-/// The largest document that is sent.
+/// The largest document to send.
 const DOCUMENT_SIZE_BYTES_MAX: usize = 64 << 10;
 
 const POLICIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><SignedIdentifiers><SignedIdentifier>\
@@ -46,7 +46,7 @@ const KEY_INFO: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><KeyInfo>\
     <Start>2027-01-15T00:00:00Z</Start><Expiry>2027-01-20T00:00:00Z</Expiry>\
     <DelegatedUserTid>0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f</DelegatedUserTid></KeyInfo>";
 
-/// What stands where something else stood.
+/// Texts to put in place of others.
 const ATOMS: [&str; 34] = [
     "",
     " \r\n\t",
@@ -84,7 +84,7 @@ const ATOMS: [&str; 34] = [
     "\u{FEFF}\u{10FFFF}",
 ];
 
-/// A document with its tags and texts in another order, some more than once, some gone, some other.
+/// A document with its tags and texts rearranged: in another order, repeated, missing, replaced.
 pub(crate) fn rearranged(document: &str, input: &mut Input<'_>) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = document
         .split_inclusive('>')
@@ -125,7 +125,7 @@ pub(crate) fn rearranged(document: &str, input: &mut Input<'_>) -> Vec<u8> {
     parts.concat()
 }
 
-/// A document that was right.
+/// A changed valid document.
 fn changed(document: &str, input: &mut Input<'_>) -> Vec<u8> {
     let kind = input.byte() % 8;
     if kind == 1 {
@@ -138,7 +138,7 @@ fn changed(document: &str, input: &mut Input<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Sets something, and shows it if it was taken: what is taken can be shown.
+/// Sets something, and shows it if it was accepted: everything accepted can be shown.
 fn set_and_show(served: &Served, set: &Signed, show: &Signed) -> u16 {
     let bytes = set.to_bytes();
     let (status, _) = check_answered(served, &bytes, SIGNED_MEMORY_MAX_BYTES);

@@ -1,7 +1,7 @@
 //! The front end of Queue Storage, through its door: bytes into a connection, answers out of it.
 //!
-//! Without a key nobody gets past the head of a request, so one harness sends anything, and another
-//! sends requests that are signed, with anything in the places that are read only then.
+//! Without a key only the head of a request is read. So one harness sends anything, and another
+//! sends signed requests, with anything in the places that are read only then.
 
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
@@ -21,15 +21,15 @@ use tokio::runtime::Runtime;
 use crate::wire::{self, End, MEMORY_MAX_BYTES, Mix, SENT_SIZE_BYTES};
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-/// What a request that is let in may take: its body and its answer come on top.
+/// The memory for an admitted request, besides its body and its answer.
 pub(crate) const SIGNED_MEMORY_MAX_BYTES: usize = 2 << 20;
 
-/// The time by the front end's clock, 2027-01-15T08:00:00Z: an input does the same on every day.
+/// The front end's clock, 2027-01-15T08:00:00Z: an input has the same effect on every day.
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
-/// What requests are made of.
+/// Parts of requests.
 const PARTS: [&[u8]; 44] = [
     b"GET ",
     b"PUT ",
@@ -77,7 +77,7 @@ const PARTS: [&[u8]; 44] = [
     b"\0",
 ];
 
-/// A front end with one queue, and the runtime that serves it on this thread, so that what it holds is
+/// A front end with one queue, and the runtime that serves it on this thread, so that its memory is
 /// counted.
 pub(crate) struct Served {
     runtime: Runtime,
@@ -89,7 +89,7 @@ impl Served {
         Self::trusting(None)
     }
 
-    /// Takes the tokens of an issuer too.
+    /// Accepts the tokens of an issuer too.
     pub(crate) fn trusting(issuer: Option<Arc<Issuer>>) -> Self {
         let runtime = wire::runtime();
         let broker = Broker::start_in_memory().expect("nothing to read");
@@ -109,7 +109,7 @@ impl Served {
         served
     }
 
-    /// Sends pieces, and returns the beginning of what comes.
+    /// Sends pieces, and returns the beginning of the answer.
     pub(crate) fn exchange<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>, end: End) -> Vec<u8> {
         self.runtime.block_on(async {
             let (ours, theirs) = wire::connection();
@@ -128,14 +128,14 @@ impl Served {
 
 /// The status of the first answer.
 pub(crate) fn status_of(answer: &[u8]) -> Option<u16> {
-    // Who asks in HTTP/1.0 is answered in that.
+    // A request in HTTP/1.0 gets an answer in HTTP/1.0.
     let rest = answer
         .strip_prefix(b"HTTP/1.1 ")
         .or_else(|| answer.strip_prefix(b"HTTP/1.0 "))?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
-/// Sends bytes in pieces, and checks what is held meanwhile.
+/// Sends bytes in pieces, and checks the memory meanwhile.
 fn check_unproven(served: &Served, bytes: &[u8], piece_size: usize) -> Option<u16> {
     let bytes = &bytes[..bytes.len().min(SENT_SIZE_BYTES)];
     let answer = gauge::within(MEMORY_MAX_BYTES, || {
@@ -169,7 +169,7 @@ fn unproven_bytes() {
                 is_changed: false,
             };
             let text = mix.sent(&mut input);
-            // What would be cut too small takes long.
+            // Very small pieces would take long.
             let piece_size = piece_size.max(text.len() / 200);
             if check_unproven(&served, &text, piece_size).is_some() {
                 ANSWERED.fetch_add(1, Relaxed);
@@ -178,7 +178,7 @@ fn unproven_bytes() {
     assert!(ANSWERED.load(Relaxed) > 0);
 }
 
-/// The worst that 64 KiB can be, as far as is known: many of everything that is kept apart.
+/// The worst known 64 KiB: many of everything that is stored separately.
 #[test]
 fn the_worst_64_kib_take_little() {
     let served = Served::new();
@@ -287,7 +287,7 @@ fn the_worst_64_kib_take_little() {
     }
 }
 
-/// A request that is signed, whatever it says.
+/// A signed request with any content.
 pub(crate) struct Signed {
     verb: &'static str,
     path: String,
@@ -347,13 +347,13 @@ impl Signed {
     }
 }
 
-/// Visible ASCII that a head can carry as it is.
+/// Visible ASCII that needs no escapes in a head.
 pub(crate) fn word(bytes: &[u8]) -> String {
     let visible = |byte: &u8| char::from(b'!' + byte % 94);
     bytes.iter().map(visible).collect()
 }
 
-/// Any bytes, as a query or a path carries them.
+/// Any bytes, escaped for a query or a path.
 pub(crate) fn encoded(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
@@ -370,7 +370,7 @@ const BODY: &[u8] =
     b"<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>a&amp;b&#x33;\
     <![CDATA[<c>]]><!-- d --></MessageText></QueueMessage>";
 
-/// Sends a request and checks that it is answered, and never as if the fault were ours.
+/// Sends a request and checks that it gets an answer that is not a server error.
 pub(crate) fn check_signed(served: &Served, request: &Signed) -> u16 {
     let bytes = request.to_bytes();
     let answer = gauge::within(SIGNED_MEMORY_MAX_BYTES, || {
@@ -386,7 +386,7 @@ pub(crate) fn check_signed(served: &Served, request: &Signed) -> u16 {
     status
 }
 
-/// The lines and the body of a request that is closed after its answer.
+/// The lines and the body of a request that closes the connection.
 pub(crate) fn request(
     verb: &str,
     target: &[u8],
@@ -407,7 +407,7 @@ pub(crate) fn request(
     bytes
 }
 
-/// Any bytes, as a header can carry them.
+/// Any bytes, limited to what a header can carry.
 pub(crate) fn header_value(bytes: &[u8]) -> Vec<u8> {
     let carried = |byte: &u8| match byte {
         b'\t' | b' '..=b'~' | 0x80.. => *byte,
@@ -416,8 +416,8 @@ pub(crate) fn header_value(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(carried).collect()
 }
 
-/// Sends a request, and checks that it is answered within so much memory, that an error has a code
-/// and that none is ours.
+/// Sends a request, and checks that it is answered within a memory limit, that an error has a code,
+/// and that it is not a server error.
 pub(crate) fn check_answered(served: &Served, bytes: &[u8], memory_max: usize) -> (u16, Vec<u8>) {
     let answer = gauge::within(memory_max, || {
         served.exchange(bytes.chunks(4096), End::OfAnswer)
@@ -431,12 +431,12 @@ pub(crate) fn check_answered(served: &Served, bytes: &[u8], memory_max: usize) -
     (status, answer)
 }
 
-/// Whether cargo-bolero only wants to know where the harness is: then it tries no input.
+/// Whether cargo-bolero only searches for the harness: then it tries no input.
 fn is_only_looked_for() -> bool {
     std::env::var_os("CARGO_BOLERO_SELECT").is_some()
 }
 
-/// Counts answers by what they say, so that a harness that reaches nothing fails.
+/// Counts answers by kind, so that a harness that reaches nothing fails.
 #[derive(Default)]
 pub(crate) struct Outcomes {
     taken: AtomicU64,
@@ -460,12 +460,12 @@ impl Drop for Outcomes {
         let reached_both = taken > 0 && refused > 0;
         assert!(
             std::thread::panicking() || is_only_looked_for() || reached_both,
-            "{taken} taken, {refused} refused"
+            "{taken} accepted, {refused} refused"
         );
     }
 }
 
-/// Counts the requests that were let in.
+/// Counts admitted requests.
 #[derive(Default)]
 struct LetIn(AtomicU64);
 
@@ -482,7 +482,7 @@ impl Drop for LetIn {
         let count = self.0.load(Relaxed);
         assert!(
             std::thread::panicking() || is_only_looked_for() || count > 0,
-            "nothing was let in"
+            "no request was admitted"
         );
     }
 }
@@ -578,7 +578,7 @@ fn values() {
                 _ => request.path = format!("/{}", encoded(input.piece())),
             }
         }
-        // Two of one name would be signed in another way.
+        // Two with one name would be signed in another way.
         request.headers.dedup_by(|a, b| a.0 == b.0);
         request
     };

@@ -1,4 +1,4 @@
-//! Events and the parts of snapshots, and the states that come of them.
+//! Events and the parts of snapshots, and the states that they produce.
 
 use kew_engine::{Event, State};
 use kew_fuzz::gauge;
@@ -7,14 +7,14 @@ use kew_fuzz::mutate::{Input, changes};
 
 use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
 
-/// What the state may hold for each byte that it was told.
+/// The memory of a state for each byte of its input.
 const MEMORY_FACTOR: usize = 256;
 
 fn memory_max(bytes: usize) -> usize {
     MEMORY_BASE_BYTES + MEMORY_FACTOR * bytes
 }
 
-/// Decodes an event; what is decoded must encode to bytes that decode to the same.
+/// Decodes an event; a decoded event must encode to bytes that decode to the same.
 fn check_event(bytes: &[u8]) -> Option<Event> {
     let decoded = gauge::within(memory_max(bytes.len()), || Event::decode(bytes));
     let event = decoded.ok()?;
@@ -39,7 +39,7 @@ fn event_decode() {
         });
 }
 
-/// A history of events that decode, in any order and with any numbers.
+/// A history of valid events, in any order and with any numbers.
 #[test]
 fn event_apply() {
     bolero::check!()
@@ -95,7 +95,7 @@ fn snapshot_restore() {
         });
 }
 
-/// A state, wherever it comes from, can be written down and read back.
+/// Every state can be written and read back.
 fn check_state(state: &State) {
     let parts = parts_of(state);
     let mut again = State::new();

@@ -1,8 +1,8 @@
-//! One harness for every parser of bytes from a disk, and of what clients and servers send.
+//! One harness for every parser of bytes from a disk, from clients and from servers.
 //!
 //! Each is an ordinary test: it runs its corpus and a bounded number of random inputs. The same
-//! harness runs under a coverage-guided fuzzer: see `docs/reliability.md`. None may panic, and
-//! none may hold more memory than its input explains.
+//! harness runs under a coverage-guided fuzzer: see `docs/reliability.md`. None may panic, and none
+//! may use more memory than its input explains.
 
 mod amqp;
 mod amqp_connection;
@@ -23,7 +23,7 @@ mod wire;
 #[expect(
     dead_code,
     unreachable_pub,
-    reason = "of the client's source, only what reads answers is used"
+    reason = "only the part of the client that reads answers is used"
 )]
 mod client_xml;
 #[path = "../../../crates/kew/src/serve_args.rs"]
@@ -31,7 +31,7 @@ mod serve_args;
 #[path = "../../../crates/kew/src/settings.rs"]
 #[expect(
     dead_code,
-    reason = "of the binary's source, only what reads the settings is used"
+    reason = "only the part of the binary that reads the settings is used"
 )]
 mod settings;
 
@@ -46,17 +46,17 @@ const INPUTS: usize = 20_000;
 /// The size of an input, at most.
 const INPUT_SIZE_MAX: usize = 2048;
 
-/// What a decoder may hold besides what it was given.
+/// The memory of a decoder besides its input.
 const MEMORY_BASE_BYTES: usize = 64 << 10;
 
-/// A directory for files that are rewritten for every input: in memory, where there is one.
+/// A directory for files that are rewritten for every input: in memory, if possible.
 fn scratch() -> tempfile::TempDir {
     let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     made.expect("a temporary directory")
 }
 
 #[test]
-fn the_gauge_notices_what_nobody_checked() {
+fn the_gauge_notices_unchecked_lengths() {
     let taken = |size: usize| {
         std::panic::catch_unwind(|| kew_fuzz::gauge::within(MEMORY_BASE_BYTES, || vec![1u8; size]))
     };

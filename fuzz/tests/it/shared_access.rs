@@ -1,5 +1,5 @@
-//! Shared access signatures: queries that are read before anybody has proved anything, and again after,
-//! for then their fields are what the owner signed, which may be anything too.
+//! Shared access signatures: queries are read before the client is authenticated, and again after,
+//! because then the owner has signed their fields, which may contain anything too.
 
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
@@ -16,7 +16,7 @@ use crate::tokens::Bearer;
 use crate::wire::{MEMORY_MAX_BYTES, SENT_SIZE_BYTES};
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-/// A kind of signature: what it has, and what of that is signed, a line each. An empty name is the
+/// A kind of signature: its fields, and the signed ones, one per line. An empty name is the
 /// resource.
 struct Kind {
     fields: &'static [(&'static str, &'static str)],
@@ -75,7 +75,7 @@ const KINDS: [Kind; 4] = [
     },
 ];
 
-/// What may come besides.
+/// Names of other parameters.
 const NAMES: [&str; 16] = [
     "st",
     "si",
@@ -95,7 +95,7 @@ const NAMES: [&str; 16] = [
     "comp",
 ];
 
-/// What may stand in a field besides.
+/// Other values of a field.
 const VALUES: [&str; 24] = [
     "",
     "0",
@@ -132,7 +132,7 @@ const TARGETS: [(&str, &str); 6] = [
     ("HEAD", "/devstoreaccount1/orders?comp=metadata&"),
 ];
 
-/// A front end, and the keys that signatures are made with.
+/// A front end, and the keys for signatures.
 struct Signers {
     served: Served,
     bearer: String,
@@ -225,7 +225,7 @@ impl Signers {
             put_parameter(&mut target, name, value, style.rotate_left(index.into()));
         }
         if style == 255 {
-            // Many, up to what a head may have.
+            // Many, up to the limit of a head.
             let part = input.piece().to_vec();
             for n in 0..input.below(8000) {
                 let _ = write!(Text(&mut target), "x{n:x}=");
@@ -259,7 +259,7 @@ impl std::fmt::Write for Text<'_> {
     }
 }
 
-/// Makes a field other, twice, more or none.
+/// Changes, duplicates, adds or removes a field.
 fn edit(fields: &mut Vec<(String, Vec<u8>)>, input: &mut Input<'_>) {
     let how = input.byte() % 8;
     let at = input.below(fields.len() + 1);
@@ -278,7 +278,7 @@ fn edit(fields: &mut Vec<(String, Vec<u8>)>, input: &mut Input<'_>) {
     }
 }
 
-/// `name=value&`, escaped in one of the ways that there are.
+/// `name=value&`, escaped in one of the possible ways.
 fn put_parameter(target: &mut Vec<u8>, name: &str, value: &[u8], style: u8) {
     match style % 4 {
         1 => target.extend_from_slice(name.to_ascii_uppercase().as_bytes()),
@@ -296,13 +296,13 @@ fn put_parameter(target: &mut Vec<u8>, name: &str, value: &[u8], style: u8) {
     target.push(b'&');
 }
 
-/// As it is, as far as a target can have it.
+/// Unescaped, as far as a target allows.
 fn put_visible(target: &mut Vec<u8>, value: &[u8]) {
     let visible = |byte: &u8| if byte.is_ascii_graphic() { *byte } else { b'+' };
     target.extend(value.iter().map(visible));
 }
 
-/// Fields that were right, with a signature that is, and without.
+/// Changed valid fields, with a right signature, and without.
 #[test]
 fn query() {
     let signers = AssertUnwindSafe((Signers::new(), Outcomes::default()));
@@ -317,7 +317,7 @@ fn query() {
         });
 }
 
-/// Every kind holds as it stands, or a harness would see refusals alone.
+/// Every kind is valid unchanged, or a harness would only see refusals.
 #[test]
 fn the_kinds_hold() {
     let signers = Signers::new();
@@ -334,7 +334,7 @@ fn the_kinds_hold() {
     assert_eq!(status, 200);
 }
 
-/// The worst that a target can be, as far as is known.
+/// The worst known target.
 #[test]
 fn the_worst_queries_take_little() {
     let served = Served::new();
@@ -389,7 +389,8 @@ fn the_worst_queries_take_little() {
             check_answered(&served, &sent, MEMORY_MAX_BYTES).0
         }));
         let checked = checked.unwrap_or_else(|_| panic!("{name}"));
-        // Many parameters are refused for their number: comparing all of them takes a second.
+        // Too many parameters are refused by their number: comparing all of them would take a
+        // second.
         assert_eq!(checked, expected, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Sharing with browsers: rules that an owner has stored, and what any page makes a browser ask.
+//! CORS: rules that an owner has stored, and requests that any page makes a browser send.
 
 use std::panic::AssertUnwindSafe;
 
@@ -10,7 +10,7 @@ use crate::door::{
 use crate::wire::MEMORY_MAX_BYTES;
 use crate::{INPUT_SIZE_MAX, INPUTS};
 
-/// The fields of a rule and what may be in them.
+/// The fields of a rule and their possible values.
 const FIELDS: [(&str, [&str; 6]); 5] = [
     (
         "AllowedMethods",
@@ -84,13 +84,13 @@ fn pick(choices: &[&str], input: &mut Input<'_>) -> Vec<u8> {
     value
 }
 
-/// Text as a document has it.
+/// Text in the form of a document.
 fn escaped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// Sets up to six rules, or the first of each field if those are refused, and says which it was.
+/// Sets up to six rules, or the first value of each field if those are refused, and returns which.
 fn set_rules(served: &Served, input: &mut Input<'_>) -> u16 {
     let mut rules = String::new();
     for _ in 0..=input.byte() % 6 {
@@ -98,13 +98,13 @@ fn set_rules(served: &Served, input: &mut Input<'_>) -> u16 {
     }
     let status = put_rules(served, &rules);
     if status == 400 {
-        // Or the rules would be those of the input before.
+        // Otherwise the rules of the previous input would stay.
         assert_eq!(put_rules(served, &rule(|choices| choices[0].into())), 202);
     }
     status
 }
 
-/// A rule of what is chosen for each field.
+/// A rule with the chosen values.
 fn rule(mut choose: impl FnMut(&[&str]) -> String) -> String {
     let fields: String = FIELDS
         .iter()
@@ -123,7 +123,7 @@ fn put_rules(served: &Served, rules: &str) -> u16 {
     status
 }
 
-/// What of an answer's head has a name.
+/// The values of a header in an answer.
 fn values<'a>(answer: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let head = answer.split("\r\n\r\n").next().unwrap_or_default();
     head.lines().filter_map(move |line| {
@@ -132,7 +132,7 @@ fn values<'a>(answer: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// A preflight under rules that were just set, and a request with an origin.
+/// A preflight under new rules, and a request with an origin.
 #[test]
 fn preflight() {
     let served = AssertUnwindSafe((Served::new(), Outcomes::default(), Outcomes::default()));
@@ -163,7 +163,7 @@ fn preflight() {
                     assert!(matches!(status, 200 | 400 | 403), "{status}");
                     asked.count(status);
                 } else {
-                    assert!(status >= 400, "nobody signed it");
+                    assert!(status >= 400, "an unsigned request is refused");
                 }
                 let answer = String::from_utf8_lossy(&answer);
                 let origins: Vec<&str> = values(&answer, "access-control-allow-origin").collect();

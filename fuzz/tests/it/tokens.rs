@@ -1,4 +1,4 @@
-//! Bearer tokens: three parts of Base64 with JSON in two of them, which anybody can send.
+//! Bearer tokens: three parts of Base64 with JSON in two of them, which any client can send.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ const CLAIMS: [(&str, &str); 7] = [
     ("roles", "[\"Storage Queue Data Contributor\"]"),
 ];
 
-/// What members are called besides.
+/// Other names of members.
 const NAMES: [&str; 16] = [
     "crit", "zip", "enc", "jwk", "x5c", "x5t#S256", "cty", "b64", "alg", "kid", "sub", "exp",
     "aud", "roles", "\\u0000", "",
 ];
 
-/// What members may be besides.
+/// Other values of members.
 const VALUES: [&str; 26] = [
     "null",
     "true",
@@ -75,7 +75,7 @@ impl Bearer {
         Self(Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes"))
     }
 
-    /// What a front end trusts, that its tokens are taken from this machine without TLS.
+    /// An issuer that a front end trusts, also from this machine without TLS.
     pub(crate) fn issuer(&self) -> Arc<Issuer> {
         let issuer = Issuer::new(IssuerOptions {
             allow_plain_loopback: true,
@@ -90,7 +90,7 @@ impl Bearer {
         Arc::new(issuer)
     }
 
-    /// A token that holds.
+    /// A valid token.
     pub(crate) fn token(&self) -> String {
         self.sign(object(&HEADER).as_bytes(), object(&CLAIMS).as_bytes())
     }
@@ -111,7 +111,7 @@ fn object(members: &[(&str, &str)]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Members of which some are other, some are gone, some come twice and some are more.
+/// Members of which some are changed, removed, repeated or added.
 fn changed(members: &[(&str, &str)], input: &mut Input<'_>) -> Vec<u8> {
     let kind = input.byte() % 8;
     if kind == 1 {
@@ -166,7 +166,7 @@ fn make(bearer: &Bearer, input: &mut Input<'_>) -> Vec<u8> {
     sent
 }
 
-/// A request of somebody who says they are a user.
+/// A request of a client with a token.
 fn listing(authorization: &[u8]) -> Vec<u8> {
     let headers: [(&str, &[u8]); 2] = [
         ("x-ms-version", b"2021-12-02"),
@@ -175,7 +175,7 @@ fn listing(authorization: &[u8]) -> Vec<u8> {
     request("GET", b"/devstoreaccount1?comp=list", &headers, b"")
 }
 
-/// Headers and claims that were right, with a signature that is, and without.
+/// Changed valid headers and claims, with a right signature, and without.
 #[test]
 fn token() {
     let bearer = Bearer::new();
@@ -192,7 +192,7 @@ fn token() {
         });
 }
 
-/// The worst that a head can carry to the parser, as far as is known: nobody has proved anything yet.
+/// The worst known head for the parser: the client is not authenticated yet.
 #[test]
 fn the_worst_tokens_take_little() {
     let bearer = Bearer::new();

@@ -1,4 +1,4 @@
-//! What the harnesses of both front ends share: bytes into a connection, and what comes out of it.
+//! Shared code of the harnesses for both front ends: bytes into a connection, and its answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,16 +6,16 @@ use kew_fuzz::mutate::{Input, changes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
-/// What a connection may hold while 64 KiB come that prove nothing.
+/// The memory of a connection for 64 KiB of unauthenticated input.
 pub(crate) const MEMORY_MAX_BYTES: usize = 1 << 20;
 
 /// How much is sent at most.
 pub(crate) const SENT_SIZE_BYTES: usize = 64 << 10;
 
-/// Who connects, as a front end sees it.
+/// The client's address, as a front end sees it.
 pub(crate) const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// A runtime that serves on this thread, so that what it holds is counted.
+/// A runtime that serves on this thread, so that its memory is counted.
 pub(crate) fn runtime() -> Runtime {
     let built = Builder::new_current_thread().enable_all().build();
     built.expect("a runtime")
@@ -26,16 +26,16 @@ pub(crate) fn connection() -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(8 << 10)
 }
 
-/// When a client sends nothing more.
+/// When a client stops sending.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// When it has sent everything, answered or not.
     OfSending,
-    /// When the server has closed the connection, as it was asked to.
+    /// When the server has closed the connection, as requested.
     OfAnswer,
 }
 
-/// Sends pieces, and returns the beginning of what comes until the server closes.
+/// Sends pieces, and returns the beginning of the answer until the server closes.
 pub(crate) async fn exchange<'a>(
     stream: DuplexStream,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -66,15 +66,15 @@ pub(crate) async fn exchange<'a>(
         (kept, reader)
     };
     let (writer, (kept, reader)) = tokio::join!(send, receive);
-    // Who has the last answer closes, so that nobody waits for more.
+    // After the last answer both halves are closed, so that neither side waits for more.
     drop((reader, writer));
     kept
 }
 
-/// How an input becomes what is sent: of known parts, and of what it brings itself.
+/// How an input becomes the bytes to send: from known parts, and its own bytes.
 pub(crate) struct Mix<'a> {
     pub(crate) parts: &'a [&'a [u8]],
-    /// From this first byte on, a part comes more than once.
+    /// From this first byte on, a part is repeated.
     pub(crate) often_from: u8,
     /// How often at most.
     pub(crate) often_max: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Mix<'a> {
 }
 
 impl Mix<'_> {
-    /// Up to 64 KiB of it.
+    /// Up to 64 KiB of them.
     pub(crate) fn sent(&self, input: &mut Input<'_>) -> Vec<u8> {
         let mut sent = Vec::new();
         while !input.is_empty() && sent.len() < SENT_SIZE_BYTES {

@@ -1,4 +1,4 @@
-//! `kew-dribble`: what thousands of dribbling connections cost those who work.
+//! `kew-dribble`: how much thousands of dribbling connections slow down honest clients.
 //!
 //! Honest clients put, get and delete, first alone and then beside the dribblers; the result is the
 //! ratio of their slowest hundredth.
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 const QUEUE: &str = "dribble";
 
-/// An answer that takes longer counts as none.
+/// An answer that takes longer counts as missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures honest clients without and with dribbling connections beside them.
@@ -26,7 +26,7 @@ struct Options {
     #[arg(long, default_value = "http://127.0.0.1:10001/devstoreaccount1")]
     endpoint: String,
 
-    /// The account in whose name requests are signed.
+    /// The account that signs requests.
     #[arg(long, default_value = DEVELOPMENT_ACCOUNT)]
     account: String,
 

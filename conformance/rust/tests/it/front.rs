@@ -1,4 +1,4 @@
-//! Stands before the server: counts connections, and answers the first requests itself.
+//! A proxy before the server: counts connections, and answers the first requests itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ impl Front {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let busy = count.fetch_add(1, Ordering::Relaxed) < busy;
-                // What breaks here is shown by the scenario.
+                // The scenario reports errors of this task.
                 tokio::spawn(serve(client, kew, busy));
             }
         });

@@ -1,4 +1,4 @@
-//! Runs kew as a process on a free port, and makes clients of it.
+//! Runs kew as a process on a free port, and makes clients for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use azure_storage_queue::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What signatures are made for; what follows from it is in the string that is signed.
+/// The version for signatures. It determines the string to sign.
 const SIGNED_VERSION: &str = "2026-04-06";
 
 pub struct Server {
@@ -50,7 +50,7 @@ impl Server {
             .expect("kew starts");
         let mut facts = HashMap::new();
         let output = process.stdout.take().expect("standard output");
-        // Ends without KEW_READY if kew does: what it said is in its log.
+        // Ends without KEW_READY if kew ends: the reason is in its log.
         for line in BufReader::new(output).lines() {
             let line = line.expect("a line");
             let (name, value) = line.split_once('=').expect("NAME=value");
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Every scenario goes through each.
+    /// Every scenario runs through each door.
     pub fn doors(&self) -> Vec<Door> {
         let hosts = [None, Some("queue.localhost")];
         let ways = ["http", "https"]
@@ -83,9 +83,9 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Asks it to stop. How it ended is seen in its log, which is looked at at the end of the suite.
+    /// Asks it to stop. The log shows how it ended; the suite checks it at its end.
     fn drop(&mut self) {
-        // The shell's own: a program of that name is not on every machine.
+        // The shell's builtin: not every machine has a program of that name.
         let asked = Command::new("sh")
             .args(["-c", "kill \"$1\"", "sh"])
             .arg(self.process.id().to_string())
@@ -98,11 +98,12 @@ impl Drop for Server {
     }
 }
 
-/// One way to the server: what is given to the SDK.
+/// One way to the server: the options of the SDK's client.
 #[derive(Clone)]
 pub struct Door {
     pub scheme: &'static str,
-    /// What follows the account in the host's name, if the account is there and not in the path.
+    /// The part of the host's name after the account, if the account is in the host and not in the
+    /// path.
     host: Option<&'static str>,
     facts: Arc<HashMap<String, String>>,
 }
@@ -173,7 +174,7 @@ impl Door {
         ])
     }
 
-    /// The query of a queue's signature; what is empty is left out.
+    /// The query of a queue's signature; empty fields are left out.
     pub fn queue_sas(&self, queue: &str, sas: &QueueSas) -> String {
         let start = sas.start_seconds.map_or(String::new(), rfc3339);
         let expiry = rfc3339(sas.expiry_seconds);
@@ -211,8 +212,8 @@ impl Door {
         }
     }
 
-    /// A client of the service with this query. Without retries: an answer that a retry would cover
-    /// up is shown.
+    /// A client of the service with this query. Without retries: the test must see answers that a
+    /// retry would hide.
     pub fn service_by(&self, mut url: Url, query: &str, retry: RetryOptions) -> QueueServiceClient {
         url.set_query((!query.is_empty()).then_some(query));
         let options = QueueServiceClientOptions {
@@ -227,7 +228,7 @@ impl Door {
         self.service_by(self.url(), &all, RetryOptions::none())
     }
 
-    /// A client of a queue by nothing but this query.
+    /// A client of a queue with only this query as credential.
     pub fn queue_by(&self, name: &str, query: &str) -> QueueClient {
         let mut url = self.url();
         url.path_segments_mut()
@@ -255,7 +256,7 @@ impl Door {
     }
 }
 
-/// What a queue's signature says.
+/// The fields of a queue's signature.
 pub struct QueueSas {
     pub permissions: &'static str,
     pub start_seconds: Option<i64>,

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             if !title.contains(&wanted) {
                 continue;
             }
-            // A task of its own, whose panic is its own.
+            // A separate task, so that a panic ends only this scenario.
             let ended = runtime.block_on(async {
                 tokio::time::timeout(LIMIT, tokio::spawn(scenario(door))).await
             });

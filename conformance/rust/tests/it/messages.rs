@@ -16,7 +16,7 @@ use crate::queues::count_of;
 
 const LIMIT: usize = 65536;
 const FOREIGN_ID: &str = "00000000-0000-0000-0000-000000000000";
-/// A receipt in the right form that no message has.
+/// A receipt in the right form that belongs to no message.
 const FOREIGN_RECEIPT: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
 fn message(text: &str) -> QueueMessage {
@@ -88,7 +88,7 @@ pub async fn peek(queue: &QueueClient) -> Vec<String> {
     peeked.into_iter().map(|(text, _)| text).collect()
 }
 
-/// Answers with the new receipt and when the message is visible next.
+/// Returns the new receipt and the time when the message becomes visible.
 pub async fn change(
     queue: &QueueClient,
     id: &str,

@@ -47,7 +47,7 @@ fn settings() -> QueueServiceProperties {
     }
 }
 
-/// What the SDK would send for it.
+/// The document that the SDK would send for it.
 fn described(properties: QueueServiceProperties) -> String {
     String::from_utf8(azure_core::xml::to_xml(&properties).unwrap().to_vec()).unwrap()
 }

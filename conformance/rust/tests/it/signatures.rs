@@ -1,4 +1,4 @@
-//! Shared access signatures, as addresses have them. The SDK makes none from a shared key.
+//! Shared access signatures in URLs. The SDK cannot make them from a shared key.
 
 use azure_core::Result;
 use azure_storage_queue::QueueClient;
@@ -6,7 +6,7 @@ use azure_storage_queue::QueueClient;
 use crate::kew::{Door, QueueSas, name_of, refused};
 use crate::messages::{change, send, try_peek, try_receive, try_send};
 
-/// Every operation, with what an account's signature needs for it.
+/// Every operation, with the rights that an account's signature needs for it.
 const OPERATIONS: [(&str, &str, &str); 9] = [
     ("properties", "c", "r"),
     ("metadata", "c", "w"),

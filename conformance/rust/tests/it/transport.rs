@@ -35,7 +35,7 @@ pub async fn many_requests_share_one_connection(door: Door) {
 
 pub async fn a_busy_server_is_asked_again(door: Door) {
     if door.scheme != "http" {
-        return; // The busy server is played in clear.
+        return; // The busy server has no TLS.
     }
     let front = Front::open(door.port(), 2).await;
     let quick = RetryOptions::fixed(FixedRetryOptions {

@@ -41,9 +41,9 @@ pub(crate) const MAP32: u8 = 0xd1;
 pub(crate) const ARRAY8: u8 = 0xe0;
 pub(crate) const ARRAY32: u8 = 0xf0;
 
-/// The size of every value with this code, or `None` if each value says its own.
+/// The size of every value with this code, or `None` if each value carries its own size.
 ///
-/// Also `None` for what is no code at all.
+/// Also `None` for a byte that is not a code.
 pub(crate) fn fixed_width(code: u8) -> Option<usize> {
     match code {
         NULL | TRUE | FALSE | UINT0 | ULONG0 | LIST0 => Some(0),

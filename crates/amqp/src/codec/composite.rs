@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use super::value::Symbol;
 use super::{DecodeError, ListReader, ListWriter, Reader};
 
-/// What says which type a described value has: a number, or its name.
+/// Names the type of a described value: a number, or its symbolic name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Descriptor {
     /// A number.
@@ -15,7 +15,7 @@ pub enum Descriptor {
 }
 
 impl Descriptor {
-    /// The error for one that does not belong where it is.
+    /// The error for a descriptor that is not allowed where it is.
     pub fn unknown(&self) -> DecodeError {
         match self {
             Self::Code(code) => DecodeError::UnknownDescriptor(*code),
@@ -24,7 +24,7 @@ impl Descriptor {
     }
 }
 
-/// Finds the number of a descriptor that may be the name as well, matched exactly.
+/// Finds the number of a descriptor, which may also be given as a name, matched exactly.
 pub(crate) fn descriptor_code(
     descriptor: &Descriptor,
     names: &[(u64, &str)],
@@ -77,8 +77,8 @@ pub trait Composite: Sized {
 
 /// Declares a composite type: its struct, and how it is read and written.
 ///
-/// A field with a default may be null, one of an `Option` too; any other is mandatory. What has a
-/// default is always written, because not every peer knows the defaults.
+/// A field with a default, or of type `Option`, may be null; any other is mandatory. Fields with a
+/// default are always written, because not every peer knows the defaults.
 macro_rules! composite {
     (
         $(#[$meta:meta])*

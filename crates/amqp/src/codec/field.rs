@@ -1,4 +1,4 @@
-//! What can stand in a field of a composite: one type each, read and written.
+//! The types that a field of a composite can have, and how each is read and written.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -6,7 +6,7 @@ use super::value::{List, Map, Raw, Symbol, Symbols, Text, Timestamp, Uuid, Value
 use super::writer::{put_described_head, put_sized};
 use super::{Array, DecodeError, Descriptor, Reader, code};
 
-/// Something that one type of value says.
+/// A type that reads one type of value.
 pub trait Decode: Sized {
     /// Reads it.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
@@ -17,12 +17,12 @@ pub trait Encode {
     /// Writes it.
     fn encode(&self, out: &mut BytesMut);
 
-    /// Whether there is nothing to write but null.
+    /// Whether it would be written as null.
     fn is_null(&self) -> bool {
         false
     }
 
-    /// Whether a field of a declared type can as well be null, because it means the same to all.
+    /// Whether a field of a declared type can also be null, because null means the same.
     fn is_default(&self) -> bool {
         self.is_null()
     }
@@ -30,10 +30,10 @@ pub trait Encode {
 
 /// A field: of a type of its own, or an optional one.
 pub trait Field: Encode + Sized {
-    /// Reads what is not null.
+    /// Reads a value that is not null.
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 
-    /// What it is when it is null, if it may be.
+    /// Its value if it is null, if it may be null.
     fn absent() -> Option<Self> {
         None
     }
@@ -68,7 +68,7 @@ impl<T: Encode> Encode for Option<T> {
     }
 }
 
-/// Reads a value of one type, whose arms look at its code.
+/// Reads a value of one type. The arms match its code.
 macro_rules! decode {
     ($type:ty, $expected:literal, $reader:ident, $code:ident, { $($codes:pat => $value:expr,)+ }) => {
         impl Decode for $type {

@@ -1,7 +1,7 @@
-//! The type system (AMQP 1.0, part 1): a reader that takes no memory, and a writer.
+//! The type system (AMQP 1.0, part 1): a reader that allocates nothing, and a writer.
 //!
-//! Whatever is read shares the bytes that came in. Every count and size is held against the bytes
-//! that are left before it is believed, so that nothing has to be allocated for a claim:
+//! Values share the bytes of the input. Every count and size is compared with the remaining bytes
+//! before it is used, so the reader never allocates for an unchecked claim:
 //!
 //! - a list, map or array has at most as many elements as bytes are left in it,
 //! - an array of elements without a width (null, true, …) has at most [`ZERO_WIDTH_ELEMENTS_MAX`],
@@ -27,5 +27,5 @@ pub use writer::{ListWriter, MapWriter, write_described, write_list, write_map, 
 /// How deep values may nest.
 pub const DEPTH_MAX: usize = 32;
 
-/// How many elements an array may have whose elements take no bytes.
+/// How many elements an array may have if its elements take no bytes.
 pub const ZERO_WIDTH_ELEMENTS_MAX: u32 = 1024;

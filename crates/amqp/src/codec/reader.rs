@@ -8,7 +8,7 @@ use super::code;
 use super::value::{Array, Described, List, Map, Raw, Symbol, Text, Timestamp, Uuid, Value};
 use super::{DEPTH_MAX, DecodeError, Descriptor, Field, ZERO_WIDTH_ELEMENTS_MAX};
 
-/// Reads values from bytes, and shares these bytes with whatever keeps them.
+/// Reads values from bytes. The values share these bytes.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     source: &'a Bytes,
@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a part of the bytes, which must lie within them.
+    /// Reads a part of the bytes. The part must lie within them.
     pub fn within(source: &'a Bytes, part: Range<usize>) -> Self {
         let end = part.end.min(source.len());
         let at = part.start.min(end);
@@ -43,12 +43,12 @@ impl<'a> Reader<'a> {
         self.end - self.at
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.at == self.end
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&self) -> Bytes {
         self.source.slice(self.at..self.end)
     }
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes past one value, and checks all of it.
+    /// Skips one value, and checks all of it.
     pub fn skip(&mut self) -> Result<(), DecodeError> {
         self.skip_value(0)
     }
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         Ok(Raw::checked(self.source.slice(begin..self.at)))
     }
 
-    /// The next value. What is inside lists, maps and arrays is checked and stays encoded.
+    /// The next value. The content of lists, maps and arrays is checked and stays encoded.
     pub fn value(&mut self) -> Result<Value, DecodeError> {
         let code = self.byte()?;
         if code == code::DESCRIBED {
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         self.value_of(code, 0)
     }
 
-    /// The descriptor of a described value, which the value follows.
+    /// The descriptor of a described value. The value follows it.
     pub fn descriptor(&mut self) -> Result<Descriptor, DecodeError> {
         match self.byte()? {
             code::DESCRIBED => self.descriptor_value(),
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fields of a list, of which the reader is behind the end at once.
+    /// The fields of a list. The reader itself continues after the list at once.
     pub fn list(&mut self) -> Result<ListReader<'a>, DecodeError> {
         let code = self.byte()?;
         let (end, count) = match code {
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(slice)
     }
 
-    /// The bytes of a value that says its size, in one byte or in four.
+    /// The bytes of a value that begins with its size, in one byte or in four.
     pub(crate) fn variable(&mut self, code: u8) -> Result<Bytes, DecodeError> {
         let size = self.size(code)?;
         let end = self.ahead(size)?;
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A size or a count: of one byte if the code's second highest bit says so, else of four.
+    /// A size or a count: of one byte if the code's second highest bit is set, else of four.
     fn number(&mut self, code: u8) -> Result<u32, DecodeError> {
         if is_wide(code) {
             Ok(u32::from_be_bytes(self.take()?))
@@ -174,7 +174,8 @@ impl<'a> Reader<'a> {
         usize::try_from(size).map_err(|_| self.truncated(u64::from(size)))
     }
 
-    /// Where a list, map or array ends, and how many elements it claims, of which each takes a byte.
+    /// Where a list, map or array ends, and how many elements it declares. Each takes at least a
+    /// byte.
     fn compound(&mut self, code: u8) -> Result<(usize, u32), DecodeError> {
         let size = self.size(code)?;
         let end = self.ahead(size)?;
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         self.skip_body(code, depth)
     }
 
-    /// Goes past what follows a code.
+    /// Skips the body that follows a code.
     fn skip_body(&mut self, code: u8, depth: usize) -> Result<(), DecodeError> {
         match code {
             code::BOOLEAN => check_boolean(self.byte()?).map(drop),
@@ -423,7 +424,7 @@ impl ListReader<'_> {
         T::read(&mut self.reader).map(Some)
     }
 
-    /// Checks that there is nothing more.
+    /// Checks that no field is left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.left > 0 {
             return Err(DecodeError::UnknownFields(self.left));

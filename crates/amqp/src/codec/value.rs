@@ -1,4 +1,4 @@
-//! Values that share the bytes they came in.
+//! Values that share the bytes of the input.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::{DecodeError, Descriptor, Encode, Reader};
 pub struct Text(Bytes);
 
 impl Text {
-    /// Of a string that lives as long as the program.
+    /// From a static string.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
@@ -29,7 +29,7 @@ impl Text {
         std::str::from_utf8(&self.0).expect("it was checked when it was made")
     }
 
-    /// A copy to be kept: what came in shares the buffer of its whole frame.
+    /// A copy to keep: values from the input share the buffer of their whole frame.
     #[must_use]
     pub fn unshared(&self) -> Self {
         self.as_str().into()
@@ -71,7 +71,7 @@ impl PartialEq<str> for Text {
 pub struct Symbol(Bytes);
 
 impl Symbol {
-    /// Of a name that lives as long as the program.
+    /// From a static name.
     ///
     /// # Panics
     ///
@@ -81,7 +81,7 @@ impl Symbol {
         Self(Bytes::from_static(name.as_bytes()))
     }
 
-    /// Of any text that is ASCII.
+    /// From any ASCII text.
     pub fn new(name: &str) -> Result<Self, DecodeError> {
         Self::from_wire(Bytes::copy_from_slice(name.as_bytes()))
     }
@@ -132,7 +132,7 @@ pub struct Timestamp(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uuid(pub [u8; 16]);
 
-/// One value as it is encoded. Its bytes were checked, and what is inside can be read.
+/// One value in encoded form. Its bytes were checked, so its content can be read.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Raw(Bytes);
 
@@ -148,7 +148,7 @@ impl Raw {
         Self(out.freeze())
     }
 
-    /// Takes bytes that are one value.
+    /// Takes bytes that must be one value.
     pub fn new(bytes: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&bytes);
         reader.skip()?;
@@ -156,7 +156,7 @@ impl Raw {
         Ok(Self(bytes))
     }
 
-    /// What it says.
+    /// The decoded value.
     pub fn value(&self) -> Value {
         let value = Reader::new(&self.0).value();
         value.expect("it was checked when it was read")
@@ -204,7 +204,7 @@ impl fmt::Debug for List {
     }
 }
 
-/// A map whose entries are still encoded, in the order in which they came.
+/// A map whose entries are still encoded, in the order of the input.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Map {
     pub(crate) count: u32,
@@ -324,7 +324,7 @@ impl Array {
         self.count == 0
     }
 
-    /// What describes every element, if anything does; the outermost, if several do.
+    /// The descriptor of every element, if there is one; the outermost, if there are several.
     pub fn descriptor(&self) -> Option<&Descriptor> {
         self.descriptor.as_ref()
     }
@@ -353,13 +353,13 @@ impl fmt::Debug for Array {
 /// A described value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Described {
-    /// What describes it.
+    /// Its descriptor.
     pub descriptor: Descriptor,
     /// The value, which may be described again.
     pub value: Raw,
 }
 
-/// Symbols of a field that may have several: none, one by itself, or an array of them.
+/// Symbols of a field that may have several: no symbol, a single symbol, or an array.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Symbols(pub(crate) Option<Raw>);
 
@@ -386,7 +386,7 @@ impl Symbols {
         one.into_iter().chain(symbols)
     }
 
-    /// Whether this one is among them.
+    /// Whether this symbol is among them.
     pub fn contains(&self, symbol: &str) -> bool {
         self.iter().any(|own| own == *symbol)
     }

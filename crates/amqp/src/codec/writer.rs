@@ -1,14 +1,14 @@
-//! The writer of what has parts: into one buffer, each in its smallest encoding.
+//! The writer of values with parts: into one buffer, each in its smallest encoding.
 
 use bytes::{BufMut, BytesMut};
 
 use super::value::Symbol;
 use super::{Descriptor, Encode, code};
 
-/// From the code of a form with sizes of one byte to the one with four.
+/// The difference between the code of a form with 1-byte sizes and the one with 4-byte sizes.
 const WIDE: u8 = 0x10;
 
-/// Something with a size: `code` is the one of the short form.
+/// A value with a size: `code` is that of the short form.
 pub(super) fn put_sized(out: &mut BytesMut, code: u8, bytes: &[u8]) {
     if let Ok(size) = u8::try_from(bytes.len()) {
         out.put_slice(&[code, size]);
@@ -19,7 +19,7 @@ pub(super) fn put_sized(out: &mut BytesMut, code: u8, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// A list, map or array of encoded elements: `code` is the one of the short form.
+/// A list, map or array of encoded elements: `code` is that of the short form.
 pub(super) fn put_compound(
     out: &mut BytesMut,
     code: u8,
@@ -42,7 +42,7 @@ pub(super) fn put_compound(
 
 /// # Panics
 ///
-/// At 4 GiB, which no frame and no message can have.
+/// At 4 GiB, more than any frame or message can have.
 fn size_of(size: usize) -> u32 {
     u32::try_from(size).expect("a value of 4 GiB or more has no encoding")
 }
@@ -58,7 +58,7 @@ pub fn write_described(out: &mut BytesMut, descriptor: u64, write: impl FnOnce(&
     write(out);
 }
 
-/// The short header is written first and made longer if the elements turn out to be.
+/// The short header is written first, and made longer if the elements need it.
 struct Compound {
     begin: usize,
     count: u32,
@@ -221,7 +221,7 @@ pub fn write_symbols(out: &mut BytesMut, symbols: &[Symbol]) {
 }
 
 impl super::Map {
-    /// A map that is written here and now.
+    /// A map that is written at once.
     pub fn build(write: impl FnOnce(&mut MapWriter<'_>)) -> Self {
         let mut items = BytesMut::new();
         let mut map = MapWriter {

@@ -1,11 +1,12 @@
-//! Deliveries of a session that are not settled, in one direction.
+//! Unsettled deliveries of a session, in one direction.
 //!
-//! A peer names them by ranges of up to 2^31 numbers, in a frame of some thirty bytes, and may say the same
-//! again and again. So those of which it has told an outcome are kept apart: to walk a range visits
-//! what the frame changes, and nothing else.
+//! A peer names deliveries by ranges of up to 2^31 numbers, in a frame of some thirty bytes, and
+//! may repeat the same frame many times. So deliveries with a reported outcome are kept apart:
+//! walking a range visits only the deliveries that the frame changes.
 //!
-//! Those of a link that is gone are not looked for: they are dropped where they are met, and all at once when
-//! they are more than the others. So a link goes at a cost that its own deliveries have paid for.
+//! Deliveries of detached links are not searched for. They are removed when a walk meets them, and
+//! all at once when they outnumber the others. So detaching a link costs no more than its own
+//! deliveries have paid for.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +14,26 @@ use super::link::Link;
 use super::slab::{Key, Slab};
 use crate::performative::Tag;
 
-/// A delivery that is not settled.
+/// An unsettled delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsettled {
     pub(crate) link: Key,
     pub(crate) tag: Tag,
 }
 
-/// How many deliveries of links that are gone are kept in any case.
+/// How many deliveries of detached links may always stay.
 const ORPHANS_MIN: usize = 64;
 
-/// What of a range is looked for.
+/// Which deliveries of a range to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Those that the peer settles, whatever it has told of them: they are taken out.
+    /// All: the peer settles them, whether it has reported an outcome or not. They are taken out.
     All,
-    /// Those of which the peer has told no outcome. It has then.
+    /// Those whose outcome the peer had not reported. It has now.
     Untold,
 }
 
-/// Numbers that are still to be visited, from `next` to `last`. They may begin again in between.
+/// Numbers still to visit, from `next` to `last`. They may wrap around in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) next: u32,
@@ -40,8 +41,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// What of it comes before a number: the peer says nothing of deliveries that are sent while the range is
-    /// being visited.
+    /// The part before a number: the peer does not mean deliveries that are sent while the range is
+    /// visited.
     pub(super) fn before(self, end: u32) -> Option<Self> {
         let newest = end.wrapping_sub(1);
         let reach = newest.wrapping_sub(self.next);
@@ -51,7 +52,7 @@ impl Range {
         (!is_ahead).then_some(Self { last, ..self })
     }
 
-    /// The first number in it that a map has.
+    /// The first number of the range that a map contains.
     fn first_in(self, map: &BTreeMap<u32, Unsettled>) -> Option<u32> {
         let Self { next, last } = self;
         // Most name one delivery.
@@ -70,24 +71,24 @@ impl Range {
 
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
-    /// The peer has told no outcome of these.
+    /// The peer has reported no outcome of these.
     untold: BTreeMap<u32, Unsettled>,
     /// It has of these, and has not settled them.
     told: BTreeMap<u32, Unsettled>,
-    /// How many of both are of links that are gone.
+    /// How many of both belong to detached links.
     orphans: usize,
 }
 
 impl Deliveries {
-    /// How many there are.
+    /// The number of deliveries.
     pub(super) fn len(&self) -> usize {
         let all = self.untold.len() + self.told.len();
         all.saturating_sub(self.orphans)
     }
 
-    /// A new one. Its number is not that of another one.
+    /// Adds a delivery. Its number must be new.
     pub(super) fn insert(&mut self, id: u32, delivery: Unsettled) {
-        // Only one of a link that is gone can have had the number.
+        // Only a delivery of a detached link can have had the number.
         let before = self.untold.insert(id, delivery);
         let before = before.or_else(|| self.told.remove(&id));
         self.orphans = self.orphans.saturating_sub(usize::from(before.is_some()));
@@ -98,14 +99,14 @@ impl Deliveries {
         found.is_some_and(|own| is_of(own, links))
     }
 
-    /// Takes one out, unless its link is gone.
+    /// Takes a delivery out, unless its link is detached.
     pub(super) fn take(&mut self, id: u32, links: &Slab<Link>) -> Option<Unsettled> {
         let found = self.told.remove(&id);
         let found = found.or_else(|| self.untold.remove(&id))?;
         self.unless_orphan(found, links)
     }
 
-    /// Takes one out that is of this link. Says whether there was one.
+    /// Takes a delivery of this link out. Returns whether there was one.
     pub(super) fn take_of(&mut self, id: u32, link: Key) -> bool {
         let mut maps = [&mut self.untold, &mut self.told].into_iter();
         maps.any(|map| {
@@ -113,9 +114,9 @@ impl Deliveries {
         })
     }
 
-    /// Visits one of a range, and moves the range on. None if it has no more.
+    /// Visits one delivery of a range, and advances the range. `None` if the range has no more.
     ///
-    /// What is visited can be of a link that is gone.
+    /// The visited delivery can belong to a detached link.
     pub(super) fn visit(
         &mut self,
         range: &mut Option<Range>,
@@ -154,7 +155,7 @@ impl Deliveries {
         None
     }
 
-    /// The link of so many of them is gone. Answers how many were visited for that.
+    /// The link of `count` deliveries is detached. Returns how many were visited to clean up.
     pub(super) fn orphan(&mut self, count: usize, links: &Slab<Link>) -> usize {
         self.orphans += count;
         let all = self.untold.len() + self.told.len();
@@ -172,7 +173,7 @@ impl Deliveries {
     }
 }
 
-/// Whether a delivery is of one of these links, and that is not gone.
+/// Whether a delivery belongs to one of these links, and the link still exists.
 fn is_of(delivery: &Unsettled, links: &Slab<Link>) -> bool {
     let link = links.get(delivery.link);
     link.is_some_and(Link::has_deliveries)

@@ -1,4 +1,4 @@
-//! What a connection tells its caller, and the names of things in it.
+//! The events of a connection, and the names of its parts.
 
 use bytes::Bytes;
 
@@ -7,12 +7,12 @@ use crate::codec::{Map, Symbol, Text};
 use crate::error::Error;
 use crate::performative::{Attach, DeliveryState, Open, Tag, TransactionalState};
 
-/// A session of a connection. Never names another one, also when its channel is used again.
+/// A session of a connection. The id is never reused, even if its channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub(crate) Key);
 
 impl SessionId {
-    /// Between which names those of its links lie, for whoever keeps things by link.
+    /// The range of its links' ids, for maps with links as keys.
     pub fn links(self) -> std::ops::RangeInclusive<LinkId> {
         let [first, last] = [Key::FIRST, Key::LAST].map(|key| LinkId { session: self, key });
         first..=last
@@ -33,7 +33,7 @@ impl LinkId {
     }
 }
 
-/// Which way a delivery goes.
+/// The direction of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From the peer.
@@ -42,7 +42,7 @@ pub enum Direction {
     Outgoing,
 }
 
-/// A delivery that is not settled.
+/// An unsettled delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryId {
     pub(crate) session: SessionId,
@@ -51,67 +51,67 @@ pub struct DeliveryId {
 }
 
 impl DeliveryId {
-    /// Which way it goes.
+    /// The direction of the delivery.
     pub fn direction(self) -> Direction {
         self.direction
     }
 }
 
-/// Who did something.
+/// Which side did something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The peer, which was answered.
     Peer,
-    /// This connection, on its caller's word or because the peer broke a rule.
+    /// This connection, because its caller asked or because the peer broke a rule.
     Us,
 }
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A client says who it is. Answer with `sasl_outcome` or `sasl_challenge`; until then nothing
-    /// more is read.
+    /// A client names its mechanism. Answer with `sasl_outcome` or `sasl_challenge`; until then
+    /// nothing more is read.
     SaslInit {
-        /// One of those that were offered.
+        /// One of the offered mechanisms.
         mechanism: Symbol,
-        /// What it says first.
+        /// The client's first response.
         response: Option<Bytes>,
-        /// The host that it speaks to.
+        /// The host that the client names.
         hostname: Option<Text>,
     },
     /// A client answers a challenge. Answer like `SaslInit`.
     SaslResponse {
-        /// What it says.
+        /// The client's response.
         response: Bytes,
     },
     /// A server asks. Answer with `sasl_response`.
     SaslChallenge {
-        /// What it asks.
+        /// The server's challenge.
         challenge: Bytes,
     },
     /// The peer's open. It was answered.
     Opened(Box<Open>),
-    /// A session is there: the peer's, which was answered, or one of ours that was.
+    /// A session has begun: the peer's, which was answered, or one of ours that the peer answered.
     Begun {
         /// Which.
         session: SessionId,
-        /// What the peer says of it.
+        /// The peer's properties for it.
         properties: Option<Map>,
     },
-    /// A session and all its links are gone. Comes once for each session.
+    /// A session has ended, with all its links. Comes once for each session.
     Ended {
         /// Which.
         session: SessionId,
-        /// Whose doing it is.
+        /// Which side ended it.
         by: By,
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     },
     /// The peer attaches a link. Answer with `accept` or `refuse`, now or later.
     Attach {
         /// Which.
         link: LinkId,
-        /// What it asks for.
+        /// The peer's attach.
         attach: Box<Attach>,
     },
     /// The peer has answered an attach of ours. Without the terminus of its side the answer is a
@@ -122,16 +122,16 @@ pub enum Event {
         /// The answer.
         attach: Box<Attach>,
     },
-    /// A link is gone. Comes once for each link, except with its session or connection, and not
-    /// for one that was refused.
+    /// A link is detached. Comes once for each link, but not if its session or connection ended,
+    /// nor for a refused link.
     Detached {
         /// Which.
         link: LinkId,
-        /// Whose doing it is.
+        /// Which side detached it.
         by: By,
         /// Whether it was for good.
         is_closed: bool,
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     },
     /// The credit of a link that sends has changed.
@@ -140,48 +140,49 @@ pub enum Event {
         link: LinkId,
         /// How many deliveries may go out.
         credit: u32,
-        /// The rest is to be given back: send what is there, then call `drained`.
+        /// The peer wants unused credit back: send the messages that are available, then call
+        /// `drained`.
         is_drain: bool,
-        /// What else the peer says.
+        /// Other properties that the peer sent.
         properties: Option<Map>,
     },
-    /// The peer's sender tells of itself.
+    /// The peer's sender reports its state.
     Available {
         /// Which.
         link: LinkId,
-        /// How many deliveries wait there, if it says.
+        /// How many deliveries wait there, if the sender reports it.
         available: Option<u32>,
-        /// What else it says.
+        /// Other properties that the peer sent.
         properties: Option<Map>,
     },
-    /// A drain of ours is done: the peer has given back what was left.
+    /// A drain of ours is done: the peer has returned the unused credit.
     Drained {
         /// Which.
         link: LinkId,
     },
-    /// A message came in.
+    /// A message arrived.
     Delivery(Delivery),
-    /// A message came in that is larger than its link takes, and was thrown away. It took credit.
-    /// Settle it, with a rejection for example; the link goes on.
+    /// A message arrived that is larger than its link allows, and was discarded. It used credit.
+    /// Settle it, for example with a rejection; the link stays attached.
     Oversized(Oversized),
-    /// The peer tells of a delivery.
+    /// The peer reports the state of a delivery.
     Disposition {
-        /// Which. If it is settled now, it can no longer be named.
+        /// The delivery. If it is settled now, its id is no longer valid.
         delivery: DeliveryId,
-        /// The link that it went over.
+        /// The link of the delivery.
         link: LinkId,
         /// Its tag.
         tag: Tag,
-        /// Whether the peer has forgotten it. If not, answer with `settle`.
+        /// Whether the peer has settled it. If not, answer with `settle`.
         is_settled: bool,
-        /// Its state. Of one that is not settled it is an outcome, or part of a transaction, and comes once: an
-        /// outcome does not change.
+        /// Its state. For an unsettled delivery it is an outcome, or part of a transaction, and
+        /// comes once: an outcome does not change.
         state: Option<DeliveryState>,
     },
-    /// The peer tells of deliveries as part of a transaction, and not all of them are known (any more).
-    /// It may take them for part of it all the same.
+    /// The peer names deliveries as part of a transaction, and some of them are unknown or settled.
+    /// The peer may still count them as part of it.
     Unmatched {
-        /// What it tells.
+        /// The state that the peer sent.
         state: TransactionalState,
     },
     /// A session that could not take a message can take one again.
@@ -189,20 +190,20 @@ pub enum Event {
         /// Which.
         session: SessionId,
     },
-    /// The connection is at its end, with all sessions and links. Comes once, and last. What is
-    /// still to be sent is in `take_output`.
+    /// The connection has ended, with all sessions and links. Comes once, as the last event. The
+    /// output that remains is in `take_output`.
     Closed {
-        /// Whose doing it is.
+        /// Which side ended it.
         by: By,
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     },
 }
 
-/// A message that came in, whole.
+/// A complete message that arrived.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
-    /// The link that it came over.
+    /// The link that it arrived on.
     pub link: LinkId,
     /// Its name until it is settled.
     pub delivery: DeliveryId,
@@ -214,41 +215,41 @@ pub struct Delivery {
     pub is_settled: bool,
     /// Its state at the sender: that of a transaction.
     pub state: Option<DeliveryState>,
-    /// The message. It shares the buffer of the input: keep a copy of what you keep for long.
+    /// The message. It shares the buffer of the input: copy it if you keep it for long.
     pub payload: Bytes,
 }
 
-/// A message that came in and is larger than its link takes.
+/// A message that arrived and is larger than its link allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Oversized {
-    /// The link that it came over.
+    /// The link that it arrived on.
     pub link: LinkId,
-    /// Its name until it is settled. If the peer has settled it already, there is nothing to settle.
+    /// Its id until it is settled. If the peer has settled it already, there is nothing to settle.
     pub delivery: DeliveryId,
     /// Its state at the sender: that of a transaction.
     pub state: Option<DeliveryState>,
-    /// How large it is, and how large it may be, in the words of Service Bus.
+    /// Its size and the allowed size, in the words of Service Bus.
     pub error: Error,
 }
 
-/// Why a message was not taken.
+/// Why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendRefusal {
-    /// There is no such link, or it does not send.
-    #[error("the link is gone or does not send")]
+    /// The link does not exist, or is not a sender.
+    #[error("the link does not exist any more, or cannot send")]
     NoLink,
     /// The peer has given no credit.
     #[error("the link has no credit")]
     NoCredit,
-    /// The session's window is closed, a message is still on its way out, or the output is full.
-    /// `Event::Writable` tells when that has changed.
-    #[error("the session can take no message now")]
+    /// The session's window is closed, another message is still being sent, or the output is full.
+    /// `Event::Writable` reports when that has changed.
+    #[error("the session cannot send a message now")]
     Blocked,
-    /// As many deliveries are unsettled as there may be.
-    #[error("{0} deliveries of the session are unsettled, no more are allowed")]
+    /// The number of unsettled deliveries has reached its limit.
+    #[error("{0} deliveries of the session are unsettled, which is the maximum")]
     Unsettled(usize),
-    /// The peer does not take messages of this size.
-    #[error("a message of {size} bytes is above the peer's maximum of {limit}")]
+    /// The peer does not accept messages of this size.
+    #[error("a message of {size} bytes is above the peer's maximum of {limit} bytes")]
     TooLarge {
         /// Of the message, in bytes.
         size: u64,

@@ -20,11 +20,11 @@ pub(super) fn ahead(later: u32, earlier: u32) -> u32 {
 /// The property of a flow that names the transaction for which it gives credit (AMQP 1.0, 4.4.3).
 const TRANSACTION: &str = "txn-id";
 
-/// The longest name of a transaction that is kept, in bytes. The specification allows 32.
+/// The longest transaction name that is kept, in bytes. The specification allows 32.
 const TRANSACTION_SIZE_MAX: usize = 64;
 
-/// What is kept of the properties of a flow until its link is attached: they can be as large as a frame.
-/// Of a name that none can have it is kept that there was one.
+/// The part of a flow's properties to keep until its link is attached: properties can be as large
+/// as a frame. Of an impossible name, only the fact that there was one is kept.
 fn transaction_of(properties: &Map) -> Option<Map> {
     let id = properties.get(TRANSACTION)?;
     Some(Map::build(|map| {
@@ -37,7 +37,7 @@ fn transaction_of(properties: &Map) -> Option<Map> {
 }
 
 impl Connection {
-    /// How many deliveries may go out on a link, or may come in.
+    /// How many deliveries may be sent, or may arrive, on a link.
     pub fn credit(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.credit)
     }
@@ -47,8 +47,8 @@ impl Connection {
         self.link(id).map_or(0, |link| link.unsettled)
     }
 
-    /// Lets so many more deliveries come in on a link, whatever was granted before; 2^31 - 1 at
-    /// most. Says whether the link is attached and receives.
+    /// Sets how many more deliveries may arrive on a link, regardless of earlier grants; 2^31 - 1
+    /// at most. Returns whether the link is attached and a receiver.
     pub fn grant(&mut self, id: LinkId, credit: u32) -> bool {
         match self.attached(id, Role::Receiver) {
             Some(link) => {
@@ -63,8 +63,8 @@ impl Connection {
         true
     }
 
-    /// Asks the peer to send what it has and to give back the rest of the credit:
-    /// `Event::Drained` tells when it has. Says whether the link is attached and receives.
+    /// Asks the peer to send what is available and to return the remaining credit: `Event::Drained`
+    /// reports when it has. Returns whether the link is attached and a receiver.
     pub fn drain(&mut self, id: LinkId) -> bool {
         match self.attached(id, Role::Receiver) {
             Some(link) => link.is_drain = true,
@@ -74,8 +74,8 @@ impl Connection {
         true
     }
 
-    /// Answers a drain: what credit is left is used up, and the peer is told. Says whether there
-    /// was one. Without one nothing is given back.
+    /// Answers a drain: uses up the remaining credit and informs the peer. Returns whether there
+    /// was a drain. Without one it does nothing.
     pub fn drained(&mut self, id: LinkId) -> bool {
         match self.attached(id, Role::Sender) {
             Some(link) if link.is_drain => {
@@ -91,8 +91,8 @@ impl Connection {
         true
     }
 
-    /// Tells the peer how a link stands, and how many deliveries wait. With `echo` it has to
-    /// answer. Says whether the link is attached.
+    /// Sends the peer the state of a link, and how many deliveries wait. With `echo` the peer must
+    /// answer. Returns whether the link is attached.
     pub fn tell(
         &mut self,
         id: LinkId,
@@ -144,7 +144,8 @@ impl Connection {
         let Some(session) = self.session(id) else {
             return Ok(());
         };
-        // Transfers that the peer had not seen when it wrote this have used up the window already.
+        // Transfers that the peer had not seen when it sent this have already used part of the
+        // window.
         let seen = flow.next_incoming_id.unwrap_or(first_id);
         let on_the_way = ahead(session.next_outgoing_id, seen);
         session.outgoing_window = flow.incoming_window.saturating_sub(on_the_way);
@@ -185,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// What the peer said before its attach was answered counts now.
+    /// Applies the flows that the peer sent before its attach was answered.
     pub(super) fn after_answer(&mut self, id: LinkId, role: Role, early: Early) {
         let is_drain = role == Role::Sender && early.is_drain;
         // A drain is answered when it is done.
@@ -202,14 +203,14 @@ impl Connection {
         }
     }
 
-    /// What the peer grants is counted from the deliveries that it has seen.
+    /// The peer's credit counts from the deliveries that it has seen.
     fn on_credit(&mut self, id: LinkId, flow: Flow) {
         let Some(link) = self.link_mut(id) else {
             return;
         };
         if let Some(credit) = flow.link_credit {
-            // A peer that does not know our count yet counts from the beginning, which is ours as
-            // long as nothing was sent.
+            // A peer that does not know our count yet counts from the beginning. That equals our
+            // count as long as nothing was sent.
             let seen = flow.delivery_count.unwrap_or(link.delivery_count);
             let on_the_way = ahead(link.delivery_count, seen);
             link.credit = credit.saturating_sub(on_the_way);
@@ -227,7 +228,7 @@ impl Connection {
         });
     }
 
-    /// A sender that has drained has counted on without sending.
+    /// A sender that has drained has advanced its count without sending.
     fn on_available(&mut self, id: LinkId, flow: Flow) {
         let Some(link) = self.link_mut(id) else {
             return;

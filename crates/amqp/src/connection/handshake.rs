@@ -1,4 +1,4 @@
-//! From the first bytes to the open, and the end (AMQP 1.0, 2.2, 2.4 and 5.3).
+//! The handshake from the first bytes to the open, and the end (AMQP 1.0, 2.2, 2.4 and 5.3).
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::sasl::{
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The peer's first header is to come.
+    /// Waits for the peer's first header.
     FirstHeader,
-    /// A client's init or response is to come.
+    /// Waits for a client's init or response.
     SaslInit,
     /// The caller has to answer.
     SaslVerdict,
-    /// A server's frame is to come.
+    /// Waits for a server's frame.
     SaslServer,
-    /// The peer's header after authentication is to come.
+    /// Waits for the peer's header after authentication.
     SecondHeader,
-    /// The peer's open is to come.
+    /// Waits for the peer's open.
     AwaitOpen,
     Open,
-    /// The peer's close is to come.
+    /// Waits for the peer's close.
     CloseSent,
     Closed,
 }
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Takes a protocol header. What cannot become one is refused at its first wrong byte.
+    /// Takes a protocol header. An invalid header is refused at its first wrong byte.
     pub(super) fn take_header(&mut self) -> Result<bool, Fault> {
         let sasl_wanted = self.phase == Phase::FirstHeader && self.config.sasl != Sasl::None;
         let is_optional = match self.config.sasl {
@@ -62,7 +62,7 @@ impl Connection {
         let is_sasl = sasl_wanted && is_possible(&SASL_HEADER);
         let is_amqp = amqp_allowed && is_possible(&AMQP_HEADER);
         if !is_sasl && !is_amqp {
-            let text = "the protocol header is none that is taken here";
+            let text = "the protocol header is not supported";
             if self.is_server {
                 self.output.header(if sasl_wanted {
                     SASL_HEADER
@@ -121,7 +121,7 @@ impl Connection {
             }
             (Phase::SaslServer, SaslFrame::Outcome(outcome)) => self.on_sasl_outcome(&outcome),
             (phase, _) => {
-                let text = format!("a SASL frame that does not belong in phase {phase:?}");
+                let text = format!("unexpected SASL frame in phase {phase:?}");
                 Err(Error::new(condition::NOT_ALLOWED, text).into())
             }
         }
@@ -154,7 +154,7 @@ impl Connection {
             return Ok(());
         };
         if !offered.sasl_server_mechanisms.contains(mechanism.as_str()) {
-            let text = format!("{mechanism} is not offered");
+            let text = format!("the SASL mechanism {mechanism} is not offered");
             return Err(Error::new(condition::UNAUTHORIZED_ACCESS, text).into());
         }
         self.output.sasl(&SaslFrame::Init(SaslInit {
@@ -175,9 +175,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the authentication of a client. Does nothing when none waits.
+    /// Ends the authentication of a client. Does nothing if no client waits.
     ///
-    /// With anything but `Ok` the connection is over.
+    /// Any code but `Ok` ends the connection.
     pub fn sasl_outcome(&mut self, code: SaslCode) {
         if self.phase != Phase::SaslVerdict || !self.is_server {
             return;
@@ -194,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Asks a client that authenticates for more. Does nothing when none waits.
+    /// Sends a challenge to a client that authenticates. Does nothing if no client waits.
     pub fn sasl_challenge(&mut self, challenge: Bytes) {
         if self.phase == Phase::SaslVerdict && self.is_server {
             let challenge = SaslChallenge { challenge };
@@ -203,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Answers a server's challenge. Does nothing when there is none.
+    /// Answers a server's challenge. Does nothing if there is none.
     pub fn sasl_response(&mut self, response: Bytes) {
         if self.phase == Phase::SaslVerdict && !self.is_server {
             let response = SaslResponse { response };
@@ -229,7 +229,8 @@ impl Connection {
             desired_capabilities: Symbols::default(),
             properties: self.config.properties.clone(),
         };
-        // Our open is small; the peer's limit is not known yet, and no peer minds.
+        // Our open is small. The peer's limit is not known yet, but every peer accepts a small
+        // frame.
         self.output.set_frame_size_max(u32::MAX);
         self.output.frame(0, &open);
         self.output.set_frame_size_max(FRAME_SIZE_MAX_MIN);
@@ -241,7 +242,10 @@ impl Connection {
         }
         self.phase = Phase::Open;
         if open.max_frame_size < FRAME_SIZE_MAX_MIN {
-            let text = format!("max-frame-size {} is below 512", open.max_frame_size);
+            let text = format!(
+                "max-frame-size {} is below the minimum of 512",
+                open.max_frame_size
+            );
             return Err(Error::new(condition::INVALID_FIELD, text).into());
         }
         self.output.set_frame_size_max(open.max_frame_size);
@@ -250,7 +254,7 @@ impl Connection {
             let timeout = Duration::from_millis(u64::from(timeout));
             let min = self.limits.peer_idle_timeout_min;
             if timeout < min {
-                let text = format!("idle-time-out {timeout:?} is below {min:?}");
+                let text = format!("idle-time-out {timeout:?} is below the minimum of {min:?}");
                 return Err(Error::new(condition::NOT_ALLOWED, text).into());
             }
             self.timers.peer_gives_up_after(timeout);
@@ -267,8 +271,8 @@ impl Connection {
         self.events.push_back(Event::Closed { by, error });
     }
 
-    /// Closes the connection, with all that is in it. The peer's answer is awaited for as long as
-    /// the limits say.
+    /// Closes the connection with all its sessions and links. Waits for the peer's answer until the
+    /// time limit.
     ///
     /// `Event::Closed` follows at once.
     pub fn close(&mut self, error: Option<Error>) {
@@ -280,7 +284,7 @@ impl Connection {
                 }
                 self.output
                     .frame_of_error(0, error.clone(), |error| Close { error });
-                // There is nothing that could be said instead.
+                // There is no smaller frame to send instead.
                 self.output.is_oversized = false;
                 self.phase = Phase::CloseSent;
             }
@@ -290,10 +294,10 @@ impl Connection {
         self.events.push_back(Event::Closed { by: By::Us, error });
     }
 
-    /// Ends the connection because the peer broke a rule, or went away.
+    /// Ends the connection because the peer broke a rule, or disconnected.
     pub(super) fn fail(&mut self, error: Error) {
         if self.phase == Phase::CloseSent {
-            // It had its chance to say goodbye.
+            // The peer had its time to close.
             self.phase = Phase::Closed;
         } else {
             self.close(Some(error));

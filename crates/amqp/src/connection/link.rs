@@ -11,13 +11,14 @@ use crate::performative::{
     Attach, DeliveryState, Detach, Role, SenderSettleMode, Tag, Target, Transfer,
 };
 
-/// Refused links that wait for the peer's detach, beyond the limit of links.
+/// How many refused links may wait for the peer's detach, beyond the limit of links.
 const REFUSED_MAX: usize = 64;
 
-/// Of the name of a link and of each of its addresses, in bytes: they are kept as long as the link.
+/// The limit for the name of a link and for each of its addresses, in bytes: they are kept as long
+/// as the link.
 const NAME_SIZE_MAX: usize = 4_096;
 
-/// What a link takes beside its name, with its places in the tables of its session.
+/// The memory of a link beside its name, with its entries in the tables of its session.
 const LINK_SIZE: usize = size_of::<Link>() + 128;
 
 /// How far a link is.
@@ -28,13 +29,13 @@ pub(crate) enum LinkState {
     /// The peer's attach is not answered.
     Answering,
     Attached,
-    /// Nothing but the peer's detach counts any more. Whether the caller waits for it.
+    /// Ignores everything but the peer's detach. Whether the caller waits for that.
     DetachSent {
         is_awaited: bool,
     },
 }
 
-/// A message of which parts are still to come.
+/// A message whose remaining parts have not arrived yet.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) id: u32,
@@ -43,18 +44,18 @@ pub(crate) struct Partial {
     pub(crate) is_settled: bool,
     pub(crate) state: Option<DeliveryState>,
     pub(crate) payload: BytesMut,
-    /// How much was thrown away, in bytes, of a message that is larger than its link takes.
+    /// How many bytes were discarded of a message that is larger than its link allows.
     pub(crate) discarded_size: u64,
 }
 
 impl Partial {
-    /// How much of the message came in, in bytes.
+    /// How many bytes of the message have arrived.
     pub(crate) fn size(&self) -> u64 {
         self.payload.len() as u64 + self.discarded_size
     }
 }
 
-/// A message of which parts are still to be sent.
+/// A message whose remaining parts are not sent yet.
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) link: Key,
@@ -68,12 +69,12 @@ impl Sending {
     }
 }
 
-/// What flows of the peer said before its attach was answered.
+/// The content of the peer's flows before its attach was answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Early {
     pub(crate) credit: u32,
     pub(crate) is_drain: bool,
-    /// It wants to know how the link stands.
+    /// It asks for the state of the link.
     pub(crate) wants_echo: bool,
     /// The transaction that the credit is for, as the flow's properties name it.
     pub(crate) transaction: Option<Map>,
@@ -89,18 +90,18 @@ pub(crate) struct Link {
     pub(super) is_settled_mode: bool,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
-    /// Up to where deliveries were ever allowed to come in. Credit that was lowered since may have
-    /// been used before the peer knew.
+    /// The highest delivery count ever allowed. The peer may have used credit that was lowered
+    /// since, before it knew.
     pub(super) granted: u32,
     pub(super) is_drain: bool,
     pub(super) early: Option<Early>,
-    /// Of a message that comes in, or that the peer takes. 0: no limit.
+    /// The limit for an incoming message, or that of the peer. 0: no limit.
     pub(super) message_size_max: u64,
     pub(super) partial: Option<Partial>,
     pub(super) unsettled: usize,
 }
 
-/// What a link of this name takes, about.
+/// The approximate memory of a link with this name.
 fn held_size(name: &Text) -> usize {
     LINK_SIZE + name.as_str().len()
 }
@@ -150,10 +151,10 @@ impl Session {
 }
 
 impl Connection {
-    /// Attaches a link. Its handle is chosen here; all else is as the caller says.
+    /// Attaches a link. The handle is chosen here; everything else is as the caller sets it.
     ///
-    /// `None` if the session is gone, or takes no more links, or has one of this name and role.
-    /// `Event::Attached` tells of the answer, which may be a refusal.
+    /// `None` if the session has ended, allows no more links, or has a link with this name and
+    /// role. `Event::Attached` reports the answer, which may be a refusal.
     pub fn attach(&mut self, session: SessionId, mut attach: Attach) -> Option<LinkId> {
         if self.link_count >= self.limits.links_max {
             return None;
@@ -181,7 +182,8 @@ impl Connection {
         Some(LinkId { session, key })
     }
 
-    /// What we take over a link, which is always said: SDKs look at it, also where we send.
+    /// Our limit for messages on a link. It is always sent, because SDKs read it, even where we are
+    /// the sender.
     fn message_size_max(&self, attach: &mut Attach) -> u64 {
         let own = attach.max_message_size.filter(|&size| size > 0);
         let size = own.unwrap_or(self.limits.message_size_max);
@@ -189,10 +191,10 @@ impl Connection {
         size
     }
 
-    /// Answers an attach of the peer. `Attach::answer` makes an answer that agrees to all.
+    /// Answers an attach of the peer. `Attach::answer` makes an answer that agrees to everything.
     ///
-    /// Says whether the link still waited for that. Credit that the peer gave before comes as an
-    /// event now.
+    /// Returns whether the link still waited for the answer. Credit that the peer gave before is
+    /// reported as an event now.
     pub fn accept(&mut self, id: LinkId, mut answer: Attach) -> bool {
         let message_size_max = self.message_size_max(&mut answer);
         let Some(link) = self.link_mut(id) else {
@@ -227,7 +229,7 @@ impl Connection {
     }
 
     /// Refuses an attach of the peer: an answer without the terminus of our side, and a detach with
-    /// the error (AMQP 1.0, 2.6.3). Says whether the link still waited for that.
+    /// the error (AMQP 1.0, 2.6.3). Returns whether the link still waited for the answer.
     pub fn refuse(&mut self, id: LinkId, asked: &Attach, error: Error) -> bool {
         let Some(link) = self.link_mut(id) else {
             return false;
@@ -266,7 +268,7 @@ impl Connection {
             let text = format!("handle {handle} is above the maximum of {handle_max}");
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
-        // Not the link alone: a refused one would keep its name until the peer detaches it.
+        // Refusing only the link would keep its name until the peer detaches it.
         if let Some(text) = too_long(&attach) {
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             return Err(Fault::Session(session, error));
@@ -292,11 +294,11 @@ impl Connection {
                     self.on_attach_answer(id, attach);
                     return Ok(());
                 }
-                let text = "another link of this name was attached";
+                let text = "another link with this name was attached";
                 self.fail_link(id, Error::new(condition::STOLEN, text));
             }
             None if is_flood => {
-                let text = "links are attached faster than refusals are taken";
+                let text = "the peer attaches links faster than it reads refusals";
                 return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text).into());
             }
             None => {}
@@ -323,7 +325,7 @@ impl Connection {
         let key = own.links.insert(link);
         if key.index > own.remote_handle_max {
             own.links.remove(key);
-            let text = "the peer takes no handle for another link";
+            let text = "the peer allows no handle for another link";
             return Err(Fault::Session(
                 session,
                 Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text),
@@ -337,7 +339,7 @@ impl Connection {
         self.links_size += held_size(&attach.name);
         let link = LinkId { session, key };
         if is_over {
-            let text = format!("{links_max} links are allowed");
+            let text = format!("at most {links_max} links are allowed");
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             self.refuse(link, &attach, error);
         } else {
@@ -372,10 +374,10 @@ impl Connection {
         self.events.push_back(Event::Attached { link: id, attach });
     }
 
-    /// Detaches a link. Says whether it was attached, or on the way to.
+    /// Detaches a link. Returns whether it was attached or attaching.
     ///
-    /// `Event::Detached` tells when the peer has answered. A link that the peer has attached and
-    /// that was not answered must be refused instead.
+    /// `Event::Detached` reports the peer's answer. If the peer has attached the link and got no
+    /// answer yet, refuse it instead.
     pub fn detach(&mut self, id: LinkId, is_closed: bool, error: Option<Error>) -> bool {
         self.send_detach(id, is_closed, error, true)
     }
@@ -443,7 +445,7 @@ impl Connection {
         };
         let id = LinkId { session, key };
         if let Some(link) = own.links.get_mut(key) {
-            // Neither its name nor its deliveries are of any use now.
+            // Neither its name nor its deliveries are needed any more.
             link.state = LinkState::DetachSent { is_awaited: false };
         }
         self.forget_deliveries(id);
@@ -455,8 +457,8 @@ impl Connection {
             };
             self.output.frame(channel_of(session), &answer);
         }
-        // One that was not answered gets no answer: some peers drop the connection for a frame on
-        // a link that they have given up.
+        // A link without an answer gets none: some peers close the connection if they receive a
+        // frame on a link that they have given up.
         self.remove_link(id);
         let by = match state {
             LinkState::DetachSent { is_awaited: false } => return Ok(()),
@@ -473,7 +475,7 @@ impl Connection {
     }
 }
 
-/// What of a link is longer than is kept.
+/// Which part of an attach is longer than its limit.
 fn too_long(attach: &Attach) -> Option<String> {
     let source = attach.source.as_ref().and_then(|it| it.address.as_ref());
     let target = attach.target.as_ref().and_then(Target::address);
@@ -484,7 +486,8 @@ fn too_long(attach: &Attach) -> Option<String> {
     ];
     named.into_iter().find_map(|(what, text)| {
         let size = text?.as_str().len();
-        (size > NAME_SIZE_MAX)
-            .then(|| format!("a link's {what} has {size} bytes; {NAME_SIZE_MAX} are allowed"))
+        (size > NAME_SIZE_MAX).then(|| {
+            format!("a link's {what} has {size} bytes, at most {NAME_SIZE_MAX} are allowed")
+        })
     })
 }

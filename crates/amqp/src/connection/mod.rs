@@ -1,17 +1,20 @@
 //! The connection: bytes in, events out; calls in, bytes out.
 //!
-//! Whoever drives it has the socket and the clock:
+//! The caller has the socket and the clock:
 //!
-//! 1. what was read goes in with [`Connection::feed`];
-//! 2. [`Connection::poll_event`] is called until it has nothing more, and every event is handled
-//!    when it comes: input is read frame by frame, so that an answer precedes the next question.
-//!    [`Connection::poll_event_within`] does the same for so many steps, after which others have their turn;
-//! 3. what [`Connection::take_output`] gives is written, which may make room for more events;
-//! 4. until [`Connection::next_timeout`], or more input; then [`Connection::on_time`] is called;
-//! 5. when [`Connection::is_closed`], the rest of the output is written and the socket closed.
+//! 1. it passes input to [`Connection::feed`];
+//! 2. it calls [`Connection::poll_event`] until there are no more events, and handles each event at
+//!    once: input is read frame by frame, so that an answer precedes the next question.
+//!    [`Connection::poll_event_within`] does the same for a number of steps, after which other
+//!    connections have their turn;
+//! 3. it writes the bytes from [`Connection::take_output`], which may make room for more events;
+//! 4. it waits until [`Connection::next_timeout`], or for more input, and then calls
+//!    [`Connection::on_time`];
+//! 5. when [`Connection::is_closed`] is true, it writes the rest of the output and closes the
+//!    socket.
 //!
-//! Calls name sessions, links and deliveries by ids that are never used again, so a call that comes
-//! too late does nothing, and says so.
+//! Calls name sessions, links and deliveries by ids that are never reused. A call that comes too
+//! late does nothing and returns that.
 
 mod config;
 mod deliveries;
@@ -51,7 +54,7 @@ use crate::error::{Error, condition};
 use crate::frame::{Frame, FrameType, take_frame};
 use crate::performative::Performative;
 
-/// What went wrong, and how much of the connection ends with it.
+/// An error, and how much of the connection ends with it.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Connection(Error),
@@ -72,7 +75,7 @@ pub struct Connection {
     limits: Limits,
     is_server: bool,
     phase: Phase,
-    /// Frames can no longer be told apart: what comes in is thrown away until the end.
+    /// Frames can no longer be separated: all input is discarded until the end.
     is_deaf: bool,
     input: BytesMut,
     output: Output,
@@ -80,31 +83,31 @@ pub struct Connection {
     sessions: Slab<Box<Session>>,
     /// The peer's channels.
     channels: BTreeMap<u16, SessionId>,
-    /// The highest channel that the peer takes.
+    /// The highest channel that the peer allows.
     remote_channel_max: u16,
     link_count: usize,
-    /// What links take, in bytes.
+    /// The memory of all links, in bytes.
     links_size: usize,
-    /// Bytes of messages that are not complete.
+    /// The size of incomplete messages, in bytes.
     reassembly_size: u64,
-    /// Bytes of messages that are on their way out, and not in the output yet.
+    /// The size of messages that are being sent and not in the output yet, in bytes.
     sending_size: usize,
-    /// Sessions with a message on its way out, or with a caller who was refused, that wait for room.
+    /// Sessions that wait for room: they have a message to send, or a caller that was refused.
     blocked: BTreeSet<SessionId>,
     /// The last disposition, until all its deliveries were visited: nothing is read before that.
     told: Option<Told>,
-    /// What was visited in one go, and is still to be charged to a turn.
+    /// How many things were visited at once that no turn has paid for yet.
     visited: usize,
     timers: Timers,
 }
 
 impl Connection {
-    /// The end that was connected to.
+    /// The server's end.
     pub fn server(config: Config, limits: Limits, now: Millis) -> Self {
         Self::new(config, limits, true, now)
     }
 
-    /// The end that connects. It begins to speak at once.
+    /// The client's end. It sends its header at once.
     pub fn client(config: Config, limits: Limits, now: Millis) -> Self {
         let mut connection = Self::new(config, limits, false, now);
         connection.greet();
@@ -135,12 +138,12 @@ impl Connection {
         }
     }
 
-    /// Changes what bounds the peer. What is there already stays.
+    /// Changes the limits for the peer. Existing sessions and links stay.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Takes bytes that came in.
+    /// Takes bytes that were read.
     pub fn feed(&mut self, bytes: &[u8], now: Millis) {
         self.input.extend_from_slice(bytes);
         self.fed(now);
@@ -151,13 +154,13 @@ impl Connection {
         &mut self.input
     }
 
-    /// Takes what was put into [`Connection::input`].
+    /// Takes the bytes that were put into [`Connection::input`].
     pub fn fed(&mut self, now: Millis) {
         self.timers.received(now);
     }
 
-    /// Whether more should be read. Not while the caller has to decide, nor while the peer does
-    /// not take what it asked for.
+    /// Whether the caller should read more. Not while the caller must decide something, nor while
+    /// the peer does not read the output that it caused.
     pub fn wants_input(&self) -> bool {
         match self.phase {
             Phase::Closed => false,
@@ -168,15 +171,16 @@ impl Connection {
         }
     }
 
-    /// The next thing that happened, if any did.
+    /// The next event, if there is one.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.poll_event_within(&mut Steps::unlimited())
     }
 
-    /// The same, as far as the steps reach. None means that nothing more happened only while some are left.
+    /// The same, within a number of steps. `None` means that there are no more events only if steps
+    /// are left.
     ///
-    /// An event is a step, and so is each header, frame and delivery of a range that is visited until there
-    /// is one.
+    /// Each event is a step, and so is each header, frame and visited delivery of a range before
+    /// it.
     pub fn poll_event_within(&mut self, steps: &mut Steps) -> Option<Event> {
         loop {
             steps.charge(std::mem::take(&mut self.visited));
@@ -197,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// What is to be sent. Empty if there is nothing.
+    /// The bytes to send. Empty if there are none.
     pub fn take_output(&mut self, now: Millis) -> Bytes {
         let mut bytes = self.output.take();
         if self.fail_if_oversized() {
@@ -214,23 +218,23 @@ impl Connection {
         bytes
     }
 
-    /// How much waits to be sent, in bytes. Dispositions that still may be joined are not counted.
+    /// The size of waiting output, in bytes. Dispositions that may still be joined are not counted.
     pub fn output_size(&self) -> usize {
         self.output.len()
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bytes of messages that came in and are not complete.
+    /// The size of incomplete messages that are arriving, in bytes.
     pub fn reassembly_size(&self) -> u64 {
         self.reassembly_size
     }
 
-    /// Bytes that are held: what came in and was not read yet, parts of messages in both directions,
-    /// output, and links with their names. What a session takes by itself is not in it.
+    /// Bytes in memory: unread input, parts of messages in both directions, output, and links with
+    /// their names. The memory of the sessions themselves is not included.
     pub fn held_size(&self) -> usize {
         let parts = usize::try_from(self.reassembly_size).unwrap_or(usize::MAX);
         let buffers = self.input.len() + self.output.len();
@@ -240,7 +244,7 @@ impl Connection {
             .saturating_add(self.links_size)
     }
 
-    /// Gives back the memory of buffers that are empty, as those of an idle connection are.
+    /// Frees the memory of empty buffers, as those of an idle connection are.
     pub fn shrink(&mut self) {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -248,21 +252,21 @@ impl Connection {
         self.output.shrink();
     }
 
-    /// Whether all is over, but for the rest of the output.
+    /// Whether the connection has ended, except for the rest of the output.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// Whether the peer has opened and nobody has closed.
+    /// Whether the peer has opened and no side has closed.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
 
-    /// Something had to be said that the peer cannot take.
+    /// Closes the connection if a necessary frame is larger than the peer accepts.
     fn fail_if_oversized(&mut self) -> bool {
         let is_oversized = std::mem::take(&mut self.output.is_oversized);
         if is_oversized {
-            let text = "a frame that has to be sent is above the peer's maximum";
+            let text = "a frame to send is larger than the peer's max-frame-size";
             self.fail(Error::new(condition::FRAME_SIZE_TOO_SMALL, text));
         }
         is_oversized
@@ -272,7 +276,7 @@ impl Connection {
         self.output.len() >= self.limits.output_size_max.saturating_mul(2)
     }
 
-    /// Takes one header or frame from the input. Says whether there was one.
+    /// Takes one header or frame from the input. Returns whether there was one.
     fn step(&mut self) -> Result<bool, Fault> {
         match self.phase {
             _ if self.is_deaf || self.is_closed() => {
@@ -306,7 +310,10 @@ impl Connection {
             _ => FrameType::Amqp,
         };
         if frame.kind != expected {
-            let text = format!("a frame of type {:?} in phase {:?}", frame.kind, self.phase);
+            let text = format!(
+                "unexpected frame of type {:?} in phase {:?}",
+                frame.kind, self.phase
+            );
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
         if expected == FrameType::Sasl {
@@ -318,7 +325,7 @@ impl Connection {
         let (performative, payload) = Performative::decode(&frame.body).map_err(Error::from)?;
         if !payload.is_empty() && !matches!(performative, Performative::Transfer(_)) {
             let text = format!(
-                "{} bytes follow a performative without payload",
+                "{} bytes follow a performative that has no payload",
                 payload.len()
             );
             return Err(Error::new(condition::DECODE_ERROR, text).into());
@@ -345,7 +352,7 @@ impl Connection {
             }
             (Phase::Open, Performative::Begin(begin)) => self.on_begin(channel, begin),
             (Phase::AwaitOpen, _) | (_, Performative::Open(_)) => {
-                let text = "an open comes first, and once";
+                let text = "the first performative must be an open, and there must be only one";
                 Err(Error::new(condition::NOT_ALLOWED, text).into())
             }
             (_, performative) => self.on_session_frame(channel, performative, payload),

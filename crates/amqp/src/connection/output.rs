@@ -1,4 +1,4 @@
-//! What goes out: one buffer for all of a turn.
+//! Output: one buffer for all of a turn.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -8,7 +8,7 @@ use crate::frame::{FRAME_SIZE_MAX_MIN, FrameType, write_frame};
 use crate::performative::{DeliveryState, Disposition, Role, Transfer};
 use crate::sasl::SaslFrame;
 
-/// How far back a disposition looks for one that it continues.
+/// How many earlier dispositions are searched for one to extend.
 const LOOK_BACK: usize = 8;
 
 /// A disposition that may still grow to a range.
@@ -47,7 +47,7 @@ impl Output {
         self.buffer.len()
     }
 
-    /// Gives back memory that is not needed now.
+    /// Frees memory that is not needed now.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() {
             self.buffer = BytesMut::new();
@@ -59,7 +59,7 @@ impl Output {
         self.buffer.is_empty() && self.pending.is_empty()
     }
 
-    /// All that was written.
+    /// All bytes that were written.
     pub(crate) fn take(&mut self) -> Bytes {
         self.flush();
         self.buffer.split().freeze()
@@ -79,7 +79,7 @@ impl Output {
         write_frame(&mut self.buffer, FrameType::Amqp, 0, |_| ());
     }
 
-    /// Writes a performative after all dispositions that were made before it.
+    /// Writes a performative, after all dispositions that were made before it.
     pub(crate) fn frame(&mut self, channel: u16, performative: &impl Encode) {
         self.flush();
         if !self.write(channel, performative) {
@@ -87,8 +87,8 @@ impl Output {
         }
     }
 
-    /// Writes a performative that may tell an error. If the peer cannot take its text, that is left out,
-    /// rather than nothing be said.
+    /// Writes a performative that may have an error. If the error's text is too long for the peer,
+    /// the text is left out instead of sending nothing.
     pub(crate) fn frame_of_error<T: Encode>(
         &mut self,
         channel: u16,
@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Says whether it fits into the peer's limit. Nothing is written if it does not.
+    /// Returns whether it fits into the peer's limit. If not, nothing is written.
     fn write(&mut self, channel: u16, performative: &impl Encode) -> bool {
         let begin = self.buffer.len();
         write_frame(&mut self.buffer, FrameType::Amqp, channel, |out| {
@@ -115,9 +115,9 @@ impl Output {
         fits
     }
 
-    /// Writes one frame of a message, and takes from the payload what it carries.
+    /// Writes one frame of a message, and removes its part from the payload.
     ///
-    /// Sets `more` as it must be. Says whether the message is complete.
+    /// Sets `more` correctly. Returns whether the message is complete.
     pub(crate) fn transfer(
         &mut self,
         channel: u16,
@@ -147,7 +147,7 @@ impl Output {
         false
     }
 
-    /// Remembers a disposition. Those that follow one another go out as one.
+    /// Remembers a disposition. Consecutive ones are sent as one.
     pub(crate) fn disposition(
         &mut self,
         channel: u16,

@@ -1,4 +1,4 @@
-//! Messages that come in (AMQP 1.0, 2.6.12 to 2.6.14).
+//! Incoming messages (AMQP 1.0, 2.6.12 to 2.6.14).
 
 use bytes::{Bytes, BytesMut};
 
@@ -22,7 +22,7 @@ impl Connection {
             return Ok(());
         };
         let Some(window) = session.incoming_window.checked_sub(1) else {
-            let text = "a transfer came in while the window was closed";
+            let text = "a transfer arrived while the window was closed";
             let error = Error::new(condition::WINDOW_VIOLATION, text);
             return Err(Fault::Session(id, error));
         };
@@ -37,7 +37,7 @@ impl Connection {
         match (own.state, own.role) {
             (LinkState::DetachSent { .. }, _) => Ok(()),
             (_, Role::Sender) => {
-                let text = "a transfer came in on a link on which none can";
+                let text = "a transfer arrived on a link that cannot receive";
                 Err(Fault::Session(id, Error::new(condition::NOT_ALLOWED, text)))
             }
             _ => self.on_link_transfer(link, transfer, payload),
@@ -51,7 +51,7 @@ impl Connection {
         payload: Bytes,
     ) -> Result<(), Fault> {
         if transfer.resume {
-            let text = "deliveries of a former link are not resumed here";
+            let text = "resuming deliveries of an earlier link is not supported";
             let error = Error::new(condition::NOT_IMPLEMENTED, text);
             return Err(Fault::Link(id, error));
         }
@@ -80,10 +80,10 @@ impl Connection {
         }
     }
 
-    /// The first transfer of a delivery, which takes credit.
+    /// The first transfer of a delivery, which uses credit.
     fn first_part(&mut self, id: LinkId, transfer: &Transfer) -> Result<Partial, Fault> {
         let (Some(delivery_id), Some(tag)) = (transfer.delivery_id, transfer.delivery_tag) else {
-            let text = "the first transfer of a delivery has an id and a tag";
+            let text = "the first transfer of a delivery must have an id and a tag";
             let error = Error::new(condition::INVALID_FIELD, text);
             return Err(Fault::Session(id.session, error));
         };
@@ -92,7 +92,7 @@ impl Connection {
             return Err(gone(id.session));
         };
         if session.incoming.has(delivery_id, &session.links) {
-            let text = format!("delivery {delivery_id} is not settled, and comes again");
+            let text = format!("delivery {delivery_id} was sent again before it was settled");
             let error = Error::new(condition::INVALID_FIELD, text);
             return Err(Fault::Session(id.session, error));
         }
@@ -101,12 +101,13 @@ impl Connection {
             return Err(gone(id.session));
         };
         if link.credit == 0 && ahead(link.granted, link.delivery_count) == 0 {
-            let text = "a delivery came in without credit";
+            let text = "a delivery arrived without credit";
             let error = Error::new(condition::TRANSFER_LIMIT_EXCEEDED, text);
             return Err(Fault::Link(id, error));
         }
         if unsettled >= unsettled_max && transfer.settled != Some(true) {
-            let text = format!("{unsettled_max} unsettled deliveries are allowed in a session");
+            let text =
+                format!("at most {unsettled_max} unsettled deliveries are allowed in a session");
             let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
             return Err(Fault::Link(id, error));
         }
@@ -129,8 +130,8 @@ impl Connection {
         })
     }
 
-    /// A part of a message that is larger than its link takes: nothing of it is kept. The caller
-    /// hears of it when it is complete, because its sender looks for a verdict only then.
+    /// A part of a message that is larger than its link allows: it is discarded. The caller learns
+    /// of it when it is complete, because its sender expects an outcome only then.
     fn discard_part(
         &mut self,
         id: LinkId,
@@ -175,7 +176,7 @@ impl Connection {
         let size = partial.payload.len() as u64 + payload.len() as u64;
         let limit = self.limits.reassembly_size_max;
         if self.reassembly_size.saturating_add(size) > limit {
-            let text = format!("there is room for {limit} bytes of unfinished messages");
+            let text = format!("unfinished messages can have at most {limit} bytes in all");
             let error = Error::new(self.limits.reassembly_condition, text);
             return Err(Fault::Link(id, error));
         }
@@ -214,8 +215,8 @@ impl Connection {
         }));
     }
 
-    /// A delivery that the sender settles before it is complete is not counted any more. One that came settled never
-    /// was, and another link may have its number by now.
+    /// A delivery that the sender settles before it is complete no longer counts. A delivery that
+    /// arrived settled never counted, and another link may have its number by now.
     fn uncount(&mut self, id: LinkId, delivery: u32) {
         let Some(session) = self.session(id.session) else {
             return;
@@ -235,7 +236,7 @@ fn continued(
     transfer: &Transfer,
 ) -> Result<Partial, Fault> {
     if transfer.delivery_id.is_some_and(|id| id != begun.id) {
-        let text = format!("delivery {} goes on with another id", begun.id);
+        let text = format!("delivery {} continues with another id", begun.id);
         let error = Error::new(condition::INVALID_FIELD, text);
         return Err(Fault::Session(session, error));
     }
@@ -255,6 +256,6 @@ fn incoming(link: LinkId, id: u32) -> DeliveryId {
 }
 
 fn gone(session: SessionId) -> Fault {
-    let text = "the link went away";
+    let text = "the link was detached";
     Fault::Session(session, Error::new(condition::UNATTACHED_HANDLE, text))
 }

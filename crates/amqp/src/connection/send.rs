@@ -1,4 +1,4 @@
-//! Messages that go out (AMQP 1.0, 2.6.12 to 2.6.14).
+//! Outgoing messages (AMQP 1.0, 2.6.12 to 2.6.14).
 
 use bytes::Bytes;
 
@@ -9,14 +9,14 @@ use super::steps::steps_to_look_at;
 use super::{Connection, DeliveryId, Direction, Event, LinkId, SendRefusal, SessionId};
 use crate::performative::{DeliveryState, Role, Tag, Transfer};
 
-/// What goes with a message.
+/// The properties of an outgoing message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outgoing {
     /// Its tag.
     pub tag: Tag,
     /// The format of the payload.
     pub message_format: u32,
-    /// Whether no answer is wanted. On a link whose senders settle all, it never is.
+    /// Whether it is sent settled. On a link whose sender settles everything, it always is.
     pub is_settled: bool,
     /// The state: that of a transaction.
     pub state: Option<DeliveryState>,
@@ -28,7 +28,8 @@ impl Connection {
         self.check_send(id, 0).is_ok()
     }
 
-    /// The same, before a message is made. If only room is missing, `Event::Writable` tells when there is.
+    /// The same, before a message is made. If only room is missing, `Event::Writable` reports when
+    /// there is room.
     pub fn can_send_or_await(&mut self, id: LinkId) -> bool {
         let checked = self.check_send(id, 0);
         if checked == Err(SendRefusal::Blocked) {
@@ -37,8 +38,8 @@ impl Connection {
         checked.is_ok()
     }
 
-    /// Sends a message, of two parts: a new head, and what is stored. In several frames, if it has
-    /// to; of these, what finds no room goes out later.
+    /// Sends a message of two parts: a new head, and the stored rest. If needed, it is split into
+    /// several frames. Frames that find no room are sent later.
     ///
     /// The message has a name until it is settled.
     pub fn send(
@@ -132,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// One whose window is closed waits for the peer, and not for output to be taken.
+    /// A session whose window is closed waits for the peer, not for output to be taken.
     fn block(&mut self, id: SessionId) {
         let session = self.session(id);
         if session.is_some_and(|session| session.outgoing_window > 0) {
@@ -140,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Sends what there is room for of the message that is on its way.
+    /// Sends as much of the current message as there is room for.
     fn pump(&mut self, id: SessionId) {
         loop {
             let is_full = self.is_full();
@@ -169,7 +170,7 @@ impl Connection {
             if self.output.is_oversized {
                 return;
             }
-            // The others of a delivery say nothing that the first has said.
+            // The other transfers of a delivery repeat nothing of the first.
             let transfer = &mut sending.transfer;
             *transfer = Transfer {
                 delivery_id: None,
@@ -182,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Goes on after the window has opened, and tells a caller who was refused.
+    /// Continues after the window has opened, and notifies a caller that was refused.
     pub(super) fn resume(&mut self, id: SessionId) {
         self.pump(id);
         let is_full = self.is_full() || self.sending_size >= self.limits.sending_size_max;
@@ -201,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Goes on after output was taken.
+    /// Continues after output was taken.
     pub(super) fn unblock(&mut self) {
         if self.blocked.is_empty() {
             return;

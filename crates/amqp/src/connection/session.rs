@@ -11,16 +11,16 @@ use crate::codec::{Symbols, Text};
 use crate::error::{Error, condition};
 use crate::performative::{Begin, End, Flow, Role};
 
-/// What we say of how much we may send: the peer's window is what counts.
+/// The outgoing window that we announce. Only the peer's window limits us.
 pub(super) const OUTGOING_WINDOW: u32 = 0x7fff_ffff;
 
-/// Whether nothing but the peer's end counts any more.
+/// Whether everything but the peer's end is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     No,
-    /// The caller has ended it, and is told of the peer's answer.
+    /// The caller has ended it, and gets the peer's answer as an event.
     Asked,
-    /// The peer broke a rule; the caller was told.
+    /// The peer broke a rule, and the caller was informed.
     Told,
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct Session {
     pub(super) next_delivery_id: u32,
     pub(super) outgoing: Deliveries,
     pub(super) incoming: Deliveries,
-    /// The message that is on its way out.
+    /// The message that is being sent.
     pub(super) sending: Option<Sending>,
-    /// Somebody wants to know when there is room.
+    /// The caller waits for room.
     pub(super) is_awaited: bool,
 }
 
 impl Session {
-    /// Those of our role, and the links.
+    /// The deliveries of our role, and the links.
     pub(super) fn unsettled(&mut self, role: Role) -> (&mut Deliveries, &mut Slab<Link>) {
         let deliveries = match role {
             Role::Sender => &mut self.outgoing,
@@ -60,7 +60,7 @@ impl Session {
         (deliveries, &mut self.links)
     }
 
-    /// A flow of the session alone.
+    /// A flow of the session only.
     pub(super) fn flow(&self) -> Flow {
         Flow {
             next_incoming_id: self.remote_channel.map(|_| self.next_incoming_id),
@@ -84,9 +84,9 @@ pub(super) fn channel_of(id: SessionId) -> u16 {
 }
 
 impl Connection {
-    /// Begins a session. `None` if the connection is not open, or takes no more sessions.
+    /// Begins a session. `None` if the connection is not open, or allows no more sessions.
     ///
-    /// `Event::Begun` tells when the peer has answered. Links can be attached before.
+    /// `Event::Begun` reports the peer's answer. Links can be attached before.
     pub fn begin(&mut self) -> Option<SessionId> {
         if !self.is_open() || self.sessions.len() >= self.limits.sessions_max {
             return None;
@@ -140,17 +140,17 @@ impl Connection {
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
         if self.channels.contains_key(&channel) {
-            let text = format!("channel {channel} has a session");
+            let text = format!("channel {channel} already has a session");
             return Err(Error::new(condition::FRAMING_ERROR, text).into());
         }
         let id = match begin.remote_channel {
             Some(own) => self.answered_session(own)?,
             None if self.sessions.len() >= self.limits.sessions_max => {
-                let text = format!("{} sessions are allowed", self.limits.sessions_max);
+                let text = format!("at most {} sessions are allowed", self.limits.sessions_max);
                 return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text).into());
             }
             None => self.new_session(Some(channel)).ok_or_else(|| {
-                let text = "the peer takes no channel for another session";
+                let text = "the peer allows no channel for another session";
                 Error::new(condition::NOT_ALLOWED, text)
             })?,
         };
@@ -180,14 +180,14 @@ impl Connection {
             session.is_some_and(|session| session.remote_channel.is_none())
         });
         unanswered.map(SessionId).ok_or_else(|| {
-            let text = format!("no begin was sent on channel {channel}, or it was answered");
+            let text = format!("no begin on channel {channel} waits for an answer");
             Error::new(condition::FRAMING_ERROR, text).into()
         })
     }
 
-    /// Ends a session, with all its links. Says whether there was one.
+    /// Ends a session with all its links. Returns whether there was one.
     ///
-    /// `Event::Ended` tells when the peer has answered.
+    /// `Event::Ended` reports the peer's answer.
     pub fn end(&mut self, id: SessionId, error: Option<Error>) -> bool {
         self.send_end(id, error, Ending::Asked)
     }
@@ -234,7 +234,7 @@ impl Connection {
         self.events.push_back(Event::Ended { session, by, error });
     }
 
-    /// Takes all that is in a session out of the accounts.
+    /// Subtracts everything in a session from the totals.
     fn clear_session(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id.0) else {
             return;
@@ -255,7 +255,7 @@ impl Connection {
         self.blocked.remove(&id);
     }
 
-    /// Tells the peer of the session's windows again when half of ours is used.
+    /// Sends the peer the session's windows again when half of ours is used.
     pub(super) fn refresh_window(&mut self, id: SessionId) {
         let window = self.config.incoming_window;
         let Some(session) = self.sessions.get_mut(id.0) else {

@@ -1,4 +1,4 @@
-//! What becomes of deliveries (AMQP 1.0, 2.6.12 and 2.7.6).
+//! The states and outcomes of deliveries (AMQP 1.0, 2.6.12 and 2.7.6).
 
 use super::deliveries::{Range, Unsettled, Wanted};
 use super::link::Link;
@@ -8,10 +8,10 @@ use super::{Connection, DeliveryId, Direction, Event, Fault, LinkId, SessionId};
 use crate::error::{Error, condition};
 use crate::performative::{DeliveryState, Disposition, Role};
 
-/// More deliveries than that cannot lie between two serial numbers.
+/// Two serial numbers cannot be further apart.
 const SPAN_MAX: u32 = 0x7fff_ffff;
 
-/// What a peer has told of a range of deliveries, of which some are still to be visited.
+/// A peer's disposition for a range of deliveries, some of which are still to visit.
 #[derive(Debug)]
 pub(super) struct Told {
     session: SessionId,
@@ -19,17 +19,17 @@ pub(super) struct Told {
     range: Option<Range>,
     is_settled: bool,
     state: Option<DeliveryState>,
-    /// How many of the range were not met, until now.
+    /// How many of the range were not found so far.
     unmatched: u64,
 }
 
 impl Told {
-    /// What is to be said of one delivery, unless its caller does not know of it yet.
+    /// The event for one delivery, unless its caller does not know the delivery yet.
     fn event(&self, delivery: u32, own: Unsettled, link: &mut Link) -> Option<Event> {
         if let Some(partial) = link.partial.as_mut().filter(|it| it.id == delivery) {
-            // It will come with this.
+            // It is reported with the complete delivery.
             partial.is_settled |= self.is_settled;
-            // As in the parts of a transfer, no state does not take back one.
+            // As in the parts of a transfer, a missing state does not revoke an earlier one.
             if self.state.is_some() {
                 partial.state.clone_from(&self.state);
             }
@@ -63,10 +63,10 @@ impl Direction {
 }
 
 impl Connection {
-    /// Settles a delivery with a verdict: one that came in, or one that went out and of which the
-    /// peer has told its outcome without settling it. The verdict on that may be another one.
+    /// Settles a delivery with a state: an incoming one, or an outgoing one whose outcome the peer
+    /// has reported without settling it. That state may differ from the outcome.
     ///
-    /// Says whether it was unsettled. It is not when its link is gone.
+    /// Returns whether it was unsettled. If its link is detached, it is not.
     pub fn settle(&mut self, delivery: DeliveryId, state: Option<DeliveryState>) -> bool {
         let role = delivery.direction.role();
         let Some(session) = self.session(delivery.session) else {
@@ -85,8 +85,8 @@ impl Connection {
         true
     }
 
-    /// Tells the peer of the state of a delivery, which stays unsettled: a receiver's outcome
-    /// which the sender is to settle. Says whether it was unsettled.
+    /// Sends the peer the state of a delivery, which stays unsettled: a receiver's outcome that the
+    /// sender must settle. Returns whether it was unsettled.
     pub fn update(&mut self, delivery: DeliveryId, state: DeliveryState) -> bool {
         let role = delivery.direction.role();
         let Some(session) = self.session(delivery.session) else {
@@ -102,9 +102,9 @@ impl Connection {
         true
     }
 
-    /// Deliveries of the range that nobody knows (any more) are passed over: they were settled on
-    /// this side, or their link is gone. So are those whose outcome was told before, unless they are settled
-    /// now: an outcome does not change (AMQP 1.0, 3.4).
+    /// Unknown deliveries of the range are skipped: they were settled on this side, or their link
+    /// is detached. So are deliveries with an earlier outcome, unless they are settled now: an
+    /// outcome does not change (AMQP 1.0, 3.4).
     pub(super) fn on_disposition(
         &mut self,
         id: SessionId,
@@ -120,7 +120,9 @@ impl Connection {
         } = disposition;
         let last = last.unwrap_or(first);
         if last.wrapping_sub(first) > SPAN_MAX {
-            let text = format!("a disposition from {first} back to {last}");
+            let text = format!(
+                "a disposition must not end before it begins: it is from {first} to {last}"
+            );
             let error = Error::new(condition::INVALID_FIELD, text);
             return Err(Fault::Session(id, error));
         }
@@ -148,8 +150,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Visits one delivery of the last disposition. Says whether there was one, or something to say of those
-    /// that are not known.
+    /// Visits one delivery of the last disposition. Returns whether there was one, or an event
+    /// about unknown ones.
     pub(super) fn visit_told(&mut self) -> bool {
         let Some(mut told) = self.told.take() else {
             return false;
@@ -185,7 +187,7 @@ impl Connection {
         true
     }
 
-    /// Takes a link out of the accounts of its session.
+    /// Subtracts a link from the totals of its session.
     pub(super) fn forget_deliveries(&mut self, id: LinkId) {
         let Some(session) = self.sessions.get_mut(id.session.0) else {
             return;
@@ -204,7 +206,7 @@ impl Connection {
         if let Some(sending) = session.sending.take_if(|sending| sending.link == id.key) {
             self.sending_size -= sending.size();
         }
-        // Others may wait for the message that was on its way.
+        // Other links may wait for the message that was being sent.
         self.resume(id.session);
     }
 
@@ -239,7 +241,7 @@ impl Connection {
     }
 }
 
-/// Whether a state says what becomes of a delivery. How far a peer has read it does not.
+/// Whether a state is an outcome. How much a peer has received is not.
 fn is_outcome(state: Option<&DeliveryState>) -> bool {
     match state {
         None | Some(DeliveryState::Received(_)) => false,

@@ -1,6 +1,6 @@
-//! Things by small numbers, which are used again, and keys that are not.
+//! A table with small numbers that are reused, and keys that are not.
 
-/// Names one thing that was put into a slab, and never another one.
+/// Names one entry of a slab. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -74,7 +74,7 @@ impl<T> Slab<T> {
         value.filter(|_| place.generation == key.generation)
     }
 
-    /// The key of what has this number now.
+    /// The key of the entry that has this number now.
     pub(crate) fn key_of(&self, index: u32) -> Option<Key> {
         let place = self.places.get(index as usize)?;
         let generation = place.generation;

@@ -1,4 +1,4 @@
-//! What happens when nothing comes in.
+//! Timeouts and heartbeats.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::handshake::Phase;
 use super::{By, Connection, Event};
 use crate::error::{Error, condition};
 
-/// Milliseconds since any moment that stays the same for a connection. It never goes back.
+/// Milliseconds since any moment that is fixed for a connection. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
@@ -24,7 +24,7 @@ pub(crate) struct Timers {
     sent: Millis,
     /// When the close was sent.
     closing: Option<Millis>,
-    /// How often the peer wants to hear something: half of what it said.
+    /// How often to send the peer a frame: half of the time that it announced.
     heartbeat: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Timers {
         self.sent = self.sent.max(now);
     }
 
-    /// The time to close has begun, if it had not.
+    /// Starts the time limit for closing, if it is not running.
     pub(crate) fn closing(&mut self, now: Millis) {
         self.closing.get_or_insert(now);
     }
@@ -62,7 +62,7 @@ impl Timers {
 }
 
 impl Connection {
-    /// When [`Connection::on_time`] is to be called next, if nothing else happens before.
+    /// When to call [`Connection::on_time`] next, if nothing else happens before.
     pub fn next_timeout(&self) -> Option<Millis> {
         match self.phase {
             Phase::Closed => None,
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Does what is due: a heartbeat, or the end of a connection whose peer is silent.
+    /// Sends a heartbeat that is due, or ends a connection whose peer is silent.
     pub fn on_time(&mut self, now: Millis) {
         match self.phase {
             Phase::Closed => {}
@@ -90,7 +90,7 @@ impl Connection {
             }
             Phase::Open => {
                 if self.silence_ends().is_some_and(|end| end <= now) {
-                    let text = "nothing came in for the time that was announced";
+                    let text = "nothing arrived within the announced idle-time-out";
                     self.fail(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
                     self.timers.closing(now);
                 } else if self.heartbeat_due().is_some_and(|due| due <= now)

@@ -10,7 +10,7 @@ use crate::codec::{DecodeError, Value};
 /// Source: Azure Service Bus; the SDKs' message batches.
 pub const BATCH_FORMAT: u32 = 0x8001_3700;
 
-/// The messages of a batch, in their order. Checks that it is one before anything is read.
+/// The messages of a batch, in their order. First checks that it is a batch.
 pub fn batch_messages(
     batch: &Message,
 ) -> Result<impl Iterator<Item = Result<Message, DecodeError>>, DecodeError> {

@@ -1,11 +1,11 @@
-//! Messages: their sections are found once and stay as they came (AMQP 1.0, 3.2).
+//! Messages: their sections are found once and stay encoded (AMQP 1.0, 3.2).
 //!
-//! Nothing is decoded to be encoded again. A broker keeps the bytes of a message, and on delivery
-//! writes a new header and new annotations before what is left: [`Message::bare`] and the footer,
-//! byte for byte.
+//! Nothing is decoded only to be encoded again. A broker stores the bytes of a message, and on
+//! delivery writes a new header and new annotations before the rest: [`Message::bare`] and the
+//! footer, byte for byte.
 //!
-//! Delivery annotations may stand anywhere, because the Python SDK writes them last and Service Bus
-//! accepts that. They are moved to their place before anything else looks at the message.
+//! Delivery annotations may be anywhere, because the Python SDK writes them last and Service Bus
+//! accepts that. They are moved to their place before anything else reads the message.
 
 mod batch;
 mod section;
@@ -44,10 +44,10 @@ const NAMES: &[(u64, &str)] = &[
     (FOOTER, "amqp:footer:map"),
 ];
 
-/// Of what sections a body is made.
+/// The kind of sections that a body consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// There is none.
+    /// There are none.
     Empty,
     /// Bytes, in one section or more.
     Data,
@@ -57,7 +57,7 @@ pub enum BodyKind {
     Value,
 }
 
-/// A message, whose sections were found and checked.
+/// A message whose sections were found and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     bytes: Bytes,
@@ -76,11 +76,11 @@ pub struct Message {
 impl Message {
     /// Finds the sections.
     ///
-    /// They come in their fixed order, each once; only data and sequences may be repeated, and only
-    /// delivery annotations may stand anywhere. Their descriptors are matched exactly, and all of
+    /// Sections must come in their fixed order, each once. Only data and sequences may be repeated,
+    /// and only delivery annotations may be anywhere. Descriptors are matched exactly, and all of
     /// each section is checked.
     ///
-    /// A message whose delivery annotations stand elsewhere than after the header is copied once.
+    /// If delivery annotations are not directly after the header, the message is copied once.
     pub fn scan(bytes: Bytes) -> Result<Self, DecodeError> {
         let (message, misplaced) = Self::scan_in_order(bytes)?;
         match misplaced {
@@ -92,8 +92,8 @@ impl Message {
         }
     }
 
-    /// Finds the sections, and where delivery annotations stand that are not in their place. These
-    /// are part of nothing else.
+    /// Finds the sections, and delivery annotations that are out of place. These belong to no other
+    /// section.
     fn scan_in_order(bytes: Bytes) -> Result<(Self, Option<Range<usize>>), DecodeError> {
         let mut message = Self {
             bytes: Bytes::new(),
@@ -143,11 +143,11 @@ impl Message {
         self.header.as_ref().map_or(0, |header| header.end)
     }
 
-    /// The bytes with delivery annotations moved from elsewhere to behind the header.
+    /// The bytes with misplaced delivery annotations moved behind the header.
     fn with_in_place(&self, misplaced: Range<usize>) -> Bytes {
         let (place, end) = (self.header_end(), self.bytes.len());
         let parts = if misplaced.start < place {
-            // They stand before the header.
+            // They are before the header.
             [misplaced.end..place, misplaced, place..end, end..end]
         } else {
             let (before, after) = (place..misplaced.start, misplaced.end..end);
@@ -223,17 +223,17 @@ impl Message {
         map.expect("it was checked when the message was scanned")
     }
 
-    /// Of what sections the body is made.
+    /// The kind of sections that the body consists of.
     pub fn body_kind(&self) -> BodyKind {
         self.kind
     }
 
-    /// The body's sections as they came, with their descriptors.
+    /// The body's sections in encoded form, with their descriptors.
     pub fn body(&self) -> Bytes {
         self.bytes.slice(self.body.clone())
     }
 
-    /// What comes before the body, as it came: all that describes the message but its footer.
+    /// The encoded sections before the body: all of the message's metadata except its footer.
     pub fn before_body(&self) -> Bytes {
         let footer = self.footer.as_ref().map(|footer| footer.start);
         let end = match self.kind {
@@ -259,13 +259,13 @@ impl Message {
         })
     }
 
-    /// All of it, as it came, but for delivery annotations that stood elsewhere than in their place.
+    /// The whole message in encoded form, with delivery annotations moved to their place.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Properties, application properties and body, as they came: what nobody on the way may
-    /// change.
+    /// Properties, application properties and body in encoded form: the part that no one on the way
+    /// may change.
     pub fn bare(&self) -> Bytes {
         let end = match &self.footer {
             Some(footer) => footer.start,
@@ -274,12 +274,12 @@ impl Message {
         self.bytes.slice(self.bare..end)
     }
 
-    /// The same, and the footer: what follows a new header and new annotations on delivery.
+    /// The same with the footer: the part after a new header and new annotations on delivery.
     pub fn bare_and_footer(&self) -> Bytes {
         self.bytes.slice(self.bare..)
     }
 
-    /// The footer with its descriptor, as it came.
+    /// The footer with its descriptor, in encoded form.
     pub fn footer(&self) -> Bytes {
         match &self.footer {
             Some(footer) => self.bytes.slice(footer.clone()),
@@ -288,7 +288,7 @@ impl Message {
     }
 }
 
-/// Writes what comes before the bare message. Empty annotations are left out.
+/// Writes the sections before the bare message. Empty annotations are left out.
 pub fn write_head(
     out: &mut BytesMut,
     header: &Header,
@@ -300,8 +300,8 @@ pub fn write_head(
     write_annotations(out, MESSAGE_ANNOTATIONS, message_annotations);
 }
 
-/// The same, for whoever makes the annotations: they are written where they belong. Delivery
-/// annotations are left out if there is nothing that writes them.
+/// The same with functions that write the annotations directly into the output. Delivery
+/// annotations are left out if there is no function for them.
 pub fn write_new_head(
     out: &mut BytesMut,
     header: &Header,

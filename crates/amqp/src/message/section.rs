@@ -8,16 +8,16 @@ use crate::codec::{
 };
 
 composite! {
-    /// How a message is to be carried.
+    /// How to transfer a message.
     #[derive(Default)]
     pub struct Header = 0x70 "amqp:header:list" {
         /// Whether it outlives a crash.
         durable: bool = false,
-        /// Higher goes first. 4 is usual.
+        /// Higher values first. 4 is usual.
         priority: Option<u8>,
-        /// After how many milliseconds it is worth nothing.
+        /// After how many milliseconds it expires.
         ttl: Option<u32>,
-        /// Whether nobody else has had it.
+        /// Whether no other receiver has acquired it before.
         first_acquirer: bool = false,
         /// How many deliveries have failed.
         delivery_count: u32 = 0,
@@ -25,22 +25,22 @@ composite! {
 }
 
 composite! {
-    /// What its producer says of a message.
+    /// What its producer says about a message.
     #[derive(Default)]
     pub struct Properties = 0x73 "amqp:properties:list" {
         /// Its id.
         message_id: Option<MessageId>,
-        /// Who made it.
+        /// The user who produced it.
         user_id: Option<Bytes>,
-        /// The node that it is for.
+        /// The node that it is sent to.
         to: Option<Text>,
-        /// What it is about.
+        /// Its subject.
         subject: Option<Text>,
         /// The node for answers.
         reply_to: Option<Text>,
         /// The message that it answers.
         correlation_id: Option<MessageId>,
-        /// What the body is.
+        /// The type of the body.
         content_type: Option<Symbol>,
         /// How the body is encoded.
         content_encoding: Option<Symbol>,
@@ -57,7 +57,7 @@ composite! {
     }
 }
 
-/// The id of a message, of one of the four types that it may have. An answer has the same type.
+/// The id of a message, of one of the four possible types. An answer keeps the type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MessageId {
     /// A number.
@@ -97,7 +97,7 @@ impl Encode for MessageId {
     }
 }
 
-/// Goes past the value of a section and checks that it is one.
+/// Skips the value of a section and checks it.
 pub(super) fn check(section: u64, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
     match section {
         super::HEADER => Header::read_list(reader).map(drop),

@@ -7,9 +7,9 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, code};
 /// Which end of a link one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Messages go out there.
+    /// It sends messages.
     Sender,
-    /// Messages come in there.
+    /// It receives messages.
     Receiver,
 }
 
@@ -42,11 +42,11 @@ impl Encode for Role {
 /// Whether a sender's deliveries are settled when they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderSettleMode {
-    /// None is.
+    /// No delivery is.
     Unsettled,
-    /// All are.
+    /// Every delivery is.
     Settled,
-    /// Each says so itself.
+    /// Each delivery has its own flag.
     Mixed,
 }
 

@@ -1,6 +1,6 @@
 //! Open, begin, attach, flow, transfer, disposition, detach, end, close.
 //!
-//! The fields are the specification's, in its order. See AMQP 1.0, 2.7.1 to 2.7.9.
+//! The fields are those of the specification, in its order. See AMQP 1.0, 2.7.1 to 2.7.9.
 
 use std::fmt;
 
@@ -13,25 +13,25 @@ use crate::error::Error;
 composite! {
     /// Negotiates a connection.
     pub struct Open = 0x10 "amqp:open:list" {
-        /// Who speaks.
+        /// The name of the sender of the frame.
         container_id: Text,
-        /// The name of the host that is spoken to, for a server with several.
+        /// The host that the client connects to, for a server with several.
         hostname: Option<Text>,
-        /// The largest frame that it takes, in bytes. At least 512.
+        /// The largest frame that it accepts, in bytes. At least 512.
         max_frame_size: u32 = u32::MAX,
         /// The highest channel number.
         channel_max: u16 = u16::MAX,
-        /// After how many milliseconds without a frame it gives up.
+        /// After how many milliseconds without a frame it closes the connection.
         idle_time_out: Option<u32>,
         /// Languages of the texts it sends.
         outgoing_locales: Symbols = Symbols::default(),
         /// Languages of the texts it likes.
         incoming_locales: Symbols = Symbols::default(),
-        /// Extensions that it has.
+        /// Extensions that it supports.
         offered_capabilities: Symbols = Symbols::default(),
         /// Extensions that it would use.
         desired_capabilities: Symbols = Symbols::default(),
-        /// What else it says of itself.
+        /// Other properties.
         properties: Option<Map>,
     }
 }
@@ -43,17 +43,17 @@ composite! {
         remote_channel: Option<u16>,
         /// The number of its first transfer.
         next_outgoing_id: u32,
-        /// How many transfers it takes.
+        /// How many transfers it accepts.
         incoming_window: u32,
         /// How many transfers it may send.
         outgoing_window: u32,
         /// The highest handle.
         handle_max: u32 = u32::MAX,
-        /// Extensions that it has.
+        /// Extensions that it supports.
         offered_capabilities: Symbols = Symbols::default(),
         /// Extensions that it would use.
         desired_capabilities: Symbols = Symbols::default(),
-        /// What else it says.
+        /// Other properties.
         properties: Option<Map>,
     }
 }
@@ -75,19 +75,19 @@ composite! {
         source: Option<Source>,
         /// Where messages go to.
         target: Option<Target>,
-        /// What is not settled yet, of a link that is resumed.
+        /// The unsettled deliveries, if a link is resumed.
         unsettled: Option<Map>,
-        /// Whether that is not all.
+        /// Whether that list is incomplete.
         incomplete_unsettled: bool = false,
         /// Where a sender begins to count its deliveries.
         initial_delivery_count: Option<u32>,
         /// The largest message, in bytes. 0 is no limit.
         max_message_size: Option<u64>,
-        /// Extensions that it has.
+        /// Extensions that it supports.
         offered_capabilities: Symbols = Symbols::default(),
         /// Extensions that it would use.
         desired_capabilities: Symbols = Symbols::default(),
-        /// What else it says.
+        /// Other properties.
         properties: Option<Map>,
     }
 }
@@ -95,9 +95,9 @@ composite! {
 composite! {
     /// Updates the windows of a session, and the credit of a link if it names one.
     pub struct Flow = 0x13 "amqp:flow:list" {
-        /// Which transfer it expects next. Null before it saw the other's begin.
+        /// Which transfer it expects next. Null before it has received the peer's begin.
         next_incoming_id: Option<u32>,
-        /// How many transfers it takes.
+        /// How many transfers it accepts.
         incoming_window: u32,
         /// Which transfer it sends next.
         next_outgoing_id: u32,
@@ -107,15 +107,15 @@ composite! {
         handle: Option<u32>,
         /// The link's count of deliveries.
         delivery_count: Option<u32>,
-        /// How many deliveries it takes from there.
+        /// How many deliveries it accepts from there on.
         link_credit: Option<u32>,
         /// How many deliveries wait.
         available: Option<u32>,
-        /// Whether credit that cannot be used is to be given back.
+        /// Whether to return credit that cannot be used.
         drain: bool = false,
         /// Whether an answer is wanted.
         echo: bool = false,
-        /// What else it says.
+        /// Other properties.
         properties: Option<Map>,
     }
 }
@@ -149,7 +149,7 @@ composite! {
 }
 
 composite! {
-    /// Tells of the state of deliveries.
+    /// Reports the state of deliveries.
     pub struct Disposition = 0x15 "amqp:disposition:list" {
         /// Which end speaks.
         role: Role,
@@ -173,7 +173,7 @@ composite! {
         handle: u32,
         /// Whether for good.
         closed: bool = false,
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     }
 }
@@ -181,7 +181,7 @@ composite! {
 composite! {
     /// Ends a session.
     pub struct End = 0x17 "amqp:end:list" {
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     }
 }
@@ -189,13 +189,13 @@ composite! {
 composite! {
     /// Closes a connection.
     pub struct Close = 0x18 "amqp:close:list" {
-        /// Why, if not as asked.
+        /// The error, if the other side did not ask for it.
         error: Option<Error>,
     }
 }
 
 impl Attach {
-    /// An attach with nothing in it but what it must have. The handle is given when it is sent.
+    /// An attach with only the mandatory fields. The handle is set when it is sent.
     pub fn new(name: Text, role: Role) -> Self {
         Self {
             name,
@@ -215,7 +215,7 @@ impl Attach {
         }
     }
 
-    /// The answer that takes all as it was asked: the same termini and modes, the other role.
+    /// An answer that agrees to everything: the same termini and modes, the other role.
     pub fn answer(&self) -> Self {
         Self {
             snd_settle_mode: self.snd_settle_mode,
@@ -226,21 +226,21 @@ impl Attach {
         }
     }
 
-    /// A copy to be kept, and how many bytes it holds: what came in shares the buffer of its whole frame, and
-    /// of those that came with it.
+    /// A copy to keep, and its size in bytes: input shares the buffer of its whole frame, and of
+    /// the frames that were read with it.
     #[must_use]
     pub fn unshared(&self) -> (Self, usize) {
         let mut own = BytesMut::new();
         self.encode(&mut own);
-        // Without the room that the buffer has left.
+        // Without the unused capacity of the buffer.
         let own = Bytes::copy_from_slice(&own);
-        // What was written can be read. If it could not, the buffer would be kept.
+        // Encoded bytes can always be decoded. If they could not, the buffer would be kept.
         let copy = Self::decode(&mut Reader::new(&own));
         (copy.unwrap_or_else(|_| self.clone()), own.len())
     }
 }
 
-/// A delivery tag: 0 to 32 bytes, chosen by the sender. A broker puts its lock token there.
+/// A delivery tag: 0 to 32 bytes, chosen by the sender. A broker uses its lock token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
     size: u8,

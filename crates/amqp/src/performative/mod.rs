@@ -1,4 +1,4 @@
-//! The nine performatives (AMQP 1.0, 2.7), and what stands in their fields.
+//! The nine performatives (AMQP 1.0, 2.7), and the types of their fields.
 
 mod choice;
 mod frames;
@@ -17,7 +17,7 @@ pub use terminus::{Coordinator, Source, Target, TargetNode};
 
 use crate::codec::{Composite, DecodeError, Reader, descriptor_code};
 
-/// What a frame asks or tells. The large ones, which are rare, are boxed.
+/// The content of a frame. The large ones, which are rare, are boxed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Performative {
     /// Negotiates a connection.
@@ -30,7 +30,7 @@ pub enum Performative {
     Flow(Flow),
     /// Carries a message, or a part of one.
     Transfer(Transfer),
-    /// Tells of the state of deliveries.
+    /// Reports the state of deliveries.
     Disposition(Disposition),
     /// Detaches a link.
     Detach(Detach),
@@ -55,8 +55,8 @@ const NAMES: &[(u64, &str)] = &[
 impl Performative {
     /// Reads the body of a frame: a performative, and the payload that follows it.
     ///
-    /// What is kept for long (all but transfers, flows and dispositions) is copied out of the
-    /// buffer it came in, so that a name does not keep the whole buffer.
+    /// Long-lived performatives (all but transfers, flows and dispositions) are copied out of the
+    /// input, so that a name does not keep the whole buffer.
     pub fn decode(body: &Bytes) -> Result<(Self, Bytes), DecodeError> {
         let mut reader = Reader::new(body);
         let code = descriptor_code(&reader.descriptor()?, NAMES)?;

@@ -31,7 +31,7 @@ composite! {
 }
 
 composite! {
-    /// The receiver gives it back as it was.
+    /// The receiver returns it unchanged.
     pub struct Released = 0x26 "amqp:released:list" {}
 }
 
@@ -42,7 +42,7 @@ composite! {
         delivery_failed: Option<bool>,
         /// Whether it should not come here again.
         undeliverable_here: Option<bool>,
-        /// What to add to its annotations.
+        /// Entries to add to its annotations.
         message_annotations: Option<Map>,
     }
 }
@@ -56,7 +56,7 @@ composite! {
 }
 
 composite! {
-    /// Tells a coordinator how a transaction ends.
+    /// Asks a coordinator to end a transaction.
     pub struct Discharge = 0x32 "amqp:discharge:list" {
         /// Which.
         txn_id: Bytes,
@@ -83,7 +83,7 @@ composite! {
     }
 }
 
-/// What a coordinator is asked: the body of a message to it.
+/// A request to a coordinator: the body of a message to it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control {
     /// For a transaction.
@@ -121,11 +121,11 @@ pub enum Outcome {
     Accepted,
     /// The receiver cannot do anything with it.
     Rejected(Rejected),
-    /// The receiver gives it back as it was.
+    /// The receiver returns it unchanged.
     Released,
     /// The receiver gives it back with changes.
     Modified(Modified),
-    /// It asked for a transaction, and there it is.
+    /// The coordinator has begun the requested transaction.
     Declared(Declared),
 }
 
@@ -139,9 +139,9 @@ impl Outcome {
 /// Any state of a delivery.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeliveryState {
-    /// It ends in this one.
+    /// It ends with this outcome.
     Outcome(Outcome),
-    /// It has come so far.
+    /// It has been received up to here.
     Received(Received),
     /// It is part of a transaction.
     Transactional(TransactionalState),
@@ -156,7 +156,7 @@ impl DeliveryState {
         Self::Outcome(Outcome::rejected(error))
     }
 
-    /// The outcome, if it is one, also within a transaction.
+    /// The outcome, if it is one, also inside a transaction.
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::Outcome(outcome) => Some(outcome),
@@ -165,7 +165,7 @@ impl DeliveryState {
         }
     }
 
-    /// The same, with no more of its error than what kind it is.
+    /// The same, with only the kind of its error.
     pub(crate) fn bare(&self) -> Self {
         match self {
             Self::Outcome(Outcome::Rejected(Rejected { error: Some(error) })) => {

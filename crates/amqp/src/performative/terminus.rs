@@ -12,26 +12,26 @@ composite! {
     pub struct Source = 0x28 "amqp:source:list" {
         /// The node's address.
         address: Option<Text>,
-        /// What of the terminus outlives a crash.
+        /// Which part of the terminus survives a crash.
         durable: u32 = 0,
-        /// When the terminus begins to expire. Null: when the session ends.
+        /// When the expiry timer of the terminus starts. Null: when the session ends.
         expiry_policy: Option<Symbol>,
-        /// How long it takes to, in seconds.
+        /// How long that timer runs, in seconds.
         timeout: u32 = 0,
-        /// Whether the node is to be made.
+        /// Whether to create the node.
         dynamic: bool = false,
-        /// How it is to be made.
+        /// The properties of the new node.
         dynamic_node_properties: Option<Map>,
         /// `move` or `copy`.
         distribution_mode: Option<Symbol>,
-        /// Which messages: filters by name. A value is described, or not, as the peer likes it:
-        /// an answer has it in the same form.
+        /// Filters for messages, by name. A value may be described or not, as the peer prefers. An
+        /// answer keeps the form.
         filter: Option<Map>,
-        /// The outcome of deliveries that have none.
+        /// The outcome of deliveries without one.
         default_outcome: Option<Raw>,
-        /// Which outcomes there are.
+        /// The supported outcomes.
         outcomes: Symbols = Symbols::default(),
-        /// Extensions that it has or would use.
+        /// Extensions that it supports or would use.
         capabilities: Symbols = Symbols::default(),
     }
 }
@@ -41,17 +41,17 @@ composite! {
     pub struct TargetNode = 0x29 "amqp:target:list" {
         /// The node's address.
         address: Option<Text>,
-        /// What of the terminus outlives a crash.
+        /// Which part of the terminus survives a crash.
         durable: u32 = 0,
-        /// When the terminus begins to expire. Null: when the session ends.
+        /// When the expiry timer of the terminus starts. Null: when the session ends.
         expiry_policy: Option<Symbol>,
-        /// How long it takes to, in seconds.
+        /// How long that timer runs, in seconds.
         timeout: u32 = 0,
-        /// Whether the node is to be made.
+        /// Whether to create the node.
         dynamic: bool = false,
-        /// How it is to be made.
+        /// The properties of the new node.
         dynamic_node_properties: Option<Map>,
-        /// Extensions that it has or would use.
+        /// Extensions that it supports or would use.
         capabilities: Symbols = Symbols::default(),
     }
 }
@@ -65,7 +65,7 @@ composite! {
 }
 
 impl Source {
-    /// A node, and nothing else said.
+    /// A node, and no other fields.
     pub fn new(address: Text) -> Self {
         Self {
             address: Some(address),
@@ -93,7 +93,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// A node, and nothing else said.
+    /// A node, and no other fields.
     pub fn new(address: Text) -> Self {
         Self::Node(TargetNode {
             address: Some(address),

@@ -1,4 +1,4 @@
-//! Values: every encoding of AMQP 1.0, 1.6, and everything that is none.
+//! Values: every encoding of AMQP 1.0, 1.6, and invalid encodings.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{
@@ -106,7 +106,7 @@ fn every_encoding_is_read() {
 }
 
 #[test]
-fn compounds_are_read_with_what_is_in_them() {
+fn compounds_are_read_with_their_elements() {
     let lists = ["45", "c0 01 00", "d0 00000004 00000000"];
     for digits in lists {
         let Ok(Value::List(list)) = read(digits) else {
@@ -171,7 +171,7 @@ fn compounds_are_read_with_what_is_in_them() {
 
 #[test]
 fn described_values_keep_their_descriptor() {
-    // A session filter of go-amqp, a time span of .NET, and a described value in another one.
+    // A session filter of go-amqp, a .NET time span, and a described value inside another.
     for digits in [
         "00 80 000000137000000c a1 01 73",
         "00 a3 16 636f6d2e6d6963726f736f66743a74696d657370616e 81 0000000000000001",
@@ -187,7 +187,7 @@ fn described_values_keep_their_descriptor() {
 }
 
 #[test]
-fn what_is_no_value_is_refused() {
+fn invalid_values_are_refused() {
     let rows = [
         ("no such code", "10", DecodeError::UnknownCode(0x10)),
         (
@@ -231,7 +231,7 @@ fn what_is_no_value_is_refused() {
             DecodeError::Surplus(1),
         ),
         (
-            "list in which a value goes on",
+            "list with a value beyond its end",
             "c0 02 01 52 05",
             DecodeError::Truncated { needed: 1, left: 0 },
         ),

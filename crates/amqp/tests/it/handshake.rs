@@ -73,7 +73,7 @@ fn authentication_can_ask_again_and_be_refused() {
     assert_eq!(client.poll_event(), None);
     let asked = exchange(&mut client, &mut server);
     assert!(matches!(asked, Some(Event::SaslInit { .. })));
-    // What comes before the verdict waits, and not without bound.
+    // Input before the SASL outcome waits, with a limit.
     server.feed(&[0; 8192], Millis(0));
     assert_eq!(server.poll_event(), None);
     assert!(!server.wants_input());
@@ -127,7 +127,7 @@ fn both_ends_close() {
 }
 
 #[test]
-fn a_long_goodbye_is_cut_to_what_the_peer_takes() {
+fn a_long_error_text_is_cut_to_the_peers_limit() {
     let mut pair = open();
     let error = Error::new(condition::INTERNAL_ERROR, "x".repeat(600));
     pair.at(End::Server).close(Some(error));
@@ -146,7 +146,7 @@ fn a_long_goodbye_is_cut_to_what_the_peer_takes() {
 }
 
 #[test]
-fn a_frame_that_the_peer_cannot_take_closes() {
+fn a_frame_above_the_peers_limit_closes() {
     let mut pair = open();
     let session = pair.session();
     let asked = attach(&"x".repeat(600), Role::Sender);
@@ -165,7 +165,7 @@ fn a_frame_that_the_peer_cannot_take_closes() {
 }
 
 #[test]
-fn a_verdict_that_the_peer_cannot_take_closes_at_once() {
+fn an_outcome_above_the_peers_limit_closes_at_once() {
     let mut pair = open();
     let (from, _) = to_server(&mut pair, 1);
     send(pair.at(End::Client), from, 1, b"x").unwrap();
@@ -191,7 +191,7 @@ fn a_verdict_that_the_peer_cannot_take_closes_at_once() {
 }
 
 #[test]
-fn without_sasl_a_client_that_wants_it_is_told() {
+fn without_sasl_a_client_that_wants_it_gets_the_amqp_header() {
     let client = Config {
         sasl: sasl_client("ANONYMOUS"),
         ..small()

@@ -35,7 +35,7 @@ fn a_peer_is_kept_alive_and_a_silent_one_is_closed() {
         while client.poll_event().is_some() {}
     }
     assert!(client.is_open() && server.is_open());
-    // Each was told half of the other's, and speaks at half of that.
+    // Each end announced half of its limit, and the other sends at half of that.
     assert_eq!(client.next_timeout(), Some(Millis(5_000)));
     assert_eq!(server.next_timeout(), Some(Millis(15_000)));
     client.on_time(Millis(4_999));
@@ -150,7 +150,7 @@ fn links_are_limited_and_the_limit_can_be_raised() {
         .attach(session, attach("3", Role::Sender))
         .unwrap();
     pair.run();
-    assert_eq!(pair.take(End::Server), [], "nobody is bothered");
+    assert_eq!(pair.take(End::Server), [], "no event for the caller");
     assert_eq!(
         error_of(&pair.take(End::Client)),
         condition::RESOURCE_LIMIT_EXCEEDED
@@ -163,7 +163,7 @@ fn links_are_limited_and_the_limit_can_be_raised() {
 }
 
 #[test]
-fn refusals_that_nobody_takes_are_limited_too() {
+fn unread_refusals_are_limited_too() {
     let limits = Limits {
         links_max: 2,
         ..Limits::default()
@@ -175,7 +175,7 @@ fn refusals_that_nobody_takes_are_limited_too() {
         let asked = attach(&number.to_string(), Role::Sender);
         pair.at(End::Client).attach(session, asked).unwrap();
     }
-    // The client does not hear the refusals.
+    // The client does not read the refusals.
     let attaches = pair.at(End::Client).take_output(Millis(0));
     pair.at(End::Server).feed(&attaches, Millis(0));
     let mut events = Vec::new();
@@ -234,7 +234,8 @@ fn messages_are_limited_in_size() {
     assert!(matches!(pair.take(End::Client)[..], [Event::Delivery(_)]));
 }
 
-/// Messages that a peer asks for in many sessions whose windows it keeps shut, all but one frame.
+/// Messages that a peer requests in many sessions whose windows it keeps closed, except for one
+/// frame.
 #[test]
 fn messages_on_their_way_are_limited_over_all_sessions() {
     let config = Config {
@@ -269,7 +270,7 @@ fn messages_on_their_way_are_limited_over_all_sessions() {
     assert_eq!(sent[2].2, Err(SendRefusal::Blocked));
     let held = pair.at(End::Server).held_size();
     assert!((4_000..8_000).contains(&(held - before)), "{held}");
-    // The client takes the two, which makes room for the others.
+    // The client receives the two, which makes room for the others.
     let mut deliveries = 0;
     let mut writable = 0;
     for _ in 0..100 {
@@ -334,7 +335,7 @@ fn buffers_of_an_idle_connection_are_given_back() {
     assert_eq!(pair.at(End::Server).input().capacity(), 0);
     pair.at(End::Server).feed(b"\0\0\0", Millis(0));
     pair.at(End::Server).shrink();
-    assert_eq!(pair.at(End::Server).held_size(), 3, "what came in stays");
+    assert_eq!(pair.at(End::Server).held_size(), 3, "received input stays");
     pair.session();
 }
 
@@ -370,7 +371,7 @@ fn names_and_addresses_of_links_are_short() {
     }
 }
 
-/// The errors that the client has been told, with the lengths of their texts.
+/// The errors that the client received, with the lengths of their texts.
 fn told(pair: &mut Pair) -> Vec<(String, Option<usize>)> {
     pair.run();
     let events = pair.take(End::Client).into_iter();
@@ -391,7 +392,7 @@ fn told(pair: &mut Pair) -> Vec<(String, Option<usize>)> {
 }
 
 #[test]
-fn a_text_that_the_peer_cannot_take_costs_nothing_but_the_text() {
+fn an_error_text_above_the_peers_limit_is_left_out() {
     for (size, expected) in [(100, Some(100)), (600, None)] {
         let error = || Error::new(condition::NOT_ALLOWED, "x".repeat(size));
         let expected = [(condition::NOT_ALLOWED.to_owned(), expected)];

@@ -8,7 +8,7 @@ use kew_amqp::{By, Event, Millis, SendRefusal};
 use crate::pair::{End, attach, deliveries, from_server, open, send, to_server};
 
 #[test]
-fn credit_is_absolute_and_counts_what_is_on_the_way() {
+fn credit_is_absolute_and_counts_messages_on_the_way() {
     let mut pair = open();
     let (to, from) = from_server(&mut pair, 5);
     assert_eq!(
@@ -35,11 +35,14 @@ fn credit_is_absolute_and_counts_what_is_on_the_way() {
 }
 
 #[test]
-fn drain_gives_back_what_is_left() {
+fn drain_returns_unused_credit() {
     for waiting in [0, 2, 5] {
         let mut pair = open();
         let (to, from) = from_server(&mut pair, 5);
-        assert!(!pair.at(End::Server).drained(from), "nobody asked");
+        assert!(
+            !pair.at(End::Server).drained(from),
+            "there is no drain to answer"
+        );
         assert!(pair.at(End::Client).drain(to));
         pair.run();
         let events = pair.take(End::Server);
@@ -63,7 +66,7 @@ fn drain_gives_back_what_is_left() {
         assert_eq!(events.last(), Some(&Event::Drained { link: to }));
         assert_eq!(deliveries(events).len(), usize::from(waiting));
         assert_eq!(pair.at(End::Client).credit(to), 0);
-        // The link goes on.
+        // The link stays attached.
         pair.at(End::Client).grant(to, 1);
         pair.settle_down();
         assert_eq!(pair.at(End::Server).credit(from), 1);
@@ -144,7 +147,7 @@ fn a_refused_link_is_answered_and_detached() {
 }
 
 #[test]
-fn a_link_that_is_given_up_before_its_answer_hears_nothing() {
+fn a_link_detached_before_its_answer_gets_no_event() {
     let mut pair = open();
     pair.accepts = false;
     let session = pair.session();
@@ -169,7 +172,7 @@ fn a_link_that_is_given_up_before_its_answer_hears_nothing() {
 }
 
 #[test]
-fn what_is_detached_forgets_its_deliveries() {
+fn a_detached_link_forgets_its_deliveries() {
     for is_closed in [true, false] {
         let mut pair = open();
         let (to, from) = from_server(&mut pair, 5);
@@ -192,7 +195,7 @@ fn what_is_detached_forgets_its_deliveries() {
             send(pair.at(End::Server), from, 2, b"x"),
             Err(SendRefusal::NoLink)
         );
-        // Its handle and its name are used again, and its id is not.
+        // Its handle and its name are reused, but its id is not.
         let (again, _) = pair.link(to.session(), attach("out", Role::Receiver));
         assert_ne!(again, to);
         assert!(!pair.at(End::Client).grant(to, 1));

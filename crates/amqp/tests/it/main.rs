@@ -1,6 +1,6 @@
 //! The crate through its public door.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod codec;
 mod handshake;

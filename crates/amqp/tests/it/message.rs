@@ -1,4 +1,4 @@
-//! Messages: sections in order, and bytes that stay as they came.
+//! Messages: sections in order, and bytes that stay unchanged.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{DecodeError, Map, Symbol, Value};
@@ -150,7 +150,7 @@ fn order_repeats_and_types_are_checked() {
     }
 }
 
-/// The Python SDK writes them last, and Service Bus takes them wherever they stand.
+/// The Python SDK writes them last, and Service Bus accepts them anywhere.
 #[test]
 fn delivery_annotations_may_stand_anywhere_and_are_moved_to_their_place() {
     const GIVEN: &str = "00 53 71 c1 06 02 a3 01 6c 52 07";
@@ -208,7 +208,7 @@ fn a_delivery_has_a_new_head_and_the_old_bytes() {
 }
 
 #[test]
-fn a_header_always_says_its_delivery_count() {
+fn a_header_always_has_its_delivery_count() {
     let mut out = BytesMut::new();
     write_head(
         &mut out,

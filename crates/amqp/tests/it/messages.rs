@@ -94,7 +94,7 @@ fn a_receiver_may_settle_at_once() {
         let state = Some(DeliveryState::ACCEPTED);
         assert!(pair.at(End::Server).settle(delivery.delivery, state));
     }
-    // Eight verdicts go out as one frame.
+    // Eight settlements are sent as one frame.
     let out = pair.at(End::Server).take_output(Millis(0));
     assert!(out.len() < 40, "{} bytes", out.len());
     pair.at(End::Client).feed(&out, Millis(0));
@@ -143,7 +143,7 @@ fn windows_stop_a_sender_until_the_peer_takes_more() {
     let sent = server.take_output(Millis(0));
     assert!(
         (7 * 512..=8 * 512).contains(&sent.len()),
-        "8 frames are allowed, {} bytes came",
+        "8 frames are allowed, {} bytes arrived",
         sent.len()
     );
     assert!(server.take_output(Millis(0)).is_empty());

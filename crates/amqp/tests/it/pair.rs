@@ -20,12 +20,12 @@ pub(crate) enum End {
 
 pub(crate) struct Pair {
     pub(crate) ends: [Connection; 2],
-    /// What happened and was not looked at, by end.
+    /// Events that the test has not looked at, by end.
     pub(crate) events: [Vec<Event>; 2],
     pub(crate) now: Millis,
-    /// Sizes of the pieces in which bytes arrive; all at once if there are none.
+    /// Sizes of the pieces in which bytes arrive; all at once if empty.
     pub(crate) piece: usize,
-    /// Whether every attach is answered with what it asked.
+    /// Whether every attach gets an agreeing answer.
     pub(crate) accepts: bool,
 }
 
@@ -66,7 +66,7 @@ impl Pair {
         &mut self.ends[end as usize]
     }
 
-    /// Moves bytes and collects events until nothing happens any more.
+    /// Moves bytes and collects events until nothing more happens.
     pub(crate) fn run(&mut self) {
         for _ in 0..10_000 {
             let mut is_quiet = true;
@@ -115,7 +115,7 @@ impl Pair {
         std::mem::take(&mut self.events[end as usize])
     }
 
-    /// Runs, and forgets what happened.
+    /// Runs, and drops the events.
     pub(crate) fn settle_down(&mut self) {
         self.run();
         self.take(End::Client);
@@ -128,7 +128,7 @@ impl Pair {
         session
     }
 
-    /// A link from the client to the server: the name of each end.
+    /// A link from the client to the server: its id at each end.
     pub(crate) fn link(&mut self, session: SessionId, attach: Attach) -> (LinkId, LinkId) {
         let ours = self.at(End::Client).attach(session, attach).unwrap();
         self.run();
@@ -191,7 +191,7 @@ pub(crate) fn open() -> Pair {
     Pair::open(small(), Limits::default())
 }
 
-/// A link on which the server sends, with so much credit.
+/// A link on which the server sends, with this credit.
 pub(crate) fn from_server(pair: &mut Pair, credit: u32) -> (LinkId, LinkId) {
     let session = pair.session();
     let (to, from) = pair.link(session, attach("out", Role::Receiver));
@@ -200,7 +200,7 @@ pub(crate) fn from_server(pair: &mut Pair, credit: u32) -> (LinkId, LinkId) {
     (to, from)
 }
 
-/// A link on which the client sends, with so much credit.
+/// A link on which the client sends, with this credit.
 pub(crate) fn to_server(pair: &mut Pair, credit: u32) -> (LinkId, LinkId) {
     let session = pair.session();
     let (from, to) = pair.link(session, attach("in", Role::Sender));

@@ -1,5 +1,5 @@
-//! Two ends do anything, with bytes on the way between them: whatever the order, nobody breaks a
-//! rule, and nothing is lost, doubled or made up.
+//! Two ends do random operations, with bytes on the way between them: in any order, neither end
+//! breaks a rule, and no message is lost, duplicated or invented.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,17 +49,17 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A link as the test knows it.
+/// The test's model of a link.
 #[derive(Debug)]
 struct Known {
     /// The link's name at each end.
     ids: [Option<LinkId>; 2],
     sender: End,
     is_gone: bool,
-    /// What was sent and has not arrived.
+    /// Messages that were sent and have not arrived.
     on_the_way: VecDeque<(u8, Vec<u8>)>,
     sent: u8,
-    /// What a receiver grants, less what has arrived.
+    /// The credit that the receiver granted, minus the messages that have arrived.
     credit: u32,
 }
 
@@ -70,7 +70,7 @@ struct World {
     sessions: [Vec<SessionId>; 2],
     links: BTreeMap<String, Known>,
     names: u32,
-    /// Deliveries that somebody may say something about.
+    /// Deliveries that may get a state.
     open: Vec<(End, DeliveryId)>,
     arrived: u32,
 }
@@ -320,12 +320,12 @@ impl World {
                 assert!(self.at(end).drained(link));
             }
             Event::Detached { link, error, .. } => {
-                assert_eq!(error, None, "nobody broke a rule");
+                assert_eq!(error, None, "neither end broke a rule");
                 let name = self.name_of(end, link);
                 self.links.get_mut(&name).unwrap().is_gone = true;
             }
             Event::Ended { session, error, .. } => {
-                assert_eq!(error, None, "nobody broke a rule");
+                assert_eq!(error, None, "neither end broke a rule");
                 self.lose(end, session);
             }
             Event::Credit { .. } | Event::Drained { .. } | Event::Writable { .. } => {}
@@ -348,7 +348,7 @@ impl World {
                 return;
             }
         }
-        panic!("they do not come to rest");
+        panic!("the two ends do not become idle");
     }
 
     fn check(&self) {
@@ -357,7 +357,10 @@ impl World {
                 panic!("{name} was not attached");
             };
             let [a, b] = &self.ends;
-            assert!(link.on_the_way.is_empty(), "{name}: all has arrived");
+            assert!(
+                link.on_the_way.is_empty(),
+                "{name}: every message has arrived"
+            );
             assert_eq!(a.credit(client), b.credit(server), "{name}: credit");
             assert_eq!(
                 a.unsettled(client),

@@ -1,4 +1,4 @@
-//! What is written is read again: every type, every performative, whatever is in their fields.
+//! Encoded values decode to the same: every type, every performative, with any fields.
 
 use std::fmt::Debug;
 
@@ -62,7 +62,7 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A value of any depth, as it is encoded.
+/// A value of any depth, in encoded form.
 fn raw() -> impl Strategy<Value = Raw> {
     let leaf = scalar().prop_map(|value| Raw::of(&value));
     leaf.prop_recursive(4, 64, 8, |inner| {
@@ -123,7 +123,7 @@ fn receiver_mode() -> impl Strategy<Value = ReceiverSettleMode> {
     ]
 }
 
-/// A struct of which every field has a strategy. There are more fields than tuples take.
+/// A struct with a strategy for each field. There are more fields than tuples allow.
 macro_rules! fields {
     ($type:ident { $($field:ident: $strategy:expr),* $(,)? }) => {{
         $(let $field = $strategy.boxed();)*

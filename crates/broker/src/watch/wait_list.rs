@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_sleeps_beside_a_message_and_nobody_looks_without_a_cause(
+        fn no_receiver_sleeps_beside_a_message_or_looks_without_a_cause(
             steps in proptest::collection::vec((0_u8..12, 0_usize..8, 1_usize..4), 1..300),
         ) {
             let mut world = World::default();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_that_do_not_wait_are_told_once_together() {
+    fn a_thousand_receivers_that_do_not_wait_are_notified_once() {
         let mut list = WaitList::default();
         let mut rounds: Vec<u64> = (0..1000).map(|_| list.join()).collect();
         for _ in 0..5000 {

@@ -39,7 +39,7 @@ async fn many_at_once_get_their_own_answers() {
 }
 
 #[tokio::test]
-async fn what_was_stopped_is_there_at_the_next_start() {
+async fn a_stopped_broker_has_its_messages_at_the_next_start() {
     let storage = Arc::new(MemoryStorage::new());
     let (broker, _) = Broker::start(storage.clone(), BrokerOptions::default()).unwrap();
     assert!(broker.is_ready());
@@ -56,14 +56,14 @@ async fn what_was_stopped_is_there_at_the_next_start() {
 }
 
 #[tokio::test]
-async fn a_failing_disk_stops_it_and_it_says_why() {
+async fn a_failing_disk_stops_it_with_the_reason() {
     let storage = Arc::new(FaultyStorage::new());
     let (broker, _) = Broker::start(storage.clone(), BrokerOptions::default()).unwrap();
     broker.submit(create()).await.unwrap();
     storage.fail_after(0, Fault::Eio, Repeat::Sticky);
     assert_eq!(broker.submit(send("a")).await, Err(Rejection::Stopped));
     let failure = broker.failed().await.to_string();
-    // What a new partition has for the slow threads may be what fails first.
+    // A job of a new partition for the slow threads may be the first to fail.
     let named = ["segment-", "prepare-", "ballast"];
     assert!(named.iter().any(|it| failure.contains(it)), "{failure}");
     assert!(!broker.is_ready());

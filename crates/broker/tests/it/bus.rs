@@ -102,7 +102,7 @@ pub(crate) fn driver() -> Driver {
 }
 
 #[test]
-fn the_largest_message_fits_wherever_the_log_has_come_to() {
+fn the_largest_message_fits_at_every_log_position() {
     let mut driver = driver();
     let large = Bytes::from(vec![b'x'; MIB]);
     for fill in [0, 10, 3000, 20_000, 60_000, 500_000, MIB] {
@@ -155,7 +155,7 @@ fn a_batch_is_bounded_in_bytes_and_in_messages() {
             limit: ITEMS_MAX as u64,
         }
     );
-    // As many can be taken at once, settled at once, and deleted at once.
+    // As many can be received at once, settled at once, and deleted at once.
     let (messages, _) = received(driver.ask(receive(u32::MAX)).unwrap());
     assert_eq!(messages.len(), ITEMS_MAX);
     let overlay = Disposition::Abandon {
@@ -194,12 +194,12 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
         );
     }
     assert!(driver.partition.is_out_of_space());
-    assert!(driver.ask(peek(10)).is_ok(), "looking takes no space");
-    assert!(driver.ask(create()).is_err(), "and answers as ever");
+    assert!(driver.ask(peek(10)).is_ok(), "a peek needs no space");
+    assert!(driver.ask(create()).is_err(), "and the answer is as before");
 
     let mut drained = 0;
     loop {
-        // What is asked for is more than a full disk allows at once.
+        // The request is for more than a full disk allows at once.
         let (messages, bodies) = received(driver.ask(receive(1000)).unwrap());
         if messages.is_empty() {
             break;
@@ -217,7 +217,7 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
             return;
         }
     }
-    panic!("a drained disk takes no messages");
+    panic!("a drained disk accepts no messages");
 }
 
 #[test]
@@ -389,7 +389,7 @@ async fn a_message_that_cannot_be_read_is_not_deleted_by_its_receiver() {
         broker.submit(send(body)).await.unwrap();
     }
     damage(&storage, b"second body");
-    // Alone it is an error, and stays: it is given back.
+    // If it is the only message, the error stays visible: the message is released.
     let first = take(broker.submit(receive_and_delete(1)).await.unwrap());
     assert_eq!(first, [(1, Bytes::from("first body"))]);
     let refused = broker.submit(receive_and_delete(1)).await;
@@ -403,7 +403,7 @@ async fn a_message_that_cannot_be_read_is_not_deleted_by_its_receiver() {
 }
 
 #[tokio::test]
-async fn of_several_messages_those_are_deleted_that_can_be_read() {
+async fn of_several_messages_only_readable_ones_are_deleted() {
     let (storage, broker) = forgetful().await;
     for body in ["first body", "second body", "third body"] {
         broker.submit(send(body)).await.unwrap();
@@ -474,7 +474,7 @@ async fn an_operator_takes_no_message_that_cannot_be_read() {
     broker.stop();
 }
 
-/// What is in memory is deleted as it is received, in one step.
+/// A message in memory is deleted when it is received, in one step.
 #[test]
 fn a_message_in_memory_is_deleted_at_once() {
     let mut driver = driver();
@@ -507,5 +507,5 @@ pub(crate) fn damage(storage: &FaultyStorage, bytes: &[u8]) {
             return;
         }
     }
-    panic!("no file holds what is to be damaged");
+    panic!("no file contains the bytes to damage");
 }

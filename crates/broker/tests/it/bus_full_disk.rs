@@ -1,4 +1,4 @@
-//! Bus queues on a full disk: what is settled there, and what comes with it.
+//! Bus queues on a full disk: settlements, and the changes that come with them.
 
 use bytes::Bytes;
 use kew_broker::Rejection;
@@ -8,7 +8,7 @@ use kew_engine::{Command, Outcome};
 use crate::bus::{driver, orders, receive, received, send, settle};
 use crate::partition::Driver;
 
-/// A full disk, and messages of it that are locked: as many as are wanted.
+/// A full disk, and some of its messages, locked.
 fn full_with_locked(count: usize) -> (Driver, Vec<DeliveredMessage>) {
     let mut driver = driver();
     driver.storage.set_capacity_bytes(Some(4 << 20));
@@ -54,7 +54,8 @@ fn a_dead_letter_with_a_reason_is_settled_among_others_on_a_full_disk() {
     assert_eq!(settled, vec![Verdict::Settled; 51]);
 }
 
-/// Reasons of nearly the size of a segment, until no more segments may hold any: to complete works before and after.
+/// Reasons of nearly the size of a segment, until no segment may take more: completing works before
+/// and after.
 #[test]
 fn a_full_disk_takes_large_reasons_as_long_as_few_segments_hold_any() {
     let (mut driver, messages) = full_with_locked(40);

@@ -1,5 +1,5 @@
-//! Damaged partitions with bus queues: what is listed as lost is lost, and everything else is there, as it
-//! was left.
+//! Damaged partitions with bus queues: messages listed as lost are lost, and everything else is
+//! unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ fn body(number: u64) -> Bytes {
     format!("#{number} {}", "x".repeat(size)).into()
 }
 
-/// The number of a body that is as it was sent.
+/// The number of an unchanged body.
 fn number(found: &Bytes) -> u64 {
     let text = std::str::from_utf8(found).unwrap();
     let number = text.split(['#', ' ']).nth(1).unwrap().parse().unwrap();
@@ -163,7 +163,7 @@ impl Driver {
         self.bench.snapshot();
     }
 
-    /// Every message of every queue, by its number. Nothing is there twice.
+    /// Every message of every queue, by its number. None is there twice.
     fn everything(&mut self) -> BTreeMap<u64, Found> {
         let (outcome, _) = self.ask(BusCommand::ListQueues {
             namespace: "ns".into(),
@@ -204,7 +204,7 @@ impl Driver {
     }
 }
 
-/// A partition with something of everything, in three segments and with two snapshots; and a lock.
+/// A partition with messages in every state, in three segments and with two snapshots; and a lock.
 fn filled() -> (FaultyStorage, BTreeMap<u64, Found>, Token) {
     let mut driver = Driver::on(FaultyStorage::new());
     driver.create(PLAIN, false);
@@ -249,7 +249,7 @@ fn look(storage: &FaultyStorage) -> Repair<'_> {
     Repair::look(storage, "ns").unwrap()
 }
 
-/// Repairs, and answers what was listed and what is there.
+/// Repairs, and returns the list of losses and the remaining messages.
 fn repair(storage: &FaultyStorage) -> (Losses, BTreeMap<u64, Found>) {
     let repair = look(storage);
     let losses = repair.losses().clone();
@@ -262,7 +262,7 @@ fn repair(storage: &FaultyStorage) -> (Losses, BTreeMap<u64, Found>) {
 }
 
 #[test]
-fn what_is_whole_needs_no_repair() {
+fn an_intact_partition_needs_no_repair() {
     let (storage, found, _) = filled();
     assert!(!look(&storage).is_needed());
     assert_eq!(Driver::on(storage).everything(), found);
@@ -272,9 +272,10 @@ fn what_is_whole_needs_no_repair() {
     assert_eq!(dead.count(), 4);
 }
 
-/// All others are as they were: in their places, with their counts, locked, deferred and dead.
+/// All others are unchanged: in their places, with their counts, locked, deferred and
+/// dead-lettered.
 #[test]
-fn a_damaged_body_costs_that_message_alone() {
+fn a_damaged_body_costs_only_that_message() {
     let (storage, before, lock) = filled();
     // One deferred message, one locked message and one that was never received.
     for victim in [2, 26, 250] {
@@ -296,8 +297,8 @@ fn a_damaged_body_costs_that_message_alone() {
     }
 }
 
-/// The records before it are gone, in which it was sent and became a dead letter: what was sent again
-/// brings all that it needs.
+/// The earlier records of its send and its dead-lettering are lost: the record of a resubmission
+/// has everything that it needs.
 #[test]
 fn a_message_that_was_sent_again_outlives_where_it_was() {
     let mut driver = Driver::on(FaultyStorage::new());
@@ -319,7 +320,8 @@ fn a_message_that_was_sent_again_outlives_where_it_was() {
     assert_eq!(after, before);
 }
 
-/// Any damage in any place, one to three at once: nothing is lost in silence, altered or there twice.
+/// Any damage in any place, one to three at once: no message is silently lost, altered or
+/// duplicated.
 #[test]
 fn random_damage_is_repaired() {
     let (storage, before, _) = filled();
@@ -339,11 +341,11 @@ fn random_damage_is_repaired() {
             .collect();
         for (number, was) in &before {
             let place = (was.queue.clone(), was.sequence_number);
-            // What is listed has the place where it was last known to be.
+            // The list has its last known place.
             let is_told = listed.contains(&place) || !losses.gaps.is_empty();
             assert!(
                 after.contains_key(number) || is_told,
-                "seed {seed}: {number}, {was:?}, is lost and nothing says so: {losses:?}"
+                "seed {seed}: {number}, {was:?}, is lost and not listed: {losses:?}"
             );
         }
         for (number, is) in &after {
@@ -353,7 +355,7 @@ fn random_damage_is_repaired() {
                 "seed {seed}: {number}, {is:?}, came back: {losses:?}"
             );
         }
-        // It goes on as a partition would.
+        // It works on as a partition does.
         let mut driver = Driver::on(disk);
         driver.ask(BusCommand::CreateQueue {
             queue: name("new"),

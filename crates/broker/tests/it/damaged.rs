@@ -1,4 +1,4 @@
-//! Partitions to damage and to repair: what the tests of repair share.
+//! Partitions to damage and to repair, shared by the tests of repair.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use kew_broker::{Partition, PartitionOptions, Reply};
 use kew_engine::{Command, Timestamp};
 use kew_log::{FaultyStorage, LogOptions};
 
-/// What a partition is opened with: segments of one size, and what else goes with it.
+/// The options of a partition: segments of one size, and others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) segment_kib: u64,
@@ -30,7 +30,7 @@ impl Sizes {
                 ..LogOptions::default()
             },
             command_size_bytes_max: self.command_kib << 10,
-            // Only when the test says so.
+            // Only when the test asks for one.
             snapshot_after_bytes: u64::MAX / 8,
             tick_budget: 16,
         }
@@ -83,7 +83,7 @@ impl Bench {
     }
 }
 
-/// Numbers that a seed decides (SplitMix64, in short).
+/// Numbers determined by a seed (a short SplitMix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -95,8 +95,8 @@ impl Dice {
     }
 }
 
-/// Damages files one to three times: flipped bits, sectors and pages of something else, files that are cut
-/// or gone.
+/// Damages files one to three times: flipped bits, sectors and pages with other content, files that
+/// are cut or deleted.
 pub(crate) fn damage(disk: &FaultyStorage, dice: &mut Dice) {
     for _ in 0..=dice.below(3) {
         let files = disk.files();
@@ -118,7 +118,7 @@ pub(crate) fn damage(disk: &FaultyStorage, dice: &mut Dice) {
     }
 }
 
-/// Flips a bit of these bytes, which are in one place of all files.
+/// Flips a bit of these bytes, which occur in one place of all files.
 pub(crate) fn damage_bytes(disk: &FaultyStorage, bytes: &[u8]) {
     let mut damaged = 0;
     for (file, _) in disk.files() {

@@ -1,4 +1,4 @@
-//! The partition over a disk that fails, and the broker with its threads.
+//! The partition on a failing disk, and the broker with its threads.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

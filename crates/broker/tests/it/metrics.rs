@@ -1,4 +1,4 @@
-//! What the broker tells of itself.
+//! The broker's metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn metrics(broker: &Broker, queues_max: usize) -> Page {
     read(&page(broker.metrics(queues_max, PATIENCE).await)).unwrap()
 }
 
-/// The value of the one sample that has this name and these labels; nothing if there is none.
+/// The value of the only sample with this name and these labels; `None` if there is none.
 fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let mut samples = page.values().flat_map(|family| &family.samples);
     let labels = labels.iter();
@@ -37,7 +37,7 @@ fn create_named(name: String) -> Command {
 }
 
 #[tokio::test]
-async fn counts_are_those_of_what_was_done() {
+async fn counters_match_the_operations() {
     let (broker, _) =
         Broker::start(Arc::new(MemoryStorage::new()), BrokerOptions::default()).unwrap();
     broker.submit(create()).await.unwrap();
@@ -125,7 +125,7 @@ async fn readers_at_once_see_the_same() {
 }
 
 #[tokio::test]
-async fn a_partition_that_has_stopped_leaves_out_what_only_it_knows() {
+async fn a_stopped_partition_leaves_out_its_own_metrics() {
     let storage = Arc::new(FaultyStorage::new());
     let (broker, _) = Broker::start(storage.clone(), BrokerOptions::default()).unwrap();
     broker.submit(create()).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_partition_that_has_stopped_leaves_out_what_only_it_knows() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_why() {
+async fn a_refusal_names_the_reason() {
     let options = BrokerOptions {
         admission: AdmissionLimits {
             commands_max: 8,

@@ -190,7 +190,7 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
     }
     assert_eq!(drained, sent, "every acknowledged message is there");
 
-    // What was drained becomes space again by itself, within seconds.
+    // After draining, the space is freed without further commands, within seconds.
     for _ in 0..10 {
         driver.now = driver.now.plus_seconds(1);
         if driver.ask(send(body.clone())).is_ok() {
@@ -211,8 +211,8 @@ fn expiring(body: &str, seconds: u32) -> Command {
     }
 }
 
-/// The last messages first, so that nearly every segment holds a body to the end: what is settled takes many times the
-/// space that was free, and comes back.
+/// The last messages first, so that nearly every segment holds a body until the end: settlements
+/// need many times the free space, which must be freed again.
 #[test]
 fn a_full_disk_is_drained_in_the_worst_order() {
     let mut driver = Driver::new();
@@ -231,7 +231,7 @@ fn a_full_disk_is_drained_in_the_worst_order() {
         received.extend(messages);
     }
     assert_eq!(received.len(), sent);
-    // Receiving them again and again takes space, too.
+    // Receiving them repeatedly needs space too.
     for _ in 0..3 {
         driver.now = driver.now.plus_seconds(601);
         received.clear();
@@ -251,7 +251,7 @@ fn a_full_disk_is_drained_in_the_worst_order() {
         driver.rest();
     }
     assert!(!driver.partition.is_out_of_space());
-    // What is drained while there is space is freed when there is none.
+    // Messages drained while there is space are freed when there is none.
     let mut again = 0;
     for _ in 0..20 {
         while driver.ask(send(body.clone())).is_ok() {
@@ -285,9 +285,10 @@ fn messages_expire_on_a_full_disk_and_make_space() {
     panic!("a disk of expired messages takes none");
 }
 
-/// Nothing is free but what snapshots of nothing take, and after the drain nobody asks for anything: no batch moves the log's end.
+/// The only free space is that for empty snapshots, and after the drain there are no more commands:
+/// no batch moves the log's end.
 #[test]
-fn a_disk_that_was_drained_makes_space_while_nobody_asks() {
+fn a_drained_disk_frees_space_while_idle() {
     let mut driver = Driver::new();
     driver.rest();
     while !driver.partition.log().space().has_ballast {
@@ -313,7 +314,7 @@ fn a_disk_that_was_drained_makes_space_while_nobody_asks() {
     assert!(!driver.partition.is_out_of_space());
     assert!(driver.partition.log().space().has_ballast, "for next time");
     driver.ask(send(body)).unwrap();
-    // With nothing to free, snapshots are not repeated for ever.
+    // If there is nothing to free, snapshots do not repeat without end.
     let end = driver.partition.log().end();
     for _ in 0..5 {
         driver.now = driver.now.plus_seconds(1);
@@ -371,9 +372,9 @@ fn a_full_disk_is_not_tried_all_the_time() {
     );
 }
 
-/// To see what can be freed takes a walk through all that is kept, and a snapshot.
+/// To find out what can be freed takes a walk through the whole state, and a snapshot.
 #[test]
-fn a_full_disk_with_much_on_it_is_walked_seldom_and_yet_freed_while_somebody_asks() {
+fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
     const MESSAGES: u32 = 200_000;
     let mut driver = Driver::new();
     let mut commands: VecDeque<_> = (0..MESSAGES).map(|id| (id, send("x"))).collect();
@@ -410,7 +411,7 @@ fn a_full_disk_with_much_on_it_is_walked_seldom_and_yet_freed_while_somebody_ask
             snapshots.push((driver.now, newest));
         }
     }
-    // 46 bytes for each message, at 25 bytes for a microsecond.
+    // 46 bytes for each message, at 25 bytes per microsecond.
     let interval_ms = u64::from(MESSAGES) * 46 / 25_000;
     assert!(snapshots.len() >= 3, "two snapshots free something");
     for pair in snapshots[1..].windows(2) {

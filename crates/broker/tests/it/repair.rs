@@ -1,4 +1,4 @@
-//! Damaged partitions: what is listed as lost is lost, and everything else is there unchanged.
+//! Damaged partitions: messages listed as lost are lost, and everything else is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +25,14 @@ fn name(queue: &str) -> EntityName {
     EntityName::storage_queue("acct", queue)
 }
 
-/// A message as its sender knows it.
+/// Messages as their senders know them.
 type Known = BTreeMap<[u8; 16], (String, String)>;
 
 struct Driver {
     bench: Bench,
     /// Messages that were sent and not deleted, by id, with queue and body.
     alive: Known,
-    /// All that were ever sent.
+    /// All messages ever sent.
     sent: Known,
 }
 
@@ -117,7 +117,7 @@ impl Driver {
         (self.bench.storage.kill(), self.alive, self.sent)
     }
 
-    /// Every message that is there, by id.
+    /// Every remaining message, by id.
     fn everything(&mut self) -> Known {
         self.bench.now = self.bench.now.plus_seconds(3600);
         let queues: Vec<String> = self
@@ -154,7 +154,7 @@ fn plain() -> (FaultyStorage, Known, Known) {
     driver.close()
 }
 
-/// Two snapshots, and a log whose beginning is gone; some old bodies are still live.
+/// Two snapshots, and a log whose beginning is retired; some old bodies are still live.
 fn snapshotted() -> (FaultyStorage, Known, Known) {
     let mut driver = Driver::new();
     driver.send_many(0, 60);
@@ -190,8 +190,8 @@ fn look(storage: &FaultyStorage) -> Repair<'_> {
     Repair::look(storage, "acct").unwrap()
 }
 
-/// Repairs, and checks the promise: what is not listed is there, and nothing is there that nobody
-/// sent.
+/// Repairs, and checks the promise: messages that are not listed exist, and there is none that no
+/// client sent.
 fn repair(storage: &FaultyStorage, alive: &Known, sent: &Known, story: &str) -> Losses {
     let repair = look(storage);
     let losses = repair.losses().clone();
@@ -241,7 +241,7 @@ fn check_repaired(
             "{story}: {message:?} is lost and nothing says so"
         );
     }
-    // It goes on as a new partition would, and gives out no id a second time.
+    // It works on like a new partition, and issues no id a second time.
     driver.alive.clear();
     driver.ask(Command::CreateQueue {
         queue: name("new"),
@@ -260,14 +260,14 @@ fn check_repaired(
     assert!(alive.keys().all(|id| found.contains_key(id)), "{story}");
 }
 
-/// How many messages that were alive are missing.
+/// How many live messages are missing.
 fn missing(storage: &FaultyStorage, alive: &Known) -> usize {
     let found = Driver::on(storage.kill()).everything();
     alive.keys().filter(|id| !found.contains_key(*id)).count()
 }
 
 #[test]
-fn what_is_whole_needs_no_repair() {
+fn an_intact_partition_needs_no_repair() {
     for (storage, ..) in [plain(), snapshotted()] {
         let repair = look(&storage);
         assert!(!repair.is_needed());
@@ -378,7 +378,7 @@ fn without_any_snapshot_the_messages_of_the_remaining_log_are_kept() {
 }
 
 #[test]
-fn a_missing_segment_costs_what_was_in_it() {
+fn a_missing_segment_costs_only_its_content() {
     let (storage, alive, sent) = plain();
     let segments = names(&storage, "segment-");
     for segment in &segments[..segments.len() - 1] {
@@ -397,9 +397,9 @@ fn a_missing_segment_costs_what_was_in_it() {
 }
 
 #[test]
-fn a_damaged_body_costs_that_message_alone() {
+fn a_damaged_body_costs_only_that_message() {
     let (storage, alive, sent) = snapshotted();
-    // The oldest live body lies before both snapshots: no start reads it.
+    // The oldest live body is before both snapshots: no start reads it.
     let segment = &names(&storage, "segment-")[0];
     let content = storage.content(segment).unwrap();
     let (id, body) = alive
@@ -475,12 +475,12 @@ fn a_repair_that_is_cut_off_leaves_the_old_log_or_the_new_one() {
                 states += 1;
                 let again = look(&disk);
                 if again.is_needed() {
-                    // Whether the first one got as far as to its new state or not.
+                    // Whether the first one reached its new state or not.
                     let listed = again.losses().clone();
                     assert!(listed == losses || listed.gaps.is_empty(), "{story}");
                     again.carry_out(options(), 5, [2; 16]).unwrap();
                 }
-                // What was not needed any more for the new state may still be damaged.
+                // Files that the new state no longer needed may still be damaged.
                 let mut driver = Driver::on(disk.kill());
                 let found = driver.everything();
                 for (id, message) in &alive {
@@ -526,7 +526,7 @@ fn a_full_disk_is_repaired_in_the_place_of_the_ballast() {
             check_repaired(&disk, &losses, &alive, &sent, "a full disk");
             return;
         }
-        // With too little, it can be done when there is more.
+        // With too little space it fails, and succeeds when there is more.
         if look(&disk).is_needed() {
             look(&disk).carry_out(options(), 99, [2; 16]).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Commands as tests ask them.
+//! Commands for tests.
 
 use bytes::Bytes;
 use kew_engine::{BodyEncoding, Command, EntityName, ReceivedMessage, VisibilityTimeout};

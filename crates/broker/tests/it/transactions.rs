@@ -1,4 +1,4 @@
-//! Transactions and the disk: all of one or nothing, wherever the power goes off.
+//! Transactions and the disk: all of one or nothing, at whichever call the power goes off.
 
 use kew_broker::{Rejection, Reply};
 use kew_engine::bus::{
@@ -76,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// How many messages each has whose bodies are whole.
+    /// How many messages with intact bodies each queue has.
     fn counts(&mut self) -> [usize; 3] {
         ["orders", "orders/$deadletterqueue", "other"].map(|queue| {
             let peek = BusCommand::Peek {
@@ -94,7 +94,7 @@ impl Driver {
     }
 }
 
-/// Two queues; the first has three messages, and they are locked.
+/// Two queues; the first has three locked messages.
 fn prepared() -> (FaultyStorage, Vec<Token>) {
     let mut driver = Driver::new();
     for name in ["orders", "other"] {
@@ -112,12 +112,12 @@ fn prepared() -> (FaultyStorage, Vec<Token>) {
 }
 
 #[test]
-fn wherever_the_power_goes_off_all_of_a_transaction_is_there_or_nothing() {
+fn a_power_cut_at_any_call_keeps_transactions_atomic() {
     let (storage, locks) = prepared();
     let [first, second, third] = locks[..] else {
         panic!("there are three")
     };
-    // Some of it is larger than a segment, so that another one has to be made for it.
+    // One part is larger than a segment, so that a new one must be created for it.
     let parts = vec![
         settled(first, Disposition::Complete),
         sent(10),

@@ -1,4 +1,4 @@
-//! Messages that are received and deleted once they were read.
+//! Messages that are received and deleted after they were read.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
@@ -22,9 +22,9 @@ fn steps() -> EntityName {
     }
 }
 
-/// What a client of a session does that has failed: it gives the session back, and takes the next one.
+/// A session client that has failed releases the session, and accepts the next one.
 #[tokio::test]
-async fn a_damaged_message_does_not_block_its_session_for_ever() {
+async fn a_damaged_message_does_not_block_its_session() {
     let (storage, broker) = forgetful().await;
     let options = BusQueueOptions {
         requires_session: true,
@@ -97,7 +97,7 @@ async fn a_damaged_message_does_not_block_its_session_for_ever() {
 }
 
 #[tokio::test]
-async fn what_was_read_waits_for_a_busy_broker_to_be_deleted() {
+async fn a_read_message_waits_for_a_busy_broker_to_be_deleted() {
     let disk = Arc::new(StuckDisk::default());
     let mut options = BrokerOptions {
         admission: AdmissionLimits {
@@ -115,7 +115,7 @@ async fn what_was_read_waits_for_a_busy_broker_to_be_deleted() {
     broker.submit_among(asked, &answers, |_, rejection| panic!("{rejection}"));
     let answered = first(&answers).await.unwrap();
 
-    // All that may be under way waits for the disk.
+    // All possible jobs in progress wait for the disk.
     disk.gate.set_open(false);
     let mut is_busy = false;
     while !is_busy {

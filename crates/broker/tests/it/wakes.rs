@@ -1,4 +1,4 @@
-//! Which receivers are woken by which events of a bus queue.
+//! Which events of a bus queue wake which receivers.
 
 use bytes::Bytes;
 use kew_broker::Wake;
@@ -10,7 +10,7 @@ use kew_engine::{Command, EntityName, Incarnation, Outcome, SequenceNumber, Serv
 
 use crate::partition::Driver;
 
-/// A partition with a queue that has sessions or none.
+/// A partition with a queue, with or without sessions.
 struct Bench {
     driver: Driver,
     queue: Incarnation,
@@ -49,7 +49,7 @@ impl Bench {
         Self { driver, queue }
     }
 
-    /// Asks, and says what was woken by it.
+    /// Submits a command, and returns the receivers that it woke.
     fn ask(&mut self, command: BusCommand) -> (Option<BusOutcome>, Vec<Awaited>) {
         let outcome = match self.driver.ask(Command::Bus(command)) {
             Ok(answered) => match answered.outcome {
@@ -109,21 +109,21 @@ impl Bench {
 }
 
 #[test]
-fn a_message_of_a_session_is_for_its_holder_or_for_whoever_takes_any() {
+fn a_session_message_wakes_its_holder_or_a_receiver_of_any_session() {
     let mut bench = Bench::with(true);
     let (holder, _) = bench.accept(SessionChoice::Named("held".into()));
     assert_eq!(bench.send(&[Some("held")], None), [of("held")]);
     assert_eq!(bench.send(&[Some("free")], None), [Awaited::Session]);
     let both = bench.send(&[Some("free"), Some("held")], None);
     assert_eq!(both, [Awaited::Session, of("held")]);
-    // The messages that the holder leaves are still its own.
+    // The messages of the session still belong to its holder.
     assert_eq!(bench.receive(Some(&holder), 1), (1, vec![]));
     assert_eq!(bench.receive(Some(&holder), 10), (1, vec![]));
     assert_eq!(bench.receive(Some(&holder), 10), (0, vec![]));
 }
 
 #[test]
-fn whoever_takes_a_session_and_leaves_another_wakes_the_next() {
+fn accepting_one_of_two_sessions_wakes_the_next_receiver() {
     let mut bench = Bench::with(true);
     bench.send(&[Some("a"), Some("b"), Some("c")], None);
     let (_, woken) = bench.accept(SessionChoice::Next);
@@ -140,7 +140,7 @@ fn whoever_takes_a_session_and_leaves_another_wakes_the_next() {
 }
 
 #[test]
-fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
+fn the_end_of_a_lock_wakes_its_holder_and_a_receiver_of_any_session() {
     let mut bench = Bench::with(true);
     let queue = steps;
     bench.send(&[Some("full")], None);
@@ -153,7 +153,7 @@ fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
     };
     assert_eq!(bench.ask(release(&empty)).1, [of("empty")]);
     assert_eq!(bench.ask(release(&full)).1, [Awaited::Session, of("full")]);
-    // The same if an operator breaks it, or its time ends.
+    // The same if an operator breaks the lock, or it expires.
     bench.accept(SessionChoice::Next);
     let broken = bench.ask(BusCommand::BreakLock {
         queue: queue(),
@@ -167,9 +167,9 @@ fn the_end_of_a_lock_is_told_to_its_holder_and_to_whoever_takes_any() {
 }
 
 #[test]
-fn a_receive_passes_on_what_it_leaves_and_nothing_if_it_found_nothing() {
+fn a_receive_passes_its_wake_up_on_only_if_it_leaves_messages() {
     let mut bench = Bench::with(false);
-    // Sessions mean nothing here.
+    // Sessions have no meaning in this queue.
     let woken = bench.send(&[None, Some("s")], None);
     assert_eq!(woken, [Awaited::Message, Awaited::Message]);
     assert_eq!(bench.receive(None, 1), (1, vec![Awaited::Message]));
@@ -178,7 +178,7 @@ fn a_receive_passes_on_what_it_leaves_and_nothing_if_it_found_nothing() {
 }
 
 #[test]
-fn a_message_that_is_gone_by_the_end_of_its_turn_wakes_nobody() {
+fn a_message_removed_in_its_own_turn_wakes_no_receiver() {
     let mut bench = Bench::with(false);
     bench.send(&[None], None);
     let (count, _) = bench.receive(None, 1);
@@ -195,9 +195,10 @@ fn a_message_that_is_gone_by_the_end_of_its_turn_wakes_nobody() {
     assert_eq!(bench.receive(None, 1), (0, vec![]));
 }
 
-/// What has expired is removed a few at a time. Receivers pass it over, and do not wake each other for it.
+/// Expired messages are removed a few at a time. Receivers skip them, and do not wake each other
+/// for them.
 #[test]
-fn messages_that_have_expired_wake_nobody_until_all_of_them_are_gone() {
+fn expired_messages_wake_no_receiver() {
     let mut bench = Bench::with(false);
     for _ in 0..200 {
         bench.send(&[None; 8], Some(1000));

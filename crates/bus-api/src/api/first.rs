@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-/// The first byte of the headers of AMQP and of its SASL layer. No method of HTTP that is served
-/// begins with it.
+/// The first byte of the headers of AMQP and of its SASL layer. No supported HTTP method begins
+/// with it.
 const AMQP: u8 = b'A';
 
-/// The protocol, and the byte that told.
+/// The protocol, and the byte that was read to detect it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     Amqp([u8; 1]),
@@ -27,7 +27,7 @@ pub(super) async fn first_of<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result
     })
 }
 
-/// A stream of which the first byte was read, and is to be read again.
+/// A stream whose first byte was read, and will be read again.
 pub(super) struct Begun<S> {
     first: Option<u8>,
     stream: S,

@@ -1,4 +1,4 @@
-//! The handle that the server holds.
+//! The front end's handle, which the server holds.
 
 mod first;
 mod rules;
@@ -44,20 +44,20 @@ pub(crate) struct Parts {
     places: Share,
 }
 
-/// What a front end is given besides a broker.
+/// The options of a front end.
 #[derive(Clone, Debug)]
 pub struct BusApiOptions {
-    /// What bounds clients.
+    /// The limits for clients.
     pub limits: Limits,
-    /// The issuers of the bearer tokens to take; none are taken without one.
+    /// The trusted issuers of bearer tokens. Without any, bearer tokens are refused.
     pub issuers: Issuers,
-    /// What the server is called: which addresses are its own, and by which names it may be called with
-    /// the public key. Those of loopback, if nothing else is said.
+    /// The names of the server: which addresses are its own, and which names admit the public key.
+    /// Default: the names of loopback.
     pub names: ServerNames,
-    /// By what tokens are judged to have expired: the system's clock, if nothing else is said.
+    /// The clock for the expiry of tokens. Default: the system's clock.
     pub clock: fn() -> SystemTime,
-    /// Where connections have their places, if others have places there too: then `connections_max` is
-    /// what that share may have.
+    /// The share from which connections take their places, if other protocols take places too.
+    /// Default: a share of its own with `connections_max` places.
     pub places: Option<Share>,
 }
 
@@ -74,7 +74,7 @@ impl Default for BusApiOptions {
 }
 
 impl BusApi {
-    /// A front end for a broker, with the rules that the log has.
+    /// Opens a front end for a broker, with the rules in the log.
     pub async fn open(broker: Broker, options: BusApiOptions) -> Result<Self, PrincipalError> {
         let BusApiOptions {
             limits,
@@ -111,8 +111,9 @@ impl BusApi {
         export(&self.parts.shared.broker).await
     }
 
-    /// A place for one more connection. If there are as many as there may be, one without a token gives
-    /// way to it; if all have one, the new connection is to be closed, and was counted and logged.
+    /// A place for one more connection. At the limit, a connection without a token gives way. If
+    /// all have one, this returns `None`, and has counted and logged that: close the new
+    /// connection.
     pub fn admit(&self, peer: SocketAddr) -> Option<Place> {
         let place = self.parts.places.take(peer.ip());
         if place.is_some() {
@@ -129,15 +130,15 @@ impl BusApi {
         self.parts.shared.observer.note_gave_way(peer);
     }
 
-    /// What it has counted, for a page of metrics. Does not block.
+    /// The counted values, for a page of metrics. Does not block.
     pub fn metrics(&self) -> Vec<Family> {
         let open = self.parts.places.count();
         self.parts.shared.observer.instruments.families(open)
     }
 
-    /// Serves one connection until it ends, in the protocol that its first byte tells. When
-    /// `shutdown` completes, the client is told to come back later. One that loses its place is closed
-    /// at once: it has shown no token.
+    /// Serves one connection until it ends. Its first byte decides the protocol. When `shutdown`
+    /// completes, the client is told to reconnect later. A connection that loses its place is
+    /// closed at once: it has no token yet.
     pub async fn serve<S>(
         &self,
         stream: S,
@@ -168,7 +169,7 @@ impl BusApi {
         let patience = self.parts.shared.limits.token_timeout;
         let first = tokio::select! {
             first = tokio::time::timeout(patience, first_of(&mut stream)) => first,
-            // Nothing was asked yet.
+            // The client has sent no request yet.
             () = &mut shutdown => return,
         };
         match first {
@@ -190,7 +191,8 @@ impl BusApi {
             }
             Ok(Err(error)) => {
                 self.parts.shared.observer.instruments.broken.increment();
-                tracing::debug!(target: "kew::access", peer = %origin.peer, %error, "nothing was said");
+                tracing::debug!(target: "kew::access", peer = %origin.peer, %error, "the client \
+                                                                                     sent nothing");
             }
             Err(_) => {
                 self.parts
@@ -198,7 +200,8 @@ impl BusApi {
                     .observer
                     .instruments
                     .note_overdue(Overdue::Handshake);
-                tracing::debug!(target: "kew::access", peer = %origin.peer, "nothing was said in time");
+                tracing::debug!(target: "kew::access", peer = %origin.peer, "the client sent \
+                                                                             nothing in time");
             }
         }
     }

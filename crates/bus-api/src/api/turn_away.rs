@@ -1,4 +1,4 @@
-//! Connections that are not served, and are told why in the protocol that they speak.
+//! Connections that are not served. The client gets the reason in its protocol.
 
 use std::io;
 use std::time::Duration;
@@ -13,21 +13,22 @@ use crate::ground::origin::Origin;
 use crate::ground::turned_away::TurnedAway;
 use crate::http::HttpError;
 
-/// How long a client may take to hear why it is not served.
+/// How long a client may take to read why it is not served.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many bytes that nobody wants are read at once.
+/// How many bytes to read and discard at once.
 const SINK_SIZE_BYTES: usize = 1024;
 
 impl BusApi {
-    /// Tells a client why it is not served, whatever it asks, within 5 s. The connection ends.
+    /// Tells a client why it is not served, regardless of its request, within 5 s. Then the
+    /// connection ends.
     ///
-    /// Over AMQP nothing is asked of it that should stay secret: no password, and no token.
+    /// Over AMQP it asks for no password and no token.
     pub async fn turn_away<S>(&self, mut stream: S, origin: Origin, why: TurnedAway)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        tracing::debug!(peer = %origin.peer, ?why, "a Service Bus connection is turned away");
+        tracing::debug!(peer = %origin.peer, ?why, "turning away a Service Bus connection");
         let farewell = async {
             match first_of(&mut stream).await? {
                 First::Amqp(begun) => close(&mut stream, &begun, why).await?,
@@ -37,12 +38,12 @@ impl BusApi {
                 }
             }
             stream.shutdown().await?;
-            // What is unread when a socket is closed would take back what was written.
+            // If a socket is closed with unread input, the client may lose the output.
             let mut sink = [0; SINK_SIZE_BYTES];
             while stream.read(&mut sink).await? > 0 {}
             Ok::<_, io::Error>(())
         };
-        // Whether it was heard is nobody's business any more.
+        // It does not matter whether the client received it.
         let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
     }
 }

@@ -1,9 +1,9 @@
-//! The emulator's configuration file: its queues are read from it and written to it.
+//! The emulator's configuration file: Kew reads queues from it and writes them to it.
 //!
-//! The file is JSON with comments; its schema is `UserConfig.Namespaces[].Queues[]` with the
-//! properties that are listed in [`Properties`]. What is not known is refused and named, and so is
-//! what is not served: topics, and more than one namespace. What a queue has besides is not in the
-//! file: its messages, authorization rules, user metadata, state, sizes and time to idle.
+//! The file is JSON with comments. Its schema is `UserConfig.Namespaces[].Queues[]` with the
+//! properties of [`Properties`]. Unknown properties are refused by name, and so are topics and more
+//! than one namespace, which Kew does not support. The file does not contain a queue's messages,
+//! authorization rules, user metadata, state, sizes and time to idle.
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
@@ -19,7 +19,7 @@ use crate::ground::address::{entity_named, is_queue_name};
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::ground::constants::NAMESPACE;
 
-/// What is wrong with a configuration file, or with an entry in it.
+/// An error in a configuration file, or in one of its entries.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct ImportError(pub(crate) String);
@@ -27,14 +27,14 @@ pub struct ImportError(pub(crate) String);
 /// A queue of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedQueue {
-    /// Its name as it is written there.
+    /// Its name, as the file spells it.
     pub name: String,
     pub(crate) entity: EntityName,
     /// Its settings.
     pub options: BusQueueOptions,
 }
 
-/// What a configuration file says.
+/// The content of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct BusConfig {
@@ -93,7 +93,7 @@ struct Properties {
     requires_session: bool,
 }
 
-/// Comments, and commas after the last element, as the emulator takes them. Nothing else.
+/// Comments and trailing commas, as the emulator accepts them. Nothing else.
 const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -115,7 +115,7 @@ pub fn read_config(text: &str) -> Result<Vec<ImportedQueue>, ImportError> {
 }
 
 impl BusConfig {
-    /// A file with queues that are there.
+    /// A file with the existing queues.
     pub(crate) fn of_queues(views: &[BusQueueView]) -> Self {
         let queues = views.iter().map(exported);
         let namespace = Namespace {
@@ -133,12 +133,15 @@ impl BusConfig {
 
     fn queues(&self) -> Result<Vec<ImportedQueue>, ImportError> {
         if self.user_config.logging.is_some() {
-            tracing::info!("what the configuration file says of Logging is not for this server");
+            tracing::info!(
+                "the section Logging of the configuration file is ignored: use Kew's own settings \
+                 for logs"
+            );
         }
         let [namespace] = self.user_config.namespaces.as_slice() else {
             let count = self.user_config.namespaces.len();
             return Err(ImportError(format!(
-                "{count} namespaces: there must be one"
+                "it has {count} namespaces, and must have exactly one"
             )));
         };
         if namespace.name != NAMESPACE {
@@ -165,7 +168,8 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
     let entity = entity_named(&name).filter(|_| is_queue_name(&name));
     let entity = entity.ok_or_else(|| {
         ImportError(
-            "a name has up to 260 letters, digits and . - _ / with a letter or digit at both ends"
+            "a name must have up to 260 letters, digits and . - _ / with a letter or digit at both \
+             ends"
                 .into(),
         )
     })?;
@@ -173,7 +177,7 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
     let duration = |property: &str, text: &Option<String>| match text {
         Some(text) => duration::parse(text).map(Some).ok_or_else(|| {
             ImportError(format!(
-                "{property} is {text:?}, and not a duration such as PT1M"
+                "{property} is {text:?}, and must be a duration such as PT1M"
             ))
         }),
         None => Ok(None),
@@ -219,7 +223,7 @@ fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
     })
 }
 
-/// A queue as a file has it.
+/// A queue in the form of a file.
 fn exported(view: &BusQueueView) -> Queue {
     let options = &view.options;
     let description = Description::decode(&options.description);
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn invalid_values_are_named() {
         let refused = |from: &str, to: &str| {
             assert!(FILE.contains(from));
             read_config(&FILE.replace(from, to))

@@ -1,10 +1,10 @@
 //! Durations in ISO 8601, as .NET reads and writes them, in milliseconds.
 
-/// The longest duration of .NET, which the service writes for "never ends".
+/// The longest duration of .NET, which the service uses for "never ends".
 const FOREVER: &str = "P10675199DT2H48M5.4775807S";
 
-/// From here on a duration lasts for ever. SDKs whose own types are narrower send back what is a
-/// little less than [`FOREVER`], which is about 9.2e14.
+/// From here on a duration counts as endless. SDKs whose own types are narrower send back slightly
+/// less than [`FOREVER`], which is about 9.2e14.
 const FOREVER_MS_MIN: u64 = 900_000_000_000_000;
 
 const SECOND_MS: u64 = 1000;
@@ -12,8 +12,8 @@ const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Reads a duration such as `P1DT1H1M1.5S`; [`u64::MAX`] for one that never ends. Years have 365
-/// days and months 30, as in .NET. What is less than a millisecond is dropped.
+/// Reads a duration such as `P1DT1H1M1.5S`; [`u64::MAX`] for an endless one. Years have 365 days
+/// and months 30, as in .NET. Fractions of a millisecond are dropped.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let text = text.strip_prefix('P')?;
     let (date, time) = text.split_once('T').unwrap_or((text, ""));
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     })
 }
 
-/// What numbers with these units come to, in their order.
+/// The sum of numbers with these units, in their order.
 fn sum(part: &str, units: [(char, u64); 3]) -> Option<u64> {
     let mut rest = part;
     let mut total: u64 = 0;
@@ -49,7 +49,7 @@ fn sum(part: &str, units: [(char, u64); 3]) -> Option<u64> {
     rest.is_empty().then_some(total)
 }
 
-/// A number in digits. One that is too large is the largest.
+/// A number in digits. A number that is too large becomes the largest.
 fn whole_number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         for (ms, text) in [
             (0, "PT0S"),
             (1, "PT0.001S"),

@@ -11,7 +11,8 @@ use crate::ground::submit::Submitted;
 /// How many queues are read at once.
 const PAGE: u32 = 100;
 
-/// Reads the settings of all queues. What is created or deleted meanwhile may be in it or not.
+/// Reads the settings of all queues. A queue that is created or deleted meanwhile may be included
+/// or not.
 pub(crate) async fn export(broker: &Broker) -> Result<BusConfig, Rejection> {
     let mut views = Vec::new();
     loop {
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_exported_is_what_was_imported() {
+    async fn an_export_equals_its_import() {
         let mut text = FILE.to_owned();
         // More than one page.
         let many: String = (0..PAGE)

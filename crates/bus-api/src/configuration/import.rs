@@ -1,4 +1,4 @@
-//! Queues of a configuration file are brought into a broker.
+//! Imports the queues of a configuration file into a broker.
 
 use kew_broker::{Answer, Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
@@ -8,10 +8,10 @@ use crate::authorization::description::Description;
 use crate::configuration::config::{ImportError, ImportedQueue};
 use crate::ground::submit::Submitted;
 
-/// Creates the queues that are not there, and gives the others these settings. Messages stay.
+/// Creates missing queues and updates the settings of existing ones. Messages stay.
 ///
-/// A queue that others forward to must be there before them: so those that miss it are tried again
-/// after the others, as long as that helps.
+/// A queue that others forward to must exist before them. So queues that miss their destination are
+/// retried after the others, as long as that makes progress.
 pub async fn import(broker: &Broker, mut queues: Vec<ImportedQueue>) -> Result<(), ImportError> {
     while !queues.is_empty() {
         let before = queues.len();
@@ -56,7 +56,7 @@ async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
             ..
         }) = done
         {
-            // The file says nothing of its rules, nor of what its owner wrote about it.
+            // The file contains neither its rules nor its user metadata.
             let imported = Description::decode(&options.description);
             let description = Description {
                 forward_to: imported.forward_to,
@@ -89,7 +89,7 @@ mod tests {
     ]}]}}"#;
 
     #[tokio::test]
-    async fn importing_again_keeps_what_the_file_does_not_say() {
+    async fn importing_again_keeps_settings_that_are_not_in_the_file() {
         let broker = Broker::start_in_memory().unwrap();
         let [queue] = <[_; 1]>::try_from(read_config(FILE).unwrap()).unwrap();
         import(&broker, vec![queue.clone()]).await.unwrap();

@@ -1,4 +1,4 @@
-//! One connection: what is read and written when.
+//! Drives one connection: when to read and write.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,19 +17,19 @@ use crate::ground::origin::Origin;
 use crate::metrics::Overdue;
 use crate::shared::Shared;
 
-/// After what silence the buffers of a connection are given back.
+/// After how much silence the buffers of a connection are freed.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 /// How much is read at once, in bytes.
 const READ_SIZE: usize = 32 * 1024;
 
-/// How long nothing may happen before the driver looks whether something is due.
+/// The longest wait before the driver checks whether something is due.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
 pub(crate) struct Driver {
     client: Client,
     began: Instant,
-    /// Whether its buffers were given back since anything was said.
+    /// Whether its buffers are freed since the last input or output.
     is_lean: bool,
 }
 
@@ -55,7 +55,7 @@ impl Driver {
         since(self.began)
     }
 
-    /// When something is due, or the buffers of a connection that has gone silent.
+    /// When the next timer is due, or when to free the buffers of a silent connection.
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
         let due_at = match self.client.next_timeout(self.now()) {
@@ -69,7 +69,8 @@ impl Driver {
         }
     }
 
-    /// In a box: a future has what it calls by value in it more than once, and there are thousands of these.
+    /// Boxed: a future stores the values that it passes on more than once, and there are thousands
+    /// of these.
     pub(crate) async fn run<S>(self: Box<Self>, mut stream: S, shutdown: impl Future<Output = ()>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -110,13 +111,13 @@ impl Driver {
                 written?;
                 continue;
             }
-            // What came first is done first, and others have their turn before.
+            // Earlier input is handled first, and other connections have their turn before.
             let is_done = !is_more_due;
             if is_done && self.client.connection.is_closed() {
                 return Ok(());
             }
             let wake_at = self.wake_at();
-            // Most of what happens puts the alarm off. It may go too early.
+            // Most events move the alarm to a later time, so it may fire too early.
             if alarm.is_elapsed() || wake_at < alarm.deadline() {
                 alarm.as_mut().reset(wake_at);
             }
@@ -161,8 +162,8 @@ fn since(began: Instant) -> Millis {
     Millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
-/// Reads what has come, through memory that is nobody's while nothing comes: so a connection that is
-/// idle has no buffer, and one that is busy is not read in small pieces. Says how many bytes came.
+/// Reads the available input. The buffer is not allocated while there is none: an idle connection
+/// has no buffer, and a busy one is not read in small pieces. Returns the number of bytes.
 async fn read<S: AsyncRead + Unpin>(
     stream: &mut S,
     connection: &mut Connection,

@@ -1,4 +1,4 @@
-//! What a client over AMQP hears that is not served.
+//! The answer to an AMQP client that is not served.
 
 use std::io;
 
@@ -14,17 +14,17 @@ fn error_of(why: TurnedAway) -> Error {
     match why {
         TurnedAway::Crowded => Error::new(
             condition::RESOURCE_LIMIT_EXCEEDED,
-            "The server has as many connections as it may have. Close some, or try again later.",
+            "The server has reached its limit of connections. Close some, or try again later.",
         ),
         TurnedAway::Plain => Error::new(
             condition::UNAUTHORIZED_ACCESS,
-            "This connection is not encrypted, and has to be: connect with TLS (amqps).",
+            "This connection is not encrypted: connect with TLS (amqps).",
         ),
     }
 }
 
-/// Opens an AMQP connection to close it with an error. SDKs show that error to their users. If the connection
-/// ended before the open, they could only guess why. `begun` was read already.
+/// Opens an AMQP connection to close it with an error. SDKs show that error to their users. If the
+/// connection ended before the open, they could only guess the reason. `begun` was read already.
 pub(crate) async fn close<S>(stream: &mut S, begun: &[u8], why: TurnedAway) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -36,7 +36,7 @@ where
         },
         ..Config::default()
     };
-    // Its clock stands still: who drives it has a deadline.
+    // Its clock stands still: the caller has a deadline.
     let now = Millis(0);
     let mut connection = Connection::server(config, Limits::before_trust(), now);
     connection.feed(begun, now);

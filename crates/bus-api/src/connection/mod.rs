@@ -1,4 +1,4 @@
-//! A connection over AMQP: what is read and written when, and what its client does.
+//! A connection over AMQP: reading, writing, and the operations of its client.
 
 mod client;
 mod driver;

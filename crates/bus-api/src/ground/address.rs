@@ -14,7 +14,7 @@ const MANAGEMENT: &str = "/$management";
 /// The longest name of an entity, in characters.
 const NAME_LENGTH_MAX: usize = 260;
 
-/// What a link can be attached to.
+/// The target that a link can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     /// Where tokens are put.
@@ -35,8 +35,8 @@ impl Node {
     }
 }
 
-/// The path of an address or audience: without scheme and host, decoded, in lower case, without
-/// slashes around it and without a query.
+/// The path of an address or audience: without scheme, host and query, decoded, in lower case,
+/// without leading and trailing slashes.
 pub(crate) fn path_of(address: &str) -> String {
     let path = match address.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -48,7 +48,7 @@ pub(crate) fn path_of(address: &str) -> String {
     path.trim_matches('/').to_lowercase()
 }
 
-/// The node at an address, or nothing if no node can have it.
+/// The node at an address, or `None` if no node can have it.
 pub(crate) fn node_at(address: &str) -> Option<Node> {
     let path = path_of(address);
     if path == CBS {
@@ -60,7 +60,7 @@ pub(crate) fn node_at(address: &str) -> Option<Node> {
     }
 }
 
-/// The entity of a path that is in lower case.
+/// The entity of a path in lower case.
 pub(crate) fn entity_named(path: &str) -> Option<EntityName> {
     let name = path.strip_suffix("/$deadletterqueue").unwrap_or(path);
     let queue = name.strip_suffix("/$transfer").unwrap_or(name);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_queue_is_none() {
+    fn impossible_names_are_no_queue() {
         let long = "a".repeat(261);
         for address in [
             "",

@@ -1,4 +1,4 @@
-//! By what tokens are judged to have expired, and jobs and locks are timed.
+//! The clock for the expiry of tokens, and for jobs and locks.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

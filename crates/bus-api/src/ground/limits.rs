@@ -1,89 +1,90 @@
-//! What bounds a client.
+//! The limits for clients.
 
 use std::time::Duration;
 
-/// What bounds the memory and the time that clients can take. Sessions, frames, partial messages
-/// and output are bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first
-/// token was taken, the values here and the defaults there from then on.
+/// The limits for the memory and time of clients. Sessions, frames, partial messages and output are
+/// bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first token is
+/// accepted, then the values here and its defaults.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is closed as soon as it is accepted. Default 10,000; the service's
-    /// quota is 5,000 for each namespace.
+    /// Connections at once; one more is closed when it is accepted. Default 10,000; Azure's quota
+    /// is 5,000 for each namespace.
     pub connections_max: usize,
     /// Links of a connection. One more is refused. Default 8,192.
     pub links_max: usize,
-    /// Deliveries of a session that are not settled, in each direction, and of a connection those to
-    /// its client. Default 65,536.
+    /// Unsettled deliveries of a session, in each direction, and of a connection those to its
+    /// client. Default 65,536.
     pub unsettled_max: usize,
-    /// Messages of a connection whose send is under way, and requests that are, in bytes: from there
-    /// on nothing more is read from it. Default 8 MiB.
+    /// Size of a connection's messages and requests in progress, in bytes. Above it no more input
+    /// is read from the connection. Default 8 MiB.
     pub sending_size_bytes_max: usize,
-    /// A message that is larger than its link takes is rejected when it is complete, up to this size in
-    /// bytes, and nothing of it is kept; a larger one detaches its link. Default 128 MiB; before a
-    /// token was taken 1 MiB.
+    /// A message that is larger than its link allows is discarded, and rejected when it is
+    /// complete, up to this size in bytes. A larger one detaches its link. Default 128 MiB; before
+    /// a token is accepted 1 MiB.
     pub discarded_size_bytes_max: u64,
-    /// Requests of a connection to the broker that are under way: from there on nothing more is
-    /// read from it. Default 1,024. Receives that wait for messages do not count: there is one for
-    /// each link at most.
+    /// Requests of a connection to the broker in progress. Above it no more input is read from the
+    /// connection. Default 1,024. Receives that wait for messages do not count: there is at most
+    /// one for each link.
     pub requests_max: usize,
-    /// Entities of links that a connection looks for at once, but for those with sessions: from there on nothing
-    /// more is read from it. Each is a task, and those of others wait behind it. Default 64.
+    /// Entities of links that a connection looks up at once, without those with sessions. Above it
+    /// no more input is read from the connection. Each is a task, and tasks of other connections
+    /// wait behind it. Default 64.
     pub looks_max: usize,
-    /// Tokens of a connection, each for another audience. One more is refused. Default 1,024.
+    /// Tokens of a connection, each for a different audience. One more is refused. Default 1,024.
     pub tokens_max: usize,
-    /// Transactions of a connection that are open. One more is refused. Default 100.
+    /// Open transactions of a connection. One more is refused. Default 100.
     pub transactions_max: usize,
-    /// What the open transactions of a connection hold, in bytes: messages that are sent and changes to
-    /// properties, 256 for each of them and for each settlement. An operation that would bring more is
+    /// Memory of the open transactions of a connection, in bytes: sent messages and changes to
+    /// properties, plus 256 for each of them and for each settlement. An operation above it is
     /// refused, and its transaction rolled back. Default 8 MiB.
     pub transactions_size_bytes_max: usize,
-    /// From the first operation of a transaction to its end; then it is rolled back. Default 2 min, the
-    /// service's.
+    /// From the first operation of a transaction to its end; then it is rolled back. Default 2 min,
+    /// as in Azure.
     pub transaction_timeout: Duration,
     /// Answers of one link that wait for credit. One more detaches the link. Default 64.
     pub replies_max: usize,
     /// Size of the answers of a connection that wait for credit, in bytes. One more detaches its link.
     /// Default 16 MiB.
     pub replies_size_bytes_max: usize,
-    /// What all connections hold together, in bytes: input that is not read yet, messages and parts of
-    /// messages in both directions, requests and their answers, output, links with their names, and 128
-    /// for each delivery that its receiver has not settled. Above it, a connection that holds more than 64 KiB gets no more
-    /// messages, and parts of messages and requests are refused with `com.microsoft:server-busy`;
-    /// above three halves of it, it is closed. Clients without a token have a quarter, and 8 KiB.
-    /// Default 256 MiB.
+    /// Memory of all connections together, in bytes: unread input, messages and parts of messages
+    /// in both directions, requests and their answers, output, links with their names, and 128 for
+    /// each delivery that its receiver has not settled. Above it, a connection with more than 64
+    /// KiB gets no more messages, and parts of messages and requests are refused with
+    /// `com.microsoft:server-busy`; above three halves of it, such a connection is closed. Clients
+    /// without a token have a quarter of it, and 8 KiB each. Default 256 MiB.
     pub held_size_bytes_max: usize,
-    /// Messages for a connection that wait to go out, in bytes: from there on nothing more is received
-    /// for it. Default 8 MiB.
+    /// Size of the messages that wait to be sent over a connection, in bytes. Above it no more are
+    /// received for it. Default 8 MiB.
     pub ready_size_bytes_max: usize,
-    /// From the beginning to the first token. Default 20 s, the service's.
+    /// From the start to the first token. Default 20 s, as in Azure.
     pub token_timeout: Duration,
-    /// What a connection over AMQP visits, decodes and queues before others have their turn, in steps of
-    /// about a microsecond: a frame, an event, a message, a settlement, some links that are looked at.
-    /// What cannot be cut, as the answer to a transaction, is charged afterwards. Default 1,024.
+    /// How much an AMQP connection visits, decodes and queues before others have their turn, in
+    /// steps of about a microsecond: a frame, an event, a message, a settlement, some links that
+    /// are searched. Work that cannot be split, such as the answer to a transaction, is charged
+    /// afterwards. Default 1,024.
     pub turn_steps_max: u32,
     /// Requests of an HTTP connection that are answered before others have their turn. Default 4.
     pub http_turn_requests_max: u32,
-    /// How long a client may take to read what it was sent. Default 60 s.
+    /// How long a client may take to read output. Default 60 s.
     pub write_timeout: Duration,
-    /// How long a client that wants the next session waits for one at most, whatever it asks for.
-    /// Default 10 min.
+    /// The longest time that a client can wait for the next session. Default 10 min.
     pub session_wait_max: Duration,
     /// From the first byte of an HTTP request to the end of its head. Default 20 s.
     pub http_head_timeout: Duration,
     /// From the end of the head to the end of the body. Default 60 s.
     pub http_body_timeout: Duration,
-    /// How long an HTTP connection may be idle on which a token was right; another has the time to
-    /// the first token. Default 120 s.
+    /// How long an HTTP connection may be idle after a valid token; another has the time to the
+    /// first token. Default 120 s.
     pub http_keep_alive: Duration,
     /// The head of an HTTP request. At least 8 KiB; default 64 KiB.
     pub http_head_size_bytes_max: usize,
-    /// The body of an HTTP request: a message of 1 MiB, with what describes it. Default 1,088 KiB.
+    /// The body of an HTTP request: a message of 1 MiB with its properties. Default 1,088 KiB.
     pub http_body_size_bytes_max: usize,
-    /// What heads of all HTTP requests that are being read or answered have above 8 KiB each, also of
-    /// clients without a token. One more is refused with 503. Default 16 MiB.
+    /// Memory of the heads of all HTTP requests in progress, above 8 KiB each, also of clients
+    /// without a token. One more is refused with 503. Default 16 MiB.
     pub http_heads_size_bytes_max: usize,
-    /// Bodies of all HTTP requests that are being read or answered, which only clients with a token
-    /// send. One more is refused with 503. Default 64 MiB.
+    /// Memory of the bodies of all HTTP requests in progress. Only clients with a token can send
+    /// one. One more is refused with 503. Default 64 MiB.
     pub http_size_bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Whether an entity is there.
+//! Looks up whether an entity exists.
 
 use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusRefusal};
@@ -7,7 +7,7 @@ use kew_engine::{EntityName, Refusal};
 use crate::ground::address::{entity_named, is_queue_name};
 use crate::ground::submit::Submitted;
 
-/// Whether there is a queue or sub-queue of that name.
+/// Whether a queue or sub-queue of that name exists.
 pub(crate) async fn is_there(broker: &Broker, entity: EntityName) -> Result<bool, Rejection> {
     let read = BusCommand::ReadQueue { queue: entity };
     match Submitted::new(broker, read).answer().await {
@@ -17,7 +17,7 @@ pub(crate) async fn is_there(broker: &Broker, entity: EntityName) -> Result<bool
     }
 }
 
-/// Whether there is a queue of that name, which is in lower case.
+/// Whether a queue of that name, in lower case, exists.
 pub(crate) async fn is_queue(broker: &Broker, name: &str) -> Result<bool, Rejection> {
     match entity_named(name).filter(|_| is_queue_name(name)) {
         Some(queue) => is_there(broker, queue).await,

@@ -1,6 +1,7 @@
-//! What every other part may use: names, bounds, addresses, what a refusal says, and how the broker is asked.
+//! Code that every other part may use: names, limits, addresses, texts of refusals, and calls of
+//! the broker.
 //!
-//! Nothing here knows who may do what, how messages look, or what a connection is.
+//! Nothing here knows rights, messages or connections.
 
 pub(crate) mod address;
 pub(crate) mod clock;

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use kew_listen::Barred;
 
-/// What the listener knows of a connection. Rights can depend on it, so that each listener is judged
-/// by itself.
+/// What the listener knows of a connection. Rights can depend on it, so each listener is judged
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_secure: bool,
-    /// Whether it may use the rule whose key is public, or why not.
+    /// Whether it may use the rule with the public key, or why not.
     pub public_key: Result<(), Barred>,
 }

@@ -1,4 +1,4 @@
-//! What a client is told when something is refused.
+//! The errors that clients get for refusals.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -26,13 +26,13 @@ pub(crate) mod bus_condition {
 
 use bus_condition as bus;
 
-/// There is no such entity. The JavaScript SDK knows the error by this text.
+/// There is no such entity. The JavaScript SDK recognizes the error by this text.
 pub(crate) fn not_found(address: &str) -> Error {
     let text = format!("The messaging entity '{address}' could not be found.");
     Error::new(condition::NOT_FOUND, text)
 }
 
-/// A right is missing, which is named as the service names it.
+/// A right is missing. The text uses the service's name of it.
 pub(crate) fn unauthorized(entity: &EntityName, right: impl Display) -> Error {
     let text = format!(
         "Unauthorized access. '{right}' claim(s) are required to perform this operation. \
@@ -42,7 +42,7 @@ pub(crate) fn unauthorized(entity: &EntityName, right: impl Display) -> Error {
     Error::new(condition::UNAUTHORIZED_ACCESS, text)
 }
 
-/// What is said of a message that cannot be read.
+/// The error text for a message that cannot be read.
 pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk, and was not deleted. \
      The server's log names the file.";
 
@@ -75,12 +75,12 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
     }
 }
 
-/// A message or an answer is larger than its link takes, which keeps what is behind it waiting.
+/// A message or an answer is larger than its link allows, and blocks everything behind it.
 pub(crate) fn too_large_for_link(refusal: &SendRefusal) -> Error {
     Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
 }
 
-/// What is said where the disk is full. The condition is that of a busy server, so that SDKs try again.
+/// The error text for a full disk. The condition is that of a busy server, so that SDKs retry.
 pub(crate) const FULL: &str =
     "The disk of the server is full. Receive and settle messages to make space, then try again.";
 
@@ -128,20 +128,20 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
     Error::new(condition, refusal.to_string())
 }
 
-/// A transaction could not be committed, and nothing of it was done.
+/// A transaction could not be committed, and none of it was done.
 pub(crate) fn rolled_back(why: &str) -> Error {
     let text = format!("The transaction was rolled back: {why}");
     Error::new(condition::TRANSACTION_ROLLBACK, text)
 }
 
-/// What an error says, for those who tell it in another form.
+/// The text of an error, for answers in another form.
 pub(crate) fn text_of(error: &Error) -> &str {
     error.description.as_ref().map_or("", |text| text.as_str())
 }
 
-/// The lock is to end with a transaction that is open.
+/// An open transaction will end the lock.
 pub(crate) fn claimed() -> Error {
-    let text = "The message is being settled in a transaction that is open.";
+    let text = "The message is being settled in an open transaction.";
     Error::new(condition::NOT_ALLOWED, text)
 }
 
@@ -164,8 +164,7 @@ pub(crate) fn error_of_verdict(verdict: Verdict) -> Option<Error> {
         ),
         Verdict::QuotaExceeded => (
             condition::RESOURCE_LIMIT_EXCEEDED,
-            "The messaging entity is full, and takes no changes to the properties of its messages: settle \
-             the message without changes.",
+            "The messaging entity is full: settle the message without changes to its properties.",
         ),
         Verdict::TooManyChanges => (
             condition::NOT_ALLOWED,

@@ -7,15 +7,15 @@ use kew_broker::{Answer, Broker, Rejection};
 use kew_engine::Command;
 use kew_engine::bus::BusCommand;
 
-/// A command that the broker has. Its answer is still to come.
+/// A command at the broker, without an answer so far.
 pub(crate) enum Submitted {
     Answered(Box<Result<Answer, Rejection>>),
     UnderWay(Pin<Box<dyn Future<Output = Result<Answer, Rejection>> + Send>>),
 }
 
 impl Submitted {
-    /// Hands a command over now, so that it is carried out before those that follow. A future alone
-    /// would do so when it is first polled, and tasks are polled in any order.
+    /// Submits a command now, so that it is carried out before later ones. A future would submit it
+    /// only when it is first polled, and tasks are polled in any order.
     pub(crate) fn new(broker: &Broker, command: BusCommand) -> Self {
         let broker = broker.clone();
         let mut answer = Box::pin(async move { broker.submit(Command::Bus(command)).await });

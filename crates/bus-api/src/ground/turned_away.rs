@@ -3,7 +3,7 @@
 /// Why a connection is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// There is no room for one more.
+    /// There is no room for another connection.
     Crowded,
     /// It is not encrypted, and has to be.
     Plain,

@@ -1,4 +1,4 @@
-//! Answers, and errors in the form in which the service writes them.
+//! Answers, and errors in the service's form.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -23,10 +23,10 @@ use crate::ground::turned_away::TurnedAway;
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 const XML: &str = "application/xml; charset=utf-8";
 
-/// The most characters of what is wrong: it may repeat what a client has sent.
+/// The most characters of a detail: it may repeat a client's input.
 const DETAIL_LENGTH_MAX: usize = 2048;
 
-/// What is written to a client.
+/// An answer to a client.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// An answer without a body.
@@ -49,14 +49,14 @@ pub(crate) fn with_body(
     answer
 }
 
-/// Why a request is refused: `<Error><Code>status</Code><Detail>…</Detail></Error>`, with a sub-code
-/// that some SDKs look for in the text.
+/// Why a request is refused: `<Error><Code>status</Code><Detail>…</Detail></Error>`, with a
+/// sub-code that some SDKs look for in the text.
 ///
 /// Source: Service Bus, *Resource Provider REST API*, error codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpError {
     pub(crate) status: StatusCode,
-    /// Five digits: the status and two more. `None`: there is nothing more to say.
+    /// Five digits: the status and two more. `None`: the status is enough.
     sub_code: Option<u32>,
     detail: String,
 }
@@ -75,7 +75,7 @@ impl HttpError {
         }
     }
 
-    /// With two more digits after the status, `40900` being a conflict of which nothing is special.
+    /// With two more digits after the status. `40900` is a conflict without details.
     pub(crate) fn with_sub_code(self, sub_code: u32) -> Self {
         Self {
             sub_code: Some(sub_code),
@@ -91,7 +91,7 @@ impl HttpError {
         Self::new(StatusCode::UNAUTHORIZED, detail)
     }
 
-    /// What was asked for is only there within a WebSocket of version 13.
+    /// The resource is available only within a WebSocket of version 13.
     pub(crate) fn upgrade_required(detail: &str) -> Self {
         Self::new(StatusCode::UPGRADE_REQUIRED, detail)
     }
@@ -101,8 +101,8 @@ impl HttpError {
         Self::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400)
     }
 
-    /// With what the service ends its texts with, so that a client's report and the log of the server
-    /// can be brought together.
+    /// With the end that the service gives its texts, so that a client's report and the server's
+    /// log can be matched.
     pub(crate) fn tracked(mut self, entity: &str) -> Self {
         let id = tracking_id();
         let now = jiff::Timestamp::now();
@@ -124,8 +124,7 @@ impl HttpError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
     }
 
-    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
-    /// be read.
+    /// The broker returned an answer of another kind, which is a bug, or its data cannot be read.
     pub(crate) fn internal() -> Self {
         let detail = "The server was unable to process the request.";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
@@ -141,7 +140,7 @@ impl HttpError {
             Some(code) => format!("SubCode={code}. "),
             None => String::new(),
         };
-        // A path may have characters in it that no document can have.
+        // A path may have characters that are not allowed in XML.
         let is_text = |c: char| match c {
             '\t' | '\n' | '\r' => true,
             '\u{fffe}' | '\u{ffff}' => false,
@@ -152,7 +151,8 @@ impl HttpError {
         format!("<Error><Code>{status}</Code><Detail>{sub_code}{detail}</Detail></Error>")
     }
 
-    /// The bytes of an answer after which the connection ends, for where no request is read.
+    /// The bytes of an answer after which the connection ends, for connections whose requests are
+    /// not read.
     pub(crate) fn into_farewell(self) -> Vec<u8> {
         let body = self.to_xml();
         format!(
@@ -201,13 +201,13 @@ impl From<TurnedAway> for HttpError {
         match why {
             TurnedAway::Crowded => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "The server has as many connections as it may have. Try again later.",
+                "The server has reached its limit of connections. Try again later.",
             ),
             TurnedAway::Plain => Self::new(
                 StatusCode::FORBIDDEN,
-                "This connection is not encrypted, and has to be: use https.",
+                "This connection is not encrypted: use https.",
             )
-            // By it, SDKs know that trying again does not help.
+            // This sub-code tells SDKs not to retry.
             .with_sub_code(40_301),
         }
     }
@@ -249,7 +249,7 @@ impl From<Rejection> for HttpError {
     }
 }
 
-/// A random GUID; without randomness it is zero, which is no reason to leave the error unsaid.
+/// A random GUID. Without randomness it is zero: that is no reason to drop the error.
 fn tracking_id() -> String {
     let mut bytes = [0; 16];
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
@@ -270,7 +270,8 @@ fn tracking_id() -> String {
 fn of_refusal(refusal: &BusRefusal) -> HttpError {
     let (status, sub_code) = match refusal {
         BusRefusal::QueueNotFound { queue } => return HttpError::not_found(queue),
-        // What the queue is to be does not exist: the request is wrong, not its path.
+        // The destination in the queue's settings does not exist: the request is wrong, not its
+        // path.
         BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
         BusRefusal::QueueAlreadyExists { .. } => (StatusCode::CONFLICT, 40_900),
         BusRefusal::QuotaExceeded { .. }
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_no_more_than_can_be_written() {
+    fn an_error_text_is_cut_to_its_limit() {
         let error = HttpError::bad_request(format!("a\0b\u{fffe}{}", "ä".repeat(1 << 20)));
         let xml = error.to_xml();
         assert!(xml.contains("a\u{fffd}b\u{fffd}ä"), "{xml}");
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_is_xml_and_escapes_what_clients_say() {
+    async fn an_error_is_xml_and_escapes_client_text() {
         let answer = HttpError::not_found("a<b&").into_answer();
         assert_eq!(answer.status(), 404);
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -1,10 +1,10 @@
-//! The audit log: one record of every act of administration that was done, and of those that were refused
-//! the first few a second.
+//! The audit log: one record of every act of administration. Refused acts are recorded too, the
+//! first few a second.
 //!
-//! It is logged under the target `audit`, as what is done with accounts is, with who did it and from
-//! where. What only looks leaves none, nor does a dry run. Anybody with any token can have acts refused, as
-//! fast as they can ask: beyond [`REFUSALS_MAX`] a second they are counted, and the count is logged. What a
-//! client wrote is cut to [`LOGGED_LENGTH_MAX`], which no name that exists comes near.
+//! Records have the target `audit`, like those for accounts, with the caller and its address. Reads
+//! and dry runs leave no record. A client with any token can cause refused acts at any rate: beyond
+//! [`REFUSALS_MAX`] a second they are counted, and the count is logged. Text from a client is cut
+//! to [`LOGGED_LENGTH_MAX`], which is longer than any existing name.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,13 +17,13 @@ use super::call::Call;
 
 /// Refused acts that are logged each second.
 const REFUSALS_MAX: u32 = 10;
-/// After how long those that were not are told.
+/// When the count of the others is logged.
 const UNTOLD_AFTER: Duration = Duration::from_secs(1);
-/// How much of what a client wrote is logged, in characters: more than a name of 260 and what says which
-/// part of the entity is meant.
+/// How many characters of a client's text are logged: more than a name of 260 and the part of the
+/// entity.
 const LOGGED_LENGTH_MAX: usize = 320;
 
-/// What keeps refused acts from flooding the log.
+/// Keeps refused acts from flooding the log.
 #[derive(Debug)]
 pub(crate) struct RefusedActs(FewASecond);
 
@@ -33,17 +33,17 @@ impl Default for RefusedActs {
     }
 }
 
-/// Refusals that were counted and are still to be told. Dropping it tells them, also when the server ends.
+/// Counted refusals that are not logged yet. Dropping it logs them, also when the server ends.
 struct Untold(Arc<RefusedActs>);
 
 impl Drop for Untold {
     fn drop(&mut self) {
         let count = self.0.0.take_untold();
-        tracing::warn!(target: "audit", count, "audit: refusals that are not logged one by one");
+        tracing::warn!(target: "audit", count, "audit: refusals that have no line of their own");
     }
 }
 
-/// Who acts, and from where.
+/// The caller and its address.
 #[derive(Clone)]
 pub(super) struct Actor {
     refused_acts: Arc<RefusedActs>,
@@ -67,7 +67,7 @@ impl Actor {
         tracing::info!(target: "audit", ?entity, ?by, peer, detail, "audit: {act}");
     }
 
-    /// Records one that was refused, unless there are too many.
+    /// Records a refused act, unless there are too many.
     pub(super) fn was_refused(&self, act: &str, entity: &str, error: &HttpError) {
         if !self.may_tell_refusal() {
             return;
@@ -92,8 +92,8 @@ impl Actor {
         }
     }
 
-    /// Whether one more refusal may be logged. If it is the first that may not, the count is logged a second
-    /// later.
+    /// Whether one more refusal may be logged. The first one that may not causes the count to be
+    /// logged a second later.
     fn may_tell_refusal(&self) -> bool {
         match self.refused_acts.0.note(SystemTime::now()) {
             Line::Told => true,
@@ -110,7 +110,7 @@ impl Actor {
     }
 }
 
-/// The beginning of what a client wrote, and whether it goes on.
+/// The beginning of a client's text, and a mark if it continues.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(LOGGED_LENGTH_MAX) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),

@@ -14,37 +14,37 @@ use crate::ground::lookup::is_queue;
 use crate::ground::origin::Origin;
 use crate::shared::Shared;
 
-/// The longest path, in bytes as it came: an entity's name of 260 characters, each percent-encoded as
-/// UTF-8, with what follows it.
+/// The longest path, in bytes before decoding: an entity's name of 260 characters, each
+/// percent-encoded as UTF-8, with its suffix.
 const PATH_SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// What is known of a request before its body is read.
+/// The properties of a request before its body is read.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) origin: Origin,
     pub(crate) method: Method,
-    /// Decoded, without slashes around it, in the case in which it came.
+    /// Decoded, without leading and trailing slashes, in its original case.
     pub(crate) path: String,
     query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
 }
 
-/// Tells a request that waits that the server stops.
+/// Notifies a waiting request that the server stops.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopped(pub(super) watch::Receiver<bool>);
 
 impl Stopped {
     pub(crate) async fn stopped(mut self) {
-        // An error means that the connection is gone, and nobody waits for an answer.
+        // An error means that the connection has ended, so that no client waits for an answer.
         let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
     }
 }
 
-/// A request whose token was found to be right.
+/// A request with a valid token.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) head: Head,
-    /// What its token allows.
+    /// The rights that its token grants.
     pub(crate) grant: Grant,
     pub(crate) body: Bytes,
     pub(crate) stopped: Stopped,
@@ -57,7 +57,9 @@ impl Head {
             let size_bytes = path.len();
             return Err(HttpError::new(
                 StatusCode::URI_TOO_LONG,
-                format!("the path has {size_bytes} bytes, and may have {PATH_SIZE_BYTES_MAX}"),
+                format!(
+                    "the path has {size_bytes} bytes, at most {PATH_SIZE_BYTES_MAX} are allowed"
+                ),
             ));
         }
         let path = decoded(path)?;
@@ -84,7 +86,7 @@ impl Head {
         query.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of a header, if it is there and text.
+    /// The value of a header, if it is present and text.
     pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -93,7 +95,7 @@ impl Head {
         self.header(AUTHORIZATION)
     }
 
-    /// Scheme, host and port as the client calls them, for links in answers.
+    /// Scheme, host and port as the client uses them, for links in answers.
     pub(crate) fn base_url(&self) -> String {
         let scheme = if self.origin.is_secure {
             "https"
@@ -106,7 +108,8 @@ impl Head {
 }
 
 impl Call {
-    /// Refuses what the token does not allow. `path` is an entity's, or empty for the namespace.
+    /// Refuses an operation that the token does not allow. `path` is an entity's, or empty for the
+    /// namespace.
     pub(crate) fn require(&self, operation: HttpOperation, path: &str) -> Result<(), HttpError> {
         match self.grant.allows(operation.right(), &path.to_lowercase()) {
             true => Ok(()),
@@ -114,12 +117,12 @@ impl Call {
         }
     }
 
-    /// Refuses what the token does not allow with the messages of an entity, whose path in lower case is
-    /// the beginning of the request's.
+    /// Refuses an operation on messages that the token does not allow. The entity's path in lower
+    /// case is the beginning of the request's path.
     ///
-    /// A token may also be for the whole path of the request, such as `queue/messages`, which some clients
-    /// sign. A queue can have such a name, too: while there is one, a token that a rule of the namespace has
-    /// signed is for that queue and for no other.
+    /// A token may also be for the whole path of the request, such as `queue/messages`, which some
+    /// clients sign. A queue can have such a name, too: while it exists, a token signed by a rule
+    /// of the namespace is valid for that queue and for no other.
     pub(crate) async fn require_of(
         &self,
         shared: &Shared,

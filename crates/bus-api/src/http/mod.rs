@@ -1,15 +1,15 @@
 //! HTTP on the listeners of Service Bus.
 //!
-//! Management, the data plane and the operator's own interface answer on the same host and port as
-//! AMQP, since that is what a connection string names. [`connection`] drives a connection, `route`
-//! says which part of it a request is for, and the parts answer [`call::Call`]s:
+//! Management, the data plane and the operator's interface use the same host and port as AMQP,
+//! since a connection string names only one. [`connection`] drives a connection, `route` chooses
+//! the part for a request, and the parts answer [`call::Call`]s:
 //!
-//! - `atom`: management of queues, as the SDKs' administration clients ask for it;
+//! - `atom`: management of queues, for the SDKs' administration clients;
 //! - `data`: messages;
-//! - `health`: what the emulator says of itself;
-//! - `operator`: what the service does not have;
-//! - `speaker`: whether a request may be that of a web page from elsewhere;
-//! - `websocket`: AMQP, for those who may only speak HTTPS.
+//! - `health`: the emulator's health page;
+//! - `operator`: functions that Azure does not have;
+//! - `speaker`: whether a request may come from a web page of another origin;
+//! - `websocket`: AMQP, for clients that can only use HTTPS.
 
 mod activity;
 mod answer;

@@ -2,19 +2,19 @@
 
 use hyper::Method;
 
-/// The path at which AMQP is spoken within a WebSocket, in lower case. .NET adds a slash.
+/// The path for AMQP over WebSocket, in lower case. .NET adds a slash.
 const WEBSOCKET: &str = "$servicebus/websocket";
-/// What the paths of the operator's interface begin with: no entity can have this name.
+/// The beginning of the paths of the operator's interface: no entity can have this name.
 const OPERATOR: &str = "$kew";
 
 /// A part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// Whether the server works, for anybody who asks.
+    /// Whether the server works, for any client.
     Health,
     /// AMQP within a WebSocket.
     WebSocket,
-    /// What the cloud service does not have.
+    /// Functions that Azure does not have.
     Operator,
     /// Messages.
     Data,
@@ -29,7 +29,7 @@ impl Route {
         if lower == WEBSOCKET {
             return Self::WebSocket;
         }
-        // A queue may have that name: who manages it says a version.
+        // A queue may have that name: requests for its management name a version.
         if matches!(*method, Method::GET | Method::HEAD) && lower == "health" && !has_api_version {
             return Self::Health;
         }
@@ -43,7 +43,8 @@ impl Route {
     }
 }
 
-/// `…/messages`, `…/messages/head` and `…/messages/{id}/{lock token}`, by the methods that they have.
+/// `…/messages`, `…/messages/head` and `…/messages/{id}/{lock token}`, with the methods that they
+/// allow.
 fn is_data(method: &Method, path: &str) -> bool {
     let mut segments = path.rsplit('/');
     let (last, second, third) = (segments.next(), segments.next(), segments.next());
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_methods_say_which_part_is_meant() {
+    fn paths_and_methods_select_the_part() {
         for (method, path, route) in [
             (Method::GET, "health", Route::Health),
             (Method::PUT, "health", Route::Atom),

@@ -1,4 +1,4 @@
-//! A message as HTTP shows it: what was stored, with what the queue says of it, taken apart.
+//! A message as HTTP shows it: the stored message and the queue's facts about it, decoded.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
@@ -6,7 +6,7 @@ use kew_amqp::message::{BodyKind, Header, Message, Properties};
 
 use crate::messages::outbound::{DEAD_LETTER_SOURCE, Facts, encode, without_lock_token};
 
-/// The content type of a body that is neither bytes nor text: its sections as AMQP encodes them.
+/// The content type of a body that is neither bytes nor text: its sections in AMQP's encoding.
 const AMQP_ENCODED: &str = "application/amqp";
 
 /// A message that can be shown.
@@ -21,8 +21,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// From what is stored: the message, then the changes to its properties. `None` if that is no
-    /// message, which nothing that was sent can bring about.
+    /// From the stored bytes: the message, then the changes to its properties. `None` if that is
+    /// not a message, which cannot result from any send.
     pub(super) fn of(facts: Facts, mut stored: Vec<Bytes>) -> Option<Self> {
         if stored.is_empty() {
             return None;
@@ -45,12 +45,12 @@ impl Shown {
         })
     }
 
-    /// What it takes in memory, as long as any part of its body does.
+    /// The memory that it takes, as long as any part of its body does.
     pub(super) fn size_bytes(&self) -> usize {
         self.message.bytes().len()
     }
 
-    /// The application properties that have names.
+    /// The application properties with names.
     pub(super) fn application_properties(&self) -> impl Iterator<Item = (String, Value)> {
         let properties = self.application_properties.iter();
         properties
@@ -63,8 +63,8 @@ impl Shown {
         value.as_str().map(str::to_owned)
     }
 
-    /// The bytes of the body: of all data sections, or of a text or binary value. Any other body is shown
-    /// as AMQP encodes it.
+    /// The bytes of the body: of all data sections, or of a string or binary value. Any other body
+    /// is shown in AMQP's encoding.
     pub(super) fn body(&self) -> Bytes {
         match self.plain_body() {
             Some(body) => body,
@@ -98,7 +98,7 @@ impl Shown {
         }
     }
 
-    /// What the body is: as its sender says, unless it is shown in its encoding.
+    /// The content type: the sender's, unless the body is shown in AMQP's encoding.
     pub(super) fn content_type(&self) -> Option<&str> {
         if self.plain_body().is_none() {
             return Some(AMQP_ENCODED);
@@ -121,7 +121,7 @@ impl Shown {
         without_lock_token(self.message.delivery_annotations())
     }
 
-    /// The header that its sender gave it, as if it had not been delivered yet.
+    /// The sender's header, as if the message had not been delivered yet.
     pub(super) fn sent_header(&self) -> Header {
         Header {
             delivery_count: 0,
@@ -129,7 +129,7 @@ impl Shown {
         }
     }
 
-    /// What its sender wants it to be stored with.
+    /// The sender's partition key.
     pub(super) fn partition_key(&self) -> Option<String> {
         self.text_annotation("x-opt-partition-key")
     }

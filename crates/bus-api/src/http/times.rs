@@ -4,17 +4,17 @@ use std::time::{Duration, SystemTime};
 
 use kew_engine::Timestamp;
 
-/// The last second of the year 9999, which is the last that these texts can tell. What is later is
-/// shown as this, as the service does.
+/// The last second of the year 9999, which is the last that these texts can express. Later times
+/// are shown as this one, as in Azure.
 const LAST_S: u64 = 253_402_300_799;
 
-/// As RFC 1123 has it, in whole seconds.
+/// In the form of RFC 1123, in whole seconds.
 pub(super) fn rfc1123(at: Timestamp) -> String {
     let seconds = (at.as_ms() / 1000).min(LAST_S);
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// As RFC 3339 has it, in UTC and milliseconds.
+/// In the form of RFC 3339, in UTC and milliseconds.
 pub(super) fn rfc3339(at: Timestamp) -> String {
     let ms = at.as_ms().min(LAST_S * 1000);
     let time = i64::try_from(ms)
@@ -22,7 +22,7 @@ pub(super) fn rfc3339(at: Timestamp) -> String {
         .map(jiff::Timestamp::from_millisecond);
     match time {
         Some(Ok(time)) => time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
-        // The last second of 9999 is beyond what the library has.
+        // The last second of 9999 is beyond the library's range.
         _ => "9999-12-31T23:59:59.000Z".to_owned(),
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn rfc3339_seconds(at: Timestamp) -> String {
     format!("{whole}Z")
 }
 
-/// Reads either form. What lies before 1970 is 1970.
+/// Reads either form. Times before 1970 become 1970.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let from_ms = |ms: u128| Timestamp::from_ms(u64::try_from(ms).unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! What a request about an entity is answered with, and what it is answered.
+//! The context of a request about an entity, and its answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,14 +15,14 @@ use crate::ground::refusal::error_of;
 use crate::ground::submit::Submitted;
 use crate::shared::Shared;
 
-/// What a request is answered with.
+/// The context of a request.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) origin: Origin,
-    /// Whether there is no room for what has messages in its answer.
+    /// Whether there is no room for an answer with messages.
     pub(crate) is_busy: bool,
     pub(crate) entity: EntityName,
-    /// What the client may do with the entity by requests.
+    /// The client's rights on the entity for requests.
     pub(crate) rights: Rights,
     /// The lock of the session that the request names, if the client holds it.
     pub(crate) session: Option<Token>,
@@ -37,11 +37,11 @@ impl Context {
     }
 }
 
-/// What is answered if nothing is wrong.
+/// The answer of a successful request.
 pub(super) enum Answered {
     /// 200, with this map.
     Body(Raw),
-    /// 204: there is nothing.
+    /// 204: the result is empty.
     Nothing,
 }
 
@@ -53,7 +53,7 @@ impl Answered {
     }
 }
 
-/// The broker has answered something else than it was asked, which is a bug.
+/// The broker returned an answer of another kind, which is a bug.
 pub(super) fn unexpected() -> Error {
     let text = "The server was unable to process the request.";
     Error::new(condition::INTERNAL_ERROR, text)

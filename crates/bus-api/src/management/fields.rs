@@ -1,4 +1,4 @@
-//! What stands in the body of a request.
+//! The fields in the body of a request.
 
 use bytes::Bytes;
 use kew_amqp::codec::{Map, Value};
@@ -15,7 +15,7 @@ pub(super) fn wrong(field: &str, allowed: &str) -> Error {
     Error::new(bus_condition::ARGUMENT_ERROR, text)
 }
 
-/// The value of a field, if it is there and not null.
+/// The value of a field, if it is present and not null.
 pub(super) fn value(body: &Map, field: &str) -> Option<Value> {
     body.get(field)
         .map(|raw| raw.value())
@@ -37,7 +37,7 @@ pub(super) fn number(body: &Map, field: &str) -> Result<u64, Error> {
     number.ok_or_else(|| wrong(field, "a whole number that is not negative"))
 }
 
-/// The same, of as many as fit.
+/// The same, capped at the largest count.
 pub(super) fn count(body: &Map, field: &str) -> Result<u32, Error> {
     number(body, field).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
 }
@@ -58,7 +58,7 @@ pub(super) fn binary(value: Value, field: &str) -> Result<Bytes, Error> {
     }
 }
 
-/// The elements of an array or list, or one by itself.
+/// The elements of an array or list, or a single value.
 pub(super) fn elements(body: &Map, field: &str) -> Result<Vec<Value>, Error> {
     let elements: Vec<Value> = match value(body, field) {
         Some(Value::Array(array)) => array.iter().take(ITEMS_MAX + 1).collect(),

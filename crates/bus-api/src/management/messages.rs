@@ -162,7 +162,7 @@ pub(super) async fn receive_deferred(context: &Context, body: &Map) -> Result<An
             }
             let overlays = bytes.split_off(1);
             let parts = encode(&Facts::from(&message), bytes.pop()?, &overlays)?;
-            // Also without a lock there is a token, which no lock has.
+            // A message without a lock has a token too: zero, which no lock has.
             let lock = message.lock.map_or(kew_amqp::codec::Uuid([0; 16]), uuid);
             Some((Some(lock), parts))
         });
@@ -190,7 +190,7 @@ pub(super) async fn update(context: &Context, body: &Map) -> Result<Answered, Er
     }
 }
 
-/// The locks of a request to end some, and what is to become of their messages.
+/// The locks in a request that ends some, and the disposition of their messages.
 pub(super) fn settlements_of(body: &Map) -> Result<Vec<(Token, Disposition)>, Error> {
     let changes = match fields::value(body, "properties-to-modify") {
         None => Map::default(),
@@ -237,7 +237,7 @@ pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Er
     let session = fields::text(body, "session-id")?;
     let mut deleted = 0;
     let mut next = Some(SequenceNumber::default());
-    // The broker looks at a part of the messages at once.
+    // The broker reads a part of the messages at once.
     while let Some(from) = next
         && deleted < count
     {
@@ -254,7 +254,7 @@ pub(super) async fn delete(context: &Context, body: &Map) -> Result<Answered, Er
                 next = part.next;
             }
             Ok(_) => return Err(unexpected()),
-            // The client is told of those that are gone.
+            // The client learns how many were deleted.
             Err(_) if deleted > 0 => break,
             Err(error) => return Err(error),
         }

@@ -23,7 +23,7 @@ use crate::memory::answers::{resize, units_of};
 use crate::messages::request::{Request, encode_answer};
 use crate::metrics;
 
-/// Carries out a request, and answers it encoded, with the room that the answer takes.
+/// Carries out a request, and returns the encoded answer with the room that it takes.
 pub(crate) async fn answer(
     context: &Context,
     request: Request,
@@ -84,7 +84,7 @@ fn operation_of(request: &Request) -> &str {
     operation.unwrap_or_default()
 }
 
-/// The status that goes with a condition.
+/// The status that belongs to a condition.
 pub(crate) fn status_of(error_condition: &str) -> i32 {
     match error_condition {
         condition::UNAUTHORIZED_ACCESS => 401,
@@ -101,7 +101,7 @@ pub(crate) fn status_of(error_condition: &str) -> i32 {
     }
 }
 
-/// What is asked for, which the client may, and the body of the request.
+/// The requested operation, if the client may do it, and the body of the request.
 fn allowed<'a>(
     context: &Context,
     request: &'a Request,
@@ -114,13 +114,14 @@ fn allowed<'a>(
         return Err(unauthorized(&context.entity, operation.right()));
     }
     let Value::Map(body) = &request.body else {
-        let text = "the body of the request is not a map";
+        let text = "the body of the request must be a map";
         return Err(Error::new(bus_condition::ARGUMENT_ERROR, text));
     };
     Ok((operation, body))
 }
 
-/// Carries out what is allowed, once there is room for what the broker answers and what is written of it.
+/// Carries out an allowed operation, once there is room for the broker's answer and the encoded
+/// answer.
 async fn carry_out_in_room(
     context: &Context,
     operation: ManagementOperation,

@@ -1,5 +1,5 @@
-//! How much room the answer to a request takes: what it may come to is reserved before anything is asked of the
-//! broker, and what it does not need is given back when it is there.
+//! Room for the answer to a request: the largest possible size is reserved before the broker is
+//! asked, and the unused part is freed when the answer is known.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -10,21 +10,21 @@ use super::fields;
 use super::sessions::top_of;
 use crate::authorization::operation::ManagementOperation;
 
-/// The most bytes that one message takes: its body, what settlements have changed, and what is told of it.
+/// The most bytes of one message: its body, changes by settlements, and its metadata.
 const MESSAGE_SIZE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
-/// The most bytes that one session takes in a list.
+/// The most bytes of one session in a list.
 const SESSION_SIZE_BYTES_MAX: usize = SESSION_ID_SIZE_BYTES_MAX + 16;
 
-/// The most bytes that the answer to an operation may have of messages, states or names; 0 for one that is small
-/// whatever is asked. More than one answer ever has means as much as that.
+/// The most bytes of messages, states or names in the answer to an operation; 0 if the answer is
+/// always small. Requests for more than an answer ever has get the largest size.
 pub(super) fn size_bytes_max(operation: ManagementOperation, body: &Map) -> usize {
     use ManagementOperation as Asked;
     let of_messages = |count: usize| count.max(1).saturating_mul(MESSAGE_SIZE_BYTES_MAX);
     match operation {
         Asked::PeekMessage => of_messages(count_of(body)),
         Asked::ReceiveBySequenceNumber => {
-            // What is refused is small.
+            // A refusal is small.
             let numbers = fields::elements(body, "sequence-numbers");
             of_messages(numbers.map_or(1, |numbers| numbers.len()))
         }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_answered_is_reserved() {
+    fn room_for_the_largest_answer_is_reserved() {
         use ManagementOperation::{GetMessageSessions, PeekMessage, RenewLock};
         let one = asked(PeekMessage, "message-count", 1);
         assert!(one as u64 > kew_engine::bus::BODIES_SIZE_BYTES_MAX);

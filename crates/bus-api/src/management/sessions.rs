@@ -11,7 +11,7 @@ use crate::ground::refusal::error_of_verdict;
 use crate::messages::outbound::wire_time;
 use crate::metrics::Lock;
 
-/// The latest time that counts as one: above it a client asks for sessions with messages.
+/// The latest time that counts as a time. Above it a client asks for sessions with messages.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
 
 /// The most sessions that one answer lists.
@@ -86,7 +86,7 @@ pub(super) async fn list(context: &Context, body: &Map) -> Result<Answered, Erro
     let mut ids: Vec<Box<str>> = Vec::new();
     let mut left_to_skip = skip;
     let mut next = Some(Box::default());
-    // The broker looks at a part of the sessions at once.
+    // The broker reads a part of the sessions at once.
     while let Some(from) = next
         && ids.len() < top as usize
     {
@@ -121,7 +121,7 @@ pub(super) async fn list(context: &Context, body: &Map) -> Result<Answered, Erro
     })
 }
 
-/// How many sessions are asked for. Whoever wants more asks again, and skips these.
+/// How many sessions to list. A client that wants more asks again, and skips these.
 pub(super) fn top_of(body: &Map) -> Result<u32, Error> {
     match fields::count(body, "top")? {
         0 => Err(wrong("top", "at least 1")),

@@ -1,4 +1,4 @@
-//! Requests that are made in a transaction.
+//! Requests in a transaction.
 
 use bytes::Bytes;
 use kew_amqp::error::{Error, condition};
@@ -12,17 +12,17 @@ use crate::authorization::operation::ManagementOperation as Asked;
 use crate::messages::request::Request;
 use crate::metrics::Settled;
 
-/// What a request in a transaction comes to.
+/// The result of a request in a transaction.
 pub(crate) enum InTransaction {
     /// These locks are ended when the transaction is committed.
     Settle(Vec<(Token, Disposition)>),
-    /// These scheduled messages are taken back when the transaction is committed.
+    /// These scheduled messages are cancelled when the transaction is committed.
     Cancel(Vec<SequenceNumber>),
-    /// Nothing of it could be taken back: it is carried out at once.
+    /// None of it can be rolled back: it is carried out at once.
     Now,
 }
 
-/// What becomes of a request in a transaction.
+/// How to handle a request in a transaction.
 ///
 /// Source: Service Bus, *Operations within a transaction scope*.
 pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InTransaction, Error> {
@@ -50,7 +50,7 @@ pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InT
     }
 }
 
-/// What a settlement is counted as.
+/// The label under which a settlement is counted.
 pub(crate) fn settled(disposition: &Disposition) -> Settled {
     match disposition {
         Disposition::Complete => Settled::Complete,
@@ -61,7 +61,7 @@ pub(crate) fn settled(disposition: &Disposition) -> Settled {
     }
 }
 
-/// The answer to a request that is part of a transaction now, or is refused.
+/// The answer to a request that joined a transaction, or is refused.
 pub(crate) fn answer_in_transaction(
     context: &Context,
     request: &Request,

@@ -1,12 +1,12 @@
-//! What one connection holds, added up where it is held.
+//! The memory of one connection, added up where it is used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// About what a delivery takes that its receiver has not settled.
+/// About how many bytes a delivery takes until its receiver settles it.
 const DELIVERY_SIZE_BYTES: usize = 128;
 
-/// What links and tasks of a connection hold, added up where it is held.
+/// The memory of links and tasks of a connection, added up where it is used.
 #[derive(Debug, Default)]
 struct Sums {
     ready_bytes: AtomicUsize,
@@ -18,14 +18,14 @@ struct Sums {
     credit: AtomicUsize,
 }
 
-/// What a [`Part`] is of.
+/// What a [`Part`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
-    /// Bytes of messages that wait to go out.
+    /// Bytes of messages that wait to be sent.
     ReadyBytes,
-    /// Bytes of requests that are under way.
+    /// Bytes of requests in progress.
     RequestBytes,
-    /// Bytes of answers that wait to go out.
+    /// Bytes of answers that wait to be sent.
     ReplyBytes,
     /// Bytes of open transactions.
     TransactionBytes,
@@ -33,7 +33,7 @@ pub(crate) enum Sum {
     OpeningBytes,
     /// Deliveries that the client has not settled.
     Deliveries,
-    /// Deliveries that it has asked for.
+    /// Deliveries that it has given credit for.
     Credit,
 }
 
@@ -69,14 +69,14 @@ impl Account {
         }
     }
 
-    /// A part that does not change.
+    /// A part with a fixed amount.
     pub(crate) fn fixed(&self, sum: Sum, amount: usize) -> Part {
         let mut part = self.part(sum);
         part.set(amount);
         part
     }
 
-    /// Bytes, of deliveries that are not settled too.
+    /// Bytes in total, with those for unsettled deliveries.
     pub(crate) fn size_bytes(&self) -> usize {
         let sums = [
             Sum::ReadyBytes,
@@ -90,7 +90,7 @@ impl Account {
     }
 }
 
-/// What one link or task has of a sum. Dropping it gives it back.
+/// A link's or task's part of a sum. Dropping it subtracts it.
 #[derive(Debug)]
 pub(crate) struct Part {
     sums: Arc<Sums>,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_add_up_and_come_back() {
+    fn parts_add_up_and_are_freed() {
         let account = Account::default();
         let mut one = account.fixed(Sum::ReadyBytes, 10);
         let two = account.fixed(Sum::ReadyBytes, 5);

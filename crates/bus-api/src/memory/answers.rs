@@ -1,27 +1,27 @@
-//! Room for answers with messages in them, from when they are asked for until their connection has them.
+//! Room for answers with messages, from the request until their connection has them.
 
 use std::sync::Arc;
 
 use kew_engine::bus::ANSWER_SIZE_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What room for answers is counted in.
+/// The unit of room for answers.
 const ANSWER_UNIT_BYTES: usize = 16 << 10;
 
-/// A page of many things over HTTP: what the broker answers, and what is written of it.
+/// A page of many entries over HTTP: the broker's answer, and the written page.
 pub(crate) fn units_of_page() -> u32 {
     2 * units_of(usize::MAX)
 }
 
-/// The units that an answer of this size takes: one at least, and no more than the largest.
+/// The units for an answer of this size: at least one, and at most those of the largest answer.
 pub(crate) fn units_of(size_bytes: usize) -> u32 {
     let largest = usize::try_from(ANSWER_SIZE_BYTES_MAX).unwrap_or(usize::MAX);
     let units = size_bytes.min(largest).div_ceil(ANSWER_UNIT_BYTES).max(1);
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-/// Gives back what is too much. What is missing may not be there: then the answer is larger than it
-/// seemed, and is there all the same.
+/// Frees units that are not needed. If the answer is larger than expected, it takes more units if
+/// they are free, and else goes without.
 pub(crate) fn resize(taken: &mut OwnedSemaphorePermit, units: usize) {
     let has = taken.num_permits();
     if let Some(surplus) = has.checked_sub(units) {
@@ -33,8 +33,8 @@ pub(crate) fn resize(taken: &mut OwnedSemaphorePermit, units: usize) {
     }
 }
 
-/// Room for answers with messages in them, from when they are asked for until their connection has
-/// them; over HTTP, until they are written. The largest one has room at any rate.
+/// Room for answers with messages, from the request until their connection has them; over HTTP,
+/// until they are written. There is always room for the largest answer alone.
 #[derive(Debug)]
 pub(crate) struct RoomForAnswers(pub(crate) Arc<Semaphore>);
 
@@ -46,7 +46,7 @@ impl RoomForAnswers {
         Self(Arc::new(Semaphore::new(units)))
     }
 
-    /// Room for an answer of at most this size, and for what is written of it. None is left only when the
+    /// Room for an answer of at most this size, and for its written form. `None` only when the
     /// server ends.
     pub(crate) async fn for_both(&self, size_bytes: usize) -> Option<OwnedSemaphorePermit> {
         let answers = Arc::clone(&self.0);
@@ -54,13 +54,13 @@ impl RoomForAnswers {
         room.await.ok()
     }
 
-    /// Room for an answer of about this size, if there is some now and nobody waits for it.
+    /// Room for an answer of about this size, if some is free and no other request waits for it.
     pub(crate) fn try_for(&self, size_bytes: usize) -> Option<OwnedSemaphorePermit> {
         let answers = Arc::clone(&self.0);
         answers.try_acquire_many_owned(units_of(size_bytes)).ok()
     }
 
-    /// The same, and waits for it. None is left only when the server ends.
+    /// The same, and waits for room. `None` only when the server ends.
     pub(crate) async fn wait_for(&self, size_bytes: usize) -> Option<OwnedSemaphorePermit> {
         let answers = Arc::clone(&self.0);
         let room = answers.acquire_many_owned(units_of(size_bytes));

@@ -1,9 +1,9 @@
-//! What connections hold, and the one bound on all of it together.
+//! The memory of all connections, and its common limit.
 //!
-//! A connection has bounds of its own, but ten thousand times those is more than a machine has. So
-//! each tells after every turn what it holds, whatever that is: the sum is a metric, and where it
-//! reaches the bound, connections hold back ([`Room`]). It can be passed by what one turn of each
-//! connection takes in, and by no more.
+//! A connection has limits of its own, but ten thousand times those is more memory than a machine
+//! has. So each connection reports its memory after every turn. The sum is a metric, and when it
+//! reaches the limit, connections hold back ([`Room`]). It can exceed the limit by the input of one
+//! turn of each connection, and by no more.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::metrics::{HELD, Held, Observer};
 pub(crate) enum Room {
     /// Enough.
     Much,
-    /// None for those who hold more than [`MODEST_SIZE_BYTES`]: nothing is received for them, and parts
-    /// of messages and requests are refused. Others get one message at a time.
+    /// None for connections with more than [`MODEST_SIZE_BYTES`]: they receive no messages, and
+    /// parts of messages and requests are refused. Others get one message at a time.
     None,
-    /// So little that they are closed.
+    /// So little that connections with more than [`MODEST_SIZE_BYTES`] are closed.
     Gone,
 }
 
-/// What each connection may hold whatever the others do.
+/// What each connection may use, regardless of the others.
 pub(crate) const MODEST_SIZE_BYTES: usize = 64 << 10;
 /// The same for one without a token.
 pub(crate) const UNPROVEN_SIZE_BYTES: usize = 8 << 10;
 
-/// What a connection holds may be this many times the bound before connections are closed.
+/// How many halves of the limit may be used before connections are closed.
 const GONE_HALVES: u64 = 3;
 
-/// How much of the bound is used by those who have not shown who they are, at most: a quarter.
+/// The largest part of the limit for connections without a token: a quarter.
 const UNPROVEN_SHARE: u64 = 4;
 
-/// What all connections hold together, and the bound on it.
+/// The memory of all connections together, and its limit.
 #[derive(Debug)]
 pub(crate) struct Memory {
     observer: Arc<Observer>,
@@ -49,7 +49,7 @@ impl Memory {
         }
     }
 
-    /// How much room there is, for a client that has shown who it is or has not.
+    /// How much room there is for a client, by whether it is authenticated.
     pub(crate) fn room(&self, is_proven: bool) -> Room {
         let held = self.observer.instruments.held.get(Held::Bytes as usize);
         let held = held.map_or(0, Gauge::value);
@@ -64,7 +64,7 @@ impl Memory {
     }
 }
 
-/// What one connection holds, as far as the others have been told.
+/// The memory of one connection, as last reported.
 pub(crate) struct Holdings {
     observer: Arc<Observer>,
     told: [u64; HELD],
@@ -78,7 +78,7 @@ impl Holdings {
         }
     }
 
-    /// Tells what it is now.
+    /// Reports the current memory.
     pub(crate) fn tell(&mut self, now: [u64; HELD]) {
         let gauges = &self.observer.instruments.held;
         for ((gauge, before), now) in gauges.iter().zip(&mut self.told).zip(now) {

@@ -1,7 +1,7 @@
-//! What connections hold, and the bounds on all of it together.
+//! The memory of connections, and the limits for all of it together.
 //!
-//! `account` adds up what one connection holds, `holdings` tells it to all others, and `answers` is the room for
-//! answers with messages in them.
+//! `account` adds up the memory of one connection, `holdings` adds up all connections, and
+//! `answers` is the room for answers with messages.
 
 pub(crate) mod account;
 pub(crate) mod answers;

@@ -1,4 +1,4 @@
-//! What a receive has brought.
+//! The messages of a receive.
 
 use bytes::Bytes;
 use kew_broker::{Answer, Broker, Rejection};
@@ -7,17 +7,18 @@ use kew_engine::{EntityName, Outcome};
 
 use crate::ground::submit::Submitted;
 
-/// Messages, and for each its bytes and the changes to its properties.
+/// Messages, with their bytes and the changes to their properties.
 pub(crate) type Batch = Vec<(DeliveredMessage, Vec<Bytes>)>;
 
-/// Whether a queue has anything to receive, of any session. To ask takes no room for an answer.
+/// Whether a queue has a message to receive, of any session. The question takes no room for an
+/// answer.
 pub(crate) async fn has_some(broker: &Broker, queue: &EntityName) -> Result<bool, Rejection> {
     let read = BusCommand::ReadQueue {
         queue: queue.clone(),
     };
     match Submitted::new(broker, read).answer().await?.outcome {
         Outcome::Bus(BusOutcome::Queue(view)) => Ok(view.counts.ready > 0),
-        // A look finds out what is wrong.
+        // The receive that follows finds the error.
         _ => Ok(true),
     }
 }

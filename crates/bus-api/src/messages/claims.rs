@@ -1,8 +1,8 @@
-//! Locks that open transactions are to end: meanwhile nothing else settles their messages.
+//! Locks that open transactions will end: meanwhile nothing else may settle their messages.
 //!
-//! What a transaction does is known to its connection alone until it is committed. So claims are kept
-//! here, for all connections, and never outlive their transaction. They are no promise: a lock that ends
-//! by itself is lost for a transaction as for anybody, and the broker refuses its commit.
+//! Until the commit, only its connection knows the operations of a transaction. So claims are kept
+//! here, for all connections, and never outlive their transaction. They guarantee nothing: a lock
+//! can still expire, and then the broker refuses the commit.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use kew_engine::Token;
 
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// How many there are, for those who settle to look at without the mutex.
+    /// The number of claims, so that settlements can check it without the mutex.
     count: AtomicUsize,
     locks: Mutex<HashSet<Token>>,
 }
 
 impl Claims {
-    /// Claims a lock, unless somebody has.
+    /// Claims a lock, unless it is claimed already.
     pub(crate) fn claim(self: &Arc<Self>, lock: Token) -> Option<Claim> {
         let is_free = self.locks().insert(lock);
         is_free.then(|| {
@@ -35,12 +35,12 @@ impl Claims {
     }
 
     fn locks(&self) -> MutexGuard<'_, HashSet<Token>> {
-        // A set is whole between any two of its operations.
+        // A set is consistent between any two of its operations.
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A lock that is claimed. Dropping it gives it up.
+/// A claimed lock. Dropping it ends the claim.
 #[derive(Debug)]
 pub(crate) struct Claim {
     claims: Arc<Claims>,

@@ -1,9 +1,9 @@
-//! Messages that come in.
+//! Incoming messages.
 //!
-//! What is stored is a whole encoded message: the client's header, delivery annotations and message
-//! annotations, and the bare message byte for byte. Only a message without an id gets one, because
-//! SDKs cannot settle a message without. The lock token of a message that its sender received before
-//! is not kept: it says nothing of the new one.
+//! The stored form is a whole encoded message: the client's header, delivery annotations and
+//! message annotations, and the bare message byte for byte. A message without an id gets one,
+//! because SDKs cannot settle a message without. The lock token of a message that its sender
+//! received before is removed: it does not belong to the new message.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Value};
@@ -18,7 +18,7 @@ use kew_engine::bus::{BusMessage, ITEMS_MAX};
 use super::outbound::without_lock_token;
 use crate::ground::refusal::bus_condition;
 
-/// The annotation that says when a message becomes ready.
+/// The annotation with the time when a message becomes available.
 pub(crate) const SCHEDULED_ENQUEUE_TIME: &str = "x-opt-scheduled-enqueue-time";
 
 /// The longest id of a message, in characters.
@@ -26,8 +26,8 @@ pub(crate) const SCHEDULED_ENQUEUE_TIME: &str = "x-opt-scheduled-enqueue-time";
 /// Source: Service Bus, *Quotas*.
 const MESSAGE_ID_LENGTH_MAX: usize = 128;
 
-/// The largest that all of a message but its body may be, in bytes: what describes it is kept with
-/// every copy of it, and read by whoever only looks at it.
+/// The largest size of a message without its body, in bytes: this part is copied with every copy of
+/// the message, and is read by each peek.
 ///
 /// Source: Service Bus, *Quotas*, message property size.
 const HEADER_SIZE_BYTES_MAX: usize = 64 * 1024;
@@ -39,8 +39,8 @@ const PROPERTY_SIZE_BYTES_MAX: usize = 32 * 1024;
 
 /// The messages of a transfer: one, or those of a batch.
 pub(crate) fn messages_of(payload: &Bytes, format: u32) -> Result<Vec<BusMessage>, Error> {
-    // The payload may share the buffer of the socket, which is not kept for a message's life: all
-    // that is stored is copied.
+    // The payload may share the buffer of the socket, which must not live as long as the message:
+    // all stored bytes are copied.
     let transfer = Message::scan(payload.clone())?;
     match format {
         0 => Ok(vec![stored(&transfer)?]),
@@ -57,12 +57,12 @@ pub(crate) fn messages_of(payload: &Bytes, format: u32) -> Result<Vec<BusMessage
         }
         other => Err(Error::new(
             condition::NOT_IMPLEMENTED,
-            format!("message format {other:#x} is not known: 0 and {BATCH_FORMAT:#x} are"),
+            format!("message format {other:#x} is not supported: use 0 or {BATCH_FORMAT:#x}"),
         )),
     }
 }
 
-/// One encoded message, such as a request to schedule brings.
+/// One encoded message, for example of a request to schedule it.
 pub(crate) fn message_of(encoded: &Bytes) -> Result<BusMessage, Error> {
     stored(&Message::scan(encoded.clone())?)
 }
@@ -148,7 +148,7 @@ fn scheduled_at(annotations: &Map) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-/// An id as duplicates are compared: ids of different types may be the same.
+/// An id in the form for comparing duplicates: ids of different types may be equal.
 fn id_text(id: &MessageId) -> Box<str> {
     match id {
         MessageId::String(text) => text.as_str().into(),
@@ -162,7 +162,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An id for a message whose sender gave none.
+/// An id for a message whose sender set none.
 fn new_id() -> Result<String, Error> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| {

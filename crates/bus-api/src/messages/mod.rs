@@ -1,4 +1,5 @@
-//! Messages: as they come in and go out, as they are shown, and the requests and answers that are messages too.
+//! Messages: incoming and outgoing, as shown to operators, and the requests and answers that are
+//! messages too.
 
 pub(crate) mod batch;
 pub(crate) mod claims;

@@ -1,7 +1,7 @@
-//! Messages that go out.
+//! Outgoing messages.
 //!
-//! A new header and new annotations are written before the bare message, which goes out byte for
-//! byte; only where settlements changed application properties are these written anew.
+//! A new header and new annotations are written before the bare message, which is sent byte for
+//! byte. Only if settlements changed application properties, these are written again.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use kew_engine::{Timestamp, Token};
 
 use super::overlay::overlaid;
 
-/// The application property that tells why a message is a dead letter.
+/// The application property with the reason for dead-lettering.
 pub const DEAD_LETTER_REASON: &str = "DeadLetterReason";
 
-/// The application property that tells the same in more words.
+/// The application property with the description of that reason.
 pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
-/// The annotation that names the queue that made a message a dead letter, if it was forwarded since.
+/// The annotation with the queue that dead-lettered a message, if it was forwarded since.
 pub(crate) const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
 
-/// Annotations that are the broker's to write, whatever a client wrote there.
+/// Annotations that only the broker writes. A client's values are replaced.
 pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     "x-opt-enqueued-time",
     "x-opt-sequence-number",
@@ -33,13 +33,13 @@ pub(crate) const OWN_ANNOTATIONS: [&str; 6] = [
     DEAD_LETTER_SOURCE,
 ];
 
-/// The delivery annotation that is the lock token, for who holds the lock.
+/// The delivery annotation with the lock token, for the holder of the lock.
 const LOCK_TOKEN: &str = "x-opt-lock-token";
 
-/// About how large the head of a message is without the annotations of its client.
+/// About the size of a message's head without its client's annotations.
 const HEAD_SIZE_BYTES: usize = 288;
 
-/// What the queue says of a message that goes out.
+/// The queue's facts about an outgoing message.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) sequence_number: u64,
@@ -98,8 +98,8 @@ fn state_number(state: BusMessageState) -> i32 {
     }
 }
 
-/// A message as it goes out: its head, and what follows it. `None` if what is stored is no message,
-/// which nothing that was sent can bring about.
+/// A message to send: its head, and the rest. `None` if the stored bytes are not a message, which
+/// cannot result from any send.
 pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option<[Bytes; 2]> {
     let message = Message::scan(stored).ok()?;
     let mut header = message.header().ok()?;
@@ -134,7 +134,7 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     Some([head.freeze(), message.footer()])
 }
 
-/// What is left of the life that the message was given.
+/// Sets the time to live: the time from enqueueing to expiry.
 fn set_time_to_live(header: &mut Header, facts: &Facts) {
     if facts.expires_at == Timestamp::NEVER {
         return;
@@ -146,7 +146,7 @@ fn set_time_to_live(header: &mut Header, facts: &Facts) {
     header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
 }
 
-/// The lock token, and what the sender gave. Of the sender there is no lock token among what is stored.
+/// Writes the lock token, and the sender's annotations. The stored ones have no lock token.
 fn write_delivery_annotations(map: &mut MapWriter, lock: Option<Token>, of_sender: &Map) {
     if let Some(lock) = lock {
         map.entry(&Symbol::from_static(LOCK_TOKEN), &uuid(lock));
@@ -198,19 +198,19 @@ fn number(number: u64) -> Value {
     Value::Long(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// A time as AMQP tells it.
+/// A time in AMQP's form.
 pub(crate) fn wire_time(at: Timestamp) -> Value {
     Value::Timestamp(wire_timestamp(at))
 }
 
-/// The latest time that SDKs can hold: the end of the year 9999.
+/// The latest time that SDKs support: the end of the year 9999.
 const LAST_MS: i64 = 253_402_300_799_999;
 
 pub(crate) fn wire_timestamp(at: Timestamp) -> WireTime {
     WireTime(i64::try_from(at.as_ms()).unwrap_or(LAST_MS).min(LAST_MS))
 }
 
-/// The properties that say why a message is a dead letter.
+/// The properties with the reason for dead-lettering.
 pub(crate) fn dead_letter_properties(reason: &str, description: &str) -> Map {
     Map::build(|map| {
         map.entry(DEAD_LETTER_REASON, reason);
@@ -218,7 +218,7 @@ pub(crate) fn dead_letter_properties(reason: &str, description: &str) -> Map {
     })
 }
 
-/// Reason and description of what the broker did by itself.
+/// Reason and description of a dead-lettering by the broker.
 fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
     Some(match cause {
         DeadLetterCause::MaxDeliveryCountExceeded => (
@@ -231,7 +231,7 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
         ),
         DeadLetterCause::MaxTransferHopCountExceeded => (
             "MaxTransferHopCountExceeded",
-            "The message was forwarded more often than messages may be.",
+            "The message was forwarded more often than is allowed.",
         ),
         DeadLetterCause::SessionIdIsNull => (
             "Session ID is null",
@@ -239,7 +239,7 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
         ),
         DeadLetterCause::DestinationUnavailable => (
             "ForwardingDestinationUnavailable",
-            "The entity to which the message was to be forwarded does not take it.",
+            "The entity that the message was to be forwarded to does not accept it.",
         ),
         DeadLetterCause::ByReceiver => return None,
     })

@@ -1,12 +1,12 @@
-//! Changes to the application properties of a message that is stored.
+//! Changes to the application properties of a stored message.
 
 use std::collections::HashSet;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, Raw, Value};
 
-/// A change to a message's application properties: a map, encoded. Keys of any other type than text
-/// are left out: no application property has such a one.
+/// A change to a message's application properties: an encoded map. Keys that are not strings are
+/// left out: application properties have none.
 pub(crate) fn overlay_of(properties: &Map) -> Option<Bytes> {
     let named = Map::build(|map| {
         for (key, value) in properties.iter() {
@@ -25,10 +25,10 @@ pub(crate) fn overlay_of(properties: &Map) -> Option<Bytes> {
     Some(out.freeze())
 }
 
-/// Properties with those of another map in the place of their own, and the new ones after them.
+/// Properties with the values of another map in place of their own, and its new ones at the end.
 pub(crate) fn overlaid(properties: &Map, overlay: &Map) -> Map {
     let name = |key: &Raw| key.value().as_str().map(str::to_owned);
-    // There may be thousands of both.
+    // Both may have thousands.
     let names: HashSet<String> = overlay.iter().filter_map(|(key, _)| name(&key)).collect();
     Map::build(|map| {
         let is_replaced = |key: &Raw| name(key).is_some_and(|name| names.contains(&name));

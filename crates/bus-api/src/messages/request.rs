@@ -11,14 +11,14 @@ use kew_amqp::message::{
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) asked: Asked,
-    /// `operation`, or nothing.
+    /// `operation`, or empty.
     pub(crate) operation: String,
     pub(crate) properties: Map,
-    /// Null if the body is no value.
+    /// Null if the body is not a value.
     pub(crate) body: Value,
 }
 
-/// Whom an answer is for.
+/// The request that an answer belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     id: Option<MessageId>,

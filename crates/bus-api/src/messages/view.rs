@@ -1,12 +1,13 @@
-//! A message as operators see it, in JSON: what the operator's interface answers, and what the command
-//! line makes of a message that it received over HTTP. One form, so that a script reads both alike.
+//! A message as operators see it, in JSON: in the answers of the operator's interface, and in the
+//! command line's output for a message that it received over HTTP. One form for both, so that
+//! scripts can read either.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A message. Times are texts of RFC 3339, in UTC.
+/// A message. Times are strings of RFC 3339, in UTC.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MessageView {
     /// Its order in its queue.
@@ -16,16 +17,16 @@ pub struct MessageView {
     pub enqueued_sequence_number: Option<u64>,
     /// `active`, `locked`, `deferred` or `scheduled`.
     pub state: &'static str,
-    /// What its sender calls it.
+    /// Its sender's id for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
     /// Its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// What it belongs to, as its sender says.
+    /// The id that relates it to other messages, set by its sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
-    /// What it is about, which HTTP calls its label.
+    /// Its subject, which HTTP calls its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Where its sender wants it to go.
@@ -34,22 +35,22 @@ pub struct MessageView {
     /// Where answers go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// The session that answers belong to.
+    /// The session for answers to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to_session_id: Option<String>,
-    /// What its sender wants it to be stored with.
+    /// Its sender's partition key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_key: Option<String>,
-    /// What its body is.
+    /// The content type of its body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// How its body is encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
-    /// When it came into the queue.
+    /// When it was enqueued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enqueued_at: Option<String>,
-    /// When it expires; nothing, which is shown, if it lives for ever.
+    /// When it expires; null if it never expires.
     pub expires_at: Option<String>,
     /// When it becomes active, if it is scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +58,7 @@ pub struct MessageView {
     /// When its own lock ends, if it is locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<String>,
-    /// The lock, for who holds it.
+    /// The lock, for the holder of the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_token: Option<String>,
     /// Deliveries that failed.
@@ -68,7 +69,7 @@ pub struct MessageView {
     /// The same in more words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_description: Option<String>,
-    /// The queue that made it a dead letter, if it was forwarded since.
+    /// The queue that dead-lettered it, if it was forwarded since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_source: Option<String>,
     /// The other application properties.
@@ -84,7 +85,7 @@ pub struct MessageView {
 }
 
 impl MessageView {
-    /// With what the message carries.
+    /// With the message's content.
     #[must_use]
     pub fn with_body(mut self, body: &[u8]) -> Self {
         self.size_bytes = body.len();
@@ -95,7 +96,7 @@ impl MessageView {
         self
     }
 
-    /// Without what the message carries.
+    /// Without the message's content.
     #[must_use]
     pub fn without_body(self) -> Self {
         Self {

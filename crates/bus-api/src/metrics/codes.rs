@@ -6,7 +6,7 @@ use kew_metrics::Counter;
 use super::labels::{Lock, OPERATIONS};
 use crate::ground::refusal::bus_condition as bus;
 
-/// The conditions that are answered. What is none of them is counted as `other`.
+/// The known conditions. Any other is counted as `other`.
 pub(super) const CODES: [&str; 31] = [
     amqp::INTERNAL_ERROR,
     amqp::NOT_FOUND,
@@ -41,7 +41,7 @@ pub(super) const CODES: [&str; 31] = [
     bus::ARGUMENT_OUT_OF_RANGE,
 ];
 
-/// The lock whose loss a condition tells.
+/// Which kind of lock was lost, if a condition reports that.
 pub(super) fn lock_lost(code: &str) -> Option<Lock> {
     match code {
         bus::LOCK_LOST => Some(Lock::Message),
@@ -63,7 +63,7 @@ fn place_of(code: Option<&str>) -> usize {
     }
 }
 
-/// What a place stands for: nothing for success.
+/// The code of a place: empty for success.
 fn code_at(place: usize) -> &'static str {
     match place {
         0 => "",
@@ -88,7 +88,7 @@ impl ByCode {
         }
     }
 
-    /// What was counted, success by an empty code: that first, and always.
+    /// The counts by code, with an empty code for success: that comes first, and always.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.0.iter().map(Counter::value).enumerate();
         counts
@@ -97,7 +97,7 @@ impl ByCode {
     }
 }
 
-/// The statuses that requests are answered with; 0 is any other.
+/// The known statuses of answers; 0 is any other.
 pub(super) const STATUSES: [i32; 13] = [
     0, 200, 202, 204, 400, 401, 403, 404, 408, 410, 500, 501, 503,
 ];
@@ -123,7 +123,7 @@ impl Requests {
         }
     }
 
-    /// Operation, status and code of what was counted.
+    /// Operation, status and code with their counts.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&'static str, i32, &'static str, u64)> {
         let operations = OPERATIONS.iter().zip(&self.0);
         operations.flat_map(|(operation, by_status)| {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_added_up() {
+    fn unknown_codes_are_added_up() {
         let by_code = ByCode::default();
         for code in [None, Some(amqp::NOT_FOUND), Some("a:b"), Some("c:d")] {
             by_code.note(code);

@@ -1,4 +1,4 @@
-//! The page's view of what was counted.
+//! The counted values as families of a page.
 
 use kew_metrics::{Counter, Family, Gauge, Labels, Unit};
 
@@ -6,7 +6,7 @@ use super::codes::ByCode;
 use super::instruments::Instruments;
 use super::labels::{Held, LOCKS, MODES, OFFERED, OPERATIONS, OVERDUE, SCOPES, SETTLED};
 
-/// The protocol, in the labels of what others have too.
+/// The protocol, in the labels of families that other protocols have too.
 const PROTOCOL: &str = "bus";
 
 fn label(name: &'static str, value: &str) -> Labels {
@@ -32,7 +32,7 @@ fn by_name(family: Family, name: &'static str, names: &[&str], counters: &[Count
     })
 }
 
-/// A count for each name and each condition that occurred, and, where there can be one, for success.
+/// A count for each name and each condition that occurred, and, if possible, for success.
 fn by_code(
     family: Family,
     labels: Labels,
@@ -65,23 +65,22 @@ impl Instruments {
         families
     }
 
-    /// Those that other protocols have too.
+    /// Families that other protocols have too.
     fn of_connections(&self, open: usize) -> Vec<Family> {
         let with = |name, value: &str| [protocol(), label(name, value)].concat();
         let overdue = OVERDUE.iter().zip(&self.overdue).fold(
             counter(
                 "kew_connections_timed_out",
-                "Connections closed because something did not come or was not taken in time",
+                "Connections closed because the client did not send or read something in time",
             ),
             |family, (phase, counter)| family.count(with("phase", phase), counter.value()),
         );
         let denied = counter(
             "kew_authentication_failures",
-            "Credentials that were missing, unreadable or wrong, or not sufficient",
+            "Credentials that were missing, unreadable, wrong or not sufficient",
         );
         vec![
-            gauge("kew_connections_open", "Connections that are open")
-                .count(protocol(), open as u64),
+            gauge("kew_connections_open", "Open connections").count(protocol(), open as u64),
             counter("kew_connections_accepted", "Connections served")
                 .count(protocol(), self.accepted.value()),
             counter(
@@ -94,7 +93,7 @@ impl Instruments {
             overdue,
             counter(
                 "kew_connections_failed",
-                "Connections that broke, or on which the protocol was not spoken",
+                "Connections that broke, or whose client did not follow the protocol",
             )
             .count(protocol(), self.broken.value()),
             counter(
@@ -104,7 +103,7 @@ impl Instruments {
             .count(protocol(), self.http_turns_cut.value()),
             gauge(
                 "kew_http_turn_requests_max",
-                "The most requests of a connection that were answered in one turn",
+                "Highest number of requests of one connection that were answered in one turn",
             )
             .count(protocol(), self.http_turn_requests_max.value()),
             by_code(
@@ -160,36 +159,35 @@ impl Instruments {
         );
         let unsettled = gauge(
             "kew_amqp_unsettled",
-            "Deliveries that are not settled: of clients (in) and to clients (out)",
+            "Unsettled deliveries: from clients (in) and to clients (out)",
         );
         vec![
-            gauge("kew_amqp_sessions", "Sessions of the protocol")
-                .count(none(), value(Held::Sessions)),
+            gauge("kew_amqp_sessions", "AMQP sessions").count(none(), value(Held::Sessions)),
             links,
-            gauge("kew_amqp_credit", "Messages that receivers have asked for")
-                .count(none(), value(Held::Credit)),
+            gauge(
+                "kew_amqp_credit",
+                "Credit that receivers have given, in messages",
+            )
+            .count(none(), value(Held::Credit)),
             unsettled
                 .count(label("direction", "in"), value(Held::UnsettledIn))
                 .count(label("direction", "out"), value(Held::UnsettledOut)),
-            gauge(
-                "kew_amqp_commands",
-                "Commands of clients that are under way",
-            )
-            .count(none(), value(Held::Commands)),
+            gauge("kew_amqp_commands", "Commands of clients in progress")
+                .count(none(), value(Held::Commands)),
             counter(
                 "kew_amqp_turns_cut",
-                "Turns of connections that ended because their steps were taken",
+                "Turns of connections that ended because their steps were used up",
             )
             .count(none(), self.turns_cut.value()),
             gauge(
                 "kew_amqp_turn_steps_max",
-                "The most steps that a connection took before others had their turn",
+                "Highest number of steps that a connection took in one turn",
             )
             .count(none(), self.turn_steps_max.value()),
             Family::gauge(
                 "kew_amqp_held",
                 Unit::Bytes,
-                "Memory for what comes in and goes out, of all connections",
+                "Memory for incoming and outgoing data of all connections",
             )
             .count(none(), value(Held::Bytes)),
             by_code(
@@ -208,11 +206,11 @@ impl Instruments {
 
     fn of_messages(&self) -> Vec<Family> {
         let sends = self.sends.counted().fold(
-            counter("kew_bus_sends", "Transfers of messages that were answered"),
+            counter("kew_bus_sends", "Transfers of messages that Kew answered"),
             |family, (code, count)| family.count(label("code", code), count),
         );
         let bytes = MODES.iter().zip(&self.delivered_bytes).fold(
-            Family::counter("kew_bus_delivered", Unit::Bytes, "Messages that went out"),
+            Family::counter("kew_bus_delivered", Unit::Bytes, "Messages sent to clients"),
             |family, (mode, counter)| family.count(label("mode", mode), counter.value()),
         );
         vec![
@@ -223,19 +221,23 @@ impl Instruments {
                 "Time from a transfer to its answer",
             )
             .observed(Vec::new(), self.send_latency.observed()),
-            counter("kew_bus_messages_sent", "Messages that were accepted")
+            counter("kew_bus_messages_sent", "Messages accepted from clients")
                 .count(Vec::new(), self.messages_sent.value()),
-            Family::counter("kew_bus_sent", Unit::Bytes, "Messages that were accepted")
-                .count(Vec::new(), self.sent_bytes.value()),
+            Family::counter(
+                "kew_bus_sent",
+                Unit::Bytes,
+                "Messages accepted from clients",
+            )
+            .count(Vec::new(), self.sent_bytes.value()),
             by_name(
-                counter("kew_bus_messages_delivered", "Messages that went out"),
+                counter("kew_bus_messages_delivered", "Messages sent to clients"),
                 "mode",
                 &MODES,
                 &self.delivered,
             ),
             bytes,
             by_code(
-                counter("kew_bus_settlements", "Outcomes that clients have told"),
+                counter("kew_bus_settlements", "Outcomes reported by clients"),
                 Vec::new(),
                 "outcome",
                 &SETTLED,
@@ -249,7 +251,7 @@ impl Instruments {
             )
             .observed(Vec::new(), self.settle_latency.observed()),
             by_name(
-                counter("kew_bus_lock_renewals", "Locks that were renewed"),
+                counter("kew_bus_lock_renewals", "Locks renewed"),
                 "lock",
                 &LOCKS,
                 &self.renewals,
@@ -257,7 +259,7 @@ impl Instruments {
             by_name(
                 counter(
                     "kew_bus_locks_lost",
-                    "Locks that clients wanted to use and that had ended",
+                    "Locks that clients tried to use after they had ended",
                 ),
                 "lock",
                 &LOCKS,

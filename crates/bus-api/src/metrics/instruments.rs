@@ -1,4 +1,4 @@
-//! What the front end counts.
+//! The counters of the front end.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::labels::{
     SETTLED, Scope, Sent, Settled,
 };
 
-/// What connections write.
+/// The instruments that connections write.
 #[derive(Debug)]
 pub(crate) struct Instruments {
     pub(crate) held: [Gauge; HELD],
@@ -18,10 +18,10 @@ pub(crate) struct Instruments {
     pub(crate) turned_away: Counter,
     pub(crate) gave_way: Counter,
     pub(crate) broken: Counter,
-    /// Turns of connections over AMQP that ended because their steps were taken.
+    /// Turns of AMQP connections that ended because their steps were used up.
     pub(crate) turns_cut: Counter,
     pub(super) turn_steps_max: HighWater,
-    /// Turns of connections over HTTP that ended before a request that was there.
+    /// Turns of HTTP connections that ended although a request was waiting.
     pub(crate) http_turns_cut: Counter,
     pub(crate) http_turn_requests_max: HighWater,
     pub(super) overdue: [Counter; OVERDUE.len()],
@@ -71,7 +71,7 @@ impl Instruments {
         }
     }
 
-    /// A connection over AMQP has taken so many steps since others had their turn.
+    /// Notes how many steps an AMQP connection took in one turn.
     pub(crate) fn note_turn(&self, steps: u32) {
         self.turn_steps_max.note(u64::from(steps));
     }
@@ -89,7 +89,7 @@ impl Instruments {
         note(&self.refusals, scope as usize, Some(code));
     }
 
-    /// A transfer was answered: with so many messages of so many bytes, if it was accepted.
+    /// Counts an answered transfer, with its messages and bytes if it was accepted.
     pub(crate) fn note_send(&self, sent: Sent, code: Option<&str>, took: Duration) {
         self.sends.note(code);
         self.send_latency.observe_duration(took);
@@ -108,7 +108,7 @@ impl Instruments {
         }
     }
 
-    /// The broker has answered what a client settled.
+    /// Counts the broker's answer to a settlement.
     pub(crate) fn note_settlement(&self, settled: Settled, code: Option<&str>) {
         note(&self.settlements, settled as usize, code);
         self.note_lost(code);
@@ -125,7 +125,7 @@ impl Instruments {
         }
     }
 
-    /// Counts a lock that a client wanted to use and that was lost, if the code says so.
+    /// Counts a lost lock that a client tried to use, if the code reports one.
     fn note_lost(&self, code: Option<&str>) {
         if let Some(lock) = code.and_then(lock_lost) {
             increment(&self.locks_lost, lock as usize);

@@ -1,8 +1,8 @@
-//! What is counted apart: the closed sets that labels come from.
+//! The closed sets that labels come from.
 
 use std::time::Duration;
 
-/// The operations of nodes, and what is none of them.
+/// The operations of nodes, and the label of all others.
 pub(crate) const OPERATIONS: [&str; 16] = [
     "unknown",
     "put-token",
@@ -22,7 +22,7 @@ pub(crate) const OPERATIONS: [&str; 16] = [
     "rollback",
 ];
 
-/// What a client says of a message that it had.
+/// A client's outcome for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Complete,
@@ -34,10 +34,10 @@ pub(crate) enum Settled {
 
 pub(super) const SETTLED: [&str; 5] = ["complete", "abandon", "defer", "dead_letter", "release"];
 
-/// How a message goes out.
+/// The modes of delivery.
 pub(super) const MODES: [&str; 2] = ["peek_lock", "receive_and_delete"];
 
-/// What a lock is of.
+/// The kinds of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
     Message,
@@ -46,7 +46,7 @@ pub(crate) enum Lock {
 
 pub(super) const LOCKS: [&str; 2] = ["message", "session"];
 
-/// What was refused or ended with an error.
+/// The scopes of refusals and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// An attach.
@@ -61,14 +61,14 @@ pub(crate) enum Scope {
 
 pub(super) const SCOPES: [&str; 4] = ["attach", "link", "session", "connection"];
 
-/// With what a client has tried to prove itself.
+/// The kinds of credentials that clients try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
     /// A token.
     Token,
     /// The name of a rule and its key.
     Plain,
-    /// Nothing yet.
+    /// None so far.
     None,
     /// Anything else.
     Other,
@@ -83,47 +83,47 @@ pub(crate) enum Overdue {
     Handshake,
     /// No token was put.
     Token,
-    /// The output was not taken.
+    /// The client did not read the output.
     Answer,
-    /// Nothing came in.
+    /// The client sent nothing.
     Idle,
 }
 
 pub(super) const OVERDUE: [&str; 4] = ["head", "token", "answer", "idle"];
 
-/// What all connections hold, each its part.
+/// The resources of all connections, added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Sessions,
-    /// Links whose entity or session is looked for.
+    /// Links whose entity or session is being looked up.
     Opening,
     Senders,
     Receivers,
     Requests,
     Replies,
-    /// Deliveries that may go out.
+    /// Deliveries that may be sent.
     Credit,
-    /// Transfers that are not answered.
+    /// Transfers without an answer so far.
     UnsettledIn,
     /// Deliveries that clients have not settled.
     UnsettledOut,
     /// Commands to the broker.
     Commands,
-    /// Memory, in bytes, for what comes in and goes out.
+    /// Memory, in bytes, for input and output.
     Bytes,
 }
 
-/// How many there are of these.
+/// The number of these resources.
 pub(crate) const HELD: usize = Held::Bytes as usize + 1;
 
-/// What a transfer had in it.
+/// The content of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) messages: usize,
     pub(crate) size_bytes: usize,
 }
 
-/// A request to a node, and what was said to it.
+/// A request to a node, and its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered<'a> {
     /// Without `com.microsoft:`.

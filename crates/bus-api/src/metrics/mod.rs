@@ -1,8 +1,8 @@
-//! What the front end counts and logs, and the metrics made of it.
+//! The counters and logs of the front end, and the metrics made of them.
 //!
-//! Labels come from sets that clients cannot widen: operations, outcomes, and the conditions that are
-//! answered here. What is counted on the way of a frame is a few relaxed atomic additions. What a
-//! connection holds is taken over once a turn, by its `Holdings`.
+//! Labels come from sets that clients cannot extend: operations, outcomes, and known conditions.
+//! Counting for a frame takes a few relaxed atomic additions. The resources of a connection are
+//! reported once a turn, by its `Holdings`.
 
 mod codes;
 mod families;

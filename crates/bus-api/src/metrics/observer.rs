@@ -1,6 +1,6 @@
-//! What logs get to know of connections.
+//! What the logs contain about connections.
 //!
-//! No token, no key and nothing of a message gets here. What a client wrote itself is cut to a length and
+//! No token, no key and no part of a message is logged. Text from a client is cut to a length and
 //! logged as a string value, which every log format escapes.
 
 use std::time::{Duration, SystemTime};
@@ -14,22 +14,23 @@ use super::labels::{Answered, Offered, Scope};
 use crate::ground::origin::Origin;
 use crate::ground::refusal::{bus_condition, text_of};
 
-/// Failed requests that are logged each second. The next line that is has how many were not.
+/// How many failed requests are logged each second. The next logged line has the number of the
+/// others.
 const FAILURES_TOLD_MAX: u32 = 10;
 
-/// How much of what a client wrote is logged, in characters.
+/// How many characters of a client's text are logged.
 const LOGGED_LENGTH_MAX: usize = 128;
 
 fn cut(text: &str) -> String {
     text.chars().take(LOGGED_LENGTH_MAX).collect()
 }
 
-/// The text of an error: it may have a client's words in it.
+/// The text of an error: it may contain a client's words.
 fn description(error: &Error) -> String {
     cut(text_of(error))
 }
 
-/// What is counted, and what keeps the log from being flooded.
+/// The counters, and the limits that keep the log from being flooded.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) instruments: Instruments,
@@ -52,7 +53,7 @@ impl Observer {
         }
     }
 
-    /// One more than there may be was turned away.
+    /// A connection above the limit was turned away.
     pub(crate) fn note_turned_away(&self, peer: std::net::SocketAddr, open: usize) {
         self.instruments.turned_away.increment();
         if let Some(count) = self.refused_log.note(SystemTime::now()) {
@@ -60,7 +61,7 @@ impl Observer {
         }
     }
 
-    /// One without a token has lost its place to a newer one.
+    /// A connection without a token has lost its place to a newer one.
     pub(crate) fn note_gave_way(&self, peer: std::net::SocketAddr) {
         self.instruments.gave_way.increment();
         if let Some(count) = self.gave_way_log.note(SystemTime::now()) {
@@ -103,8 +104,8 @@ impl Observer {
         );
     }
 
-    /// Somebody offered the public key who may not use it. `called` is by what they called the server, or
-    /// the page that they are, as far as it is known.
+    /// A client offered the public key and may not use it. `called` is the host that it named, or
+    /// the page that it is, as far as known.
     pub(crate) fn note_barred(&self, origin: &Origin, barred: Barred, called: Option<&str>) {
         let Some(count) = self.barred_log.note(SystemTime::now()) else {
             return;
@@ -159,7 +160,7 @@ impl Observer {
         );
     }
 
-    /// A server that is busy has better things to do than to say so each time.
+    /// A busy server does not log each refusal.
     pub(crate) fn note_busy(&self, code: &str) {
         if code != bus_condition::SERVER_BUSY {
             return;

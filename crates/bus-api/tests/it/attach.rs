@@ -1,4 +1,4 @@
-//! What links ask for that is not served: refused, and the connection is as good as before.
+//! Unsupported links: they are refused, and the connection stays usable.
 
 use kew_amqp::codec::{Map, Symbol, Text};
 use kew_amqp::performative::{Attach, Role, Source, Target, TargetNode};
@@ -23,7 +23,7 @@ fn receiver(change: impl FnOnce(&mut Source)) -> Attach {
     attach
 }
 
-/// Checks that a link is refused, and that a plain one with its name is served then.
+/// Checks that a link is refused, and that a plain one with the same name is served afterwards.
 async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
     let plain = match attach.role {
         Role::Sender => sender(),
@@ -38,7 +38,7 @@ async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_refused() {
+async fn unsupported_links_are_refused() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let mut via = sender();
@@ -57,7 +57,7 @@ async fn what_is_not_served_is_refused() {
         source.address = None;
         source.dynamic = true;
     });
-    check_refused(&mut client, temporary, "dynamic").await;
+    check_refused(&mut client, temporary, "Dynamic").await;
     let mut temporary = sender();
     temporary.target = temporary.target.map(|target| match target {
         Target::Node(node) => Target::Node(TargetNode {
@@ -66,7 +66,7 @@ async fn what_is_not_served_is_refused() {
         }),
         other => other,
     });
-    check_refused(&mut client, temporary, "dynamic").await;
+    check_refused(&mut client, temporary, "Dynamic").await;
     for target in [None, Some(Target::new("".into()))] {
         let anonymous = Attach {
             target: target.or_else(without_address),
@@ -77,7 +77,7 @@ async fn what_is_not_served_is_refused() {
     }
 }
 
-/// The anonymous terminus: messages say themselves where they go.
+/// The anonymous terminus: each message names its own destination.
 fn without_address() -> Option<Target> {
     sender().target.map(|target| match target {
         Target::Node(node) => Target::Node(TargetNode {
@@ -89,7 +89,7 @@ fn without_address() -> Option<Target> {
 }
 
 #[tokio::test]
-async fn a_receiver_hears_which_of_its_wishes_hold() {
+async fn a_receiver_learns_which_of_its_options_apply() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let selector = Symbol::from_static("apache.org:selector-filter:string");

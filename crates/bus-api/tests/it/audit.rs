@@ -1,4 +1,4 @@
-//! What the audit log gets to know.
+//! The content of the audit log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Mutex, Once};
@@ -45,20 +45,20 @@ impl Visit for Line {
     }
 }
 
-/// Keeps what is recorded from now on.
+/// Keeps all records from now on.
 pub(crate) fn listen() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| tracing::subscriber::set_global_default(Audit).unwrap());
 }
 
-/// All records with this in them, until now.
+/// All records so far that contain this text.
 pub(crate) fn records_with(text: &str) -> Vec<String> {
     let records = RECORDS.lock().unwrap();
     let found = records.iter().filter(|record| record.contains(text));
     found.cloned().collect()
 }
 
-/// The first record with this in it, which no other test may bring about.
+/// The first record with this text. No other test may cause one.
 pub(crate) async fn record_with(text: &str) -> String {
     let found = async {
         loop {

@@ -1,4 +1,4 @@
-//! Who has any token cannot flood the audit log.
+//! A client with any token cannot flood the audit log.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn count_of(record: &str) -> usize {
 }
 
 #[tokio::test]
-async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
+async fn refusals_are_limited_and_done_acts_are_all_recorded() {
     listen();
     let server = Server::start().await;
     let rights: Rights = [Right::Send].into_iter().collect();
@@ -48,7 +48,7 @@ async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
     let all_told = async {
         loop {
             let told = records_with("entity=\"flood").len();
-            let counted = records_with("refusals that are not logged");
+            let counted = records_with("refusals that have no line of their own");
             let counted: usize = counted.iter().map(|record| count_of(record)).sum();
             // Another test may have some counted, too.
             if told + counted >= REFUSED {
@@ -58,7 +58,7 @@ async fn refusals_are_few_and_short_and_what_was_done_is_all_there() {
         }
     };
     let told = tokio::time::timeout(Duration::from_secs(60), all_told).await;
-    let told = told.expect("every refusal is told or counted");
+    let told = told.expect("every refusal is logged or counted");
     assert!(told < REFUSED, "{told} of {REFUSED}");
     for record in records_with("entity=\"flood") {
         assert!(record.len() < 2_000, "{} bytes", record.len());

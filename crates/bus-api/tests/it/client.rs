@@ -46,7 +46,7 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "brief", "Properties": {"RequiresSession": true, "LockDuration": "PT5S"}}
 ]}]}}"#;
 
-/// What tests call the server, besides the names of loopback.
+/// The names that tests use for the server, besides those of loopback.
 fn server_names(listener: IpAddr) -> ServerNames {
     let given = ["h", "ns.example"].iter().map(|name| name.parse().unwrap());
     ServerNames::new(ServerNamesOptions {
@@ -76,7 +76,7 @@ impl Server {
         Self::open(options, LOCAL).await
     }
 
-    /// One whose broker has so much under way at most.
+    /// A server whose broker admits only so many commands.
     pub(crate) async fn start_with_admission(admission: AdmissionLimits) -> Self {
         let options = BrokerOptions {
             admission,
@@ -89,7 +89,7 @@ impl Server {
             .await
     }
 
-    /// One whose connections come from there.
+    /// A server whose connections come from that origin.
     pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
         let storage = Arc::new(MemoryStorage::new());
         let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
@@ -123,13 +123,13 @@ impl Server {
         self
     }
 
-    /// One with what there is in a storage, and nothing else.
+    /// A server with the content of a storage, and nothing else.
     pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
         let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
         Self::open_on(broker, BusApiOptions::default(), LOCAL).await
     }
 
-    /// One that listens on that address, as far as names are concerned.
+    /// A server that listens on that address, as far as names are concerned.
     pub(crate) async fn start_at(listener: IpAddr) -> Self {
         let storage = Arc::new(MemoryStorage::new());
         let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
@@ -165,7 +165,7 @@ impl Server {
         self.api.clone()
     }
 
-    /// A connection on which nothing was said yet.
+    /// A connection on which nothing was sent yet.
     pub(crate) fn stream(&self) -> DuplexStream {
         self.stream_until(std::future::pending())
     }
@@ -208,7 +208,7 @@ impl Server {
         self.broker.woken_count()
     }
 
-    /// Has the broker do something by itself.
+    /// Submits a command directly to the broker.
     pub(crate) async fn order(&self, command: BusCommand) -> BusOutcome {
         let answer = self.broker.submit(Command::Bus(command)).await;
         match answer.unwrap().outcome {
@@ -225,12 +225,12 @@ impl Server {
         }
     }
 
-    /// A client that says this first.
+    /// A client that begins with this SASL mechanism and response.
     pub(crate) fn connect(&self, mechanism: &'static str, response: Option<&str>) -> Client {
         self.connect_over(self.stream(), mechanism, response)
     }
 
-    /// The same, with a connection that is set up like this.
+    /// The same, with this configuration of the connection.
     pub(crate) fn connect_with(
         &self,
         config: Config,
@@ -240,7 +240,7 @@ impl Server {
         Self::set_up(self.stream(), config, mechanism, response)
     }
 
-    /// A client on a connection that may be served in any way.
+    /// A client over any kind of stream.
     pub(crate) fn connect_over(
         &self,
         stream: DuplexStream,
@@ -272,12 +272,12 @@ impl Server {
         }
     }
 
-    /// A client that may do everything.
+    /// A client with all rights.
     pub(crate) async fn trusted(&self) -> Client {
         self.trusted_with(Config::default()).await
     }
 
-    /// The same, with a connection that is set up like this.
+    /// The same, with this configuration of the connection.
     pub(crate) async fn trusted_with(&self, config: Config) -> Client {
         let response = format!("\0{WELL_KNOWN_RULE}\0{WELL_KNOWN_KEY}");
         let mut client = self.connect_with(config, "PLAIN", Some(&response));
@@ -299,7 +299,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Writes what there is to say, and reads nothing.
+    /// Writes all output, and reads nothing.
     pub(crate) async fn say(&mut self) {
         let output = self.connection.take_output(Millis(0));
         self.stream.write_all(&output).await.unwrap();
@@ -334,7 +334,7 @@ impl Client {
         }
     }
 
-    /// Waits until a session is there.
+    /// Waits until a session has begun.
     pub(crate) async fn begun(&mut self) {
         if self.session.is_none() {
             self.until(|event| matches!(event, Event::Opened(_)).then_some(()))
@@ -345,7 +345,7 @@ impl Client {
             .await;
     }
 
-    /// Attaches a link: a refusal comes as its error.
+    /// Attaches a link: a refusal is returned as its error.
     pub(crate) async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Attach), Error> {
         let link = self
             .connection
@@ -397,7 +397,7 @@ impl Client {
         })
     }
 
-    /// Accepts a session by its name; the link has the same one.
+    /// Accepts a session by its id, which is also the name of the link.
     pub(crate) async fn session(&mut self, address: &str, id: &str) -> LinkId {
         let mut attach = Attach::new(id.into(), Role::Receiver);
         let mut source = Source::new(address.into());
@@ -412,7 +412,7 @@ impl Client {
         self.attach(attach).await.unwrap().0
     }
 
-    /// Sends, once there is credit, and waits for the verdict.
+    /// Sends as soon as there is credit, and waits for the outcome.
     pub(crate) async fn send(
         &mut self,
         link: LinkId,
@@ -464,7 +464,7 @@ impl Client {
         .await
     }
 
-    /// Tells an outcome without settling, and waits for the answer.
+    /// Sends an outcome without settling, and waits for the answer.
     pub(crate) async fn tell(
         &mut self,
         delivery: &Delivery,
@@ -484,7 +484,7 @@ impl Client {
         .await
     }
 
-    /// Asks a node something, and returns the application properties of the answer.
+    /// Sends a request to a node, and returns the application properties of the answer.
     pub(crate) async fn ask(&mut self, node: &str, properties: &Map, body: &impl Encode) -> Map {
         self.ask_for(node, properties, body)
             .await
@@ -501,7 +501,7 @@ impl Client {
         self.ask_in(node, properties, body, None).await
     }
 
-    /// The same, in a transaction or none.
+    /// The same, in a transaction or outside.
     pub(crate) async fn ask_in(
         &mut self,
         node: &str,
@@ -515,7 +515,7 @@ impl Client {
         let requests = self.sender(node).await.unwrap();
         let answers = self.receiver(node).await.unwrap();
         self.connection.grant(answers, 1);
-        // The verdict and the answer come in any order.
+        // The outcome and the answer arrive in any order.
         self.can_send(requests).await;
         let outgoing = Outgoing {
             tag: Tag::from([8; 16]),
@@ -547,7 +547,7 @@ impl Client {
         self.put_token_for(audience, token).await.0
     }
 
-    /// Puts a token, and returns the status and what is said of it.
+    /// Puts a token, and returns the status and description of the answer.
     pub(crate) async fn put_token_for(&mut self, audience: &str, token: &str) -> (i64, String) {
         let properties = Map::build(|map| {
             map.entry("operation", "put-token");
@@ -570,7 +570,7 @@ pub(crate) fn queue_named(name: &str) -> EntityName {
     }
 }
 
-/// A token that is good for so many seconds.
+/// A token that is valid for some seconds.
 pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -580,7 +580,7 @@ pub(crate) fn token(resource: &str, key: &str, seconds: i64) -> String {
     token_by(WELL_KNOWN_RULE, resource, key, expiry)
 }
 
-/// A token by a rule, good until a time in seconds since 1970.
+/// A token of a rule, valid until a time in seconds since 1970.
 pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> String {
     let resource = resource.replace(':', "%3a").replace('/', "%2f");
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
@@ -590,7 +590,7 @@ pub(crate) fn token_by(rule: &str, resource: &str, key: &str, expiry: u64) -> St
     format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}")
 }
 
-/// The lock of the message of a delivery: its tag, which is a GUID, in the order of the network.
+/// The lock of a delivery's message: its tag, which is a GUID, in network order.
 pub(crate) fn lock_of(delivery: &Delivery) -> [u8; 16] {
     let mut tag: [u8; 16] = delivery.tag.as_bytes().try_into().unwrap();
     tag[..4].reverse();
@@ -599,7 +599,7 @@ pub(crate) fn lock_of(delivery: &Delivery) -> [u8; 16] {
     tag
 }
 
-/// The body of a request to settle the message of a delivery.
+/// The body of a request that settles a delivery's message.
 pub(crate) fn settling(delivery: &Delivery, status: &str) -> Map {
     let tag = lock_of(delivery);
     Map::build(|map| {

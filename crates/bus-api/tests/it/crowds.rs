@@ -1,4 +1,4 @@
-//! More connections than there may be: those without a token give way.
+//! More connections than the limit: those without a token give way.
 
 use kew_bus_api::{Limits, WELL_KNOWN_KEY};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use crate::client::{Server, message, token};
 
 const CONNECTIONS_MAX: usize = 8;
-/// More than the server keeps, and no more than may be closed at once.
+/// More than the server keeps, but no more than may be closed at once.
 const SILENT: usize = 50;
 
 async fn start() -> Server {
@@ -17,7 +17,7 @@ async fn start() -> Server {
     .await
 }
 
-/// Connections on which something is begun and nothing more comes.
+/// Connections that begin to send something and stop.
 async fn fall_silent(server: &Server) -> Vec<DuplexStream> {
     let mut silent = Vec::new();
     for begun in [&b""[..], b"AMQP", b"GET /jobs HT"].into_iter().cycle() {
@@ -32,7 +32,7 @@ async fn fall_silent(server: &Server) -> Vec<DuplexStream> {
     silent
 }
 
-/// One request with a token, on a connection that is kept.
+/// One request with a token, over a connection that stays open.
 async fn ask(stream: &mut DuplexStream) -> String {
     let token = token("sb://localhost/jobs", WELL_KNOWN_KEY, 3600);
     let request = format!(
@@ -45,7 +45,7 @@ async fn ask(stream: &mut DuplexStream) -> String {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_lock_no_client_out() {
     let server = start().await;
     let mut known = server.trusted().await;
     let sender = known.sender("jobs").await.unwrap();
@@ -59,16 +59,16 @@ async fn silent_connections_keep_nobody_out() {
             client.send(sender, 0, message("x")).await;
             assert_eq!(ask(&mut server.stream()).await, "HTTP/1.1 200");
         }
-        // The oldest are gone.
+        // The oldest are closed.
         assert_eq!(silent[0].read(&mut [0; 8]).await.unwrap(), 0);
     }
-    // Who has shown a token keeps its connection.
+    // A client with a token keeps its connection.
     known.send(sender, 0, message("x")).await;
     drop(over_http);
 }
 
 #[tokio::test]
-async fn where_all_have_a_token_nobody_gives_way() {
+async fn connections_with_a_token_do_not_give_way() {
     let server = start().await;
     let mut known = Vec::new();
     for _ in 0..CONNECTIONS_MAX {

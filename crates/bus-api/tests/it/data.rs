@@ -31,7 +31,7 @@ fn location(answer: &Answer) -> &str {
 }
 
 #[tokio::test]
-async fn a_message_comes_back_as_it_was_sent() {
+async fn a_message_is_received_as_it_was_sent() {
     let server = Server::start().await;
     let properties = r#"{"Label": "L", "MessageId": "m-1", "CorrelationId": "c", "TimeToLive": 90,
         "To": "t", "ReplyTo": "r", "Nobody": 1}"#;
@@ -81,7 +81,7 @@ async fn a_message_comes_back_as_it_was_sent() {
         assert_eq!(told[name].to_string(), value, "{name}");
     }
     assert!(told.get("LockToken").is_none());
-    // It is gone.
+    // It does not exist any more.
     let answer = ask(&server, "DELETE", HEAD, &[], "").await;
     assert_eq!((answer.status, answer.body.as_str()), (204, ""));
 }
@@ -124,7 +124,7 @@ async fn what_amqp_sends_http_receives() {
 }
 
 #[tokio::test]
-async fn a_batch_is_many_messages_or_none() {
+async fn a_batch_is_sent_completely_or_not_at_all() {
     let server = Server::start().await;
     let kind = [("Content-Type", "application/vnd.microsoft.servicebus.json")];
     let batch = r#"[{"Body": "one", "BrokerProperties": {"Label": "M1", "TimeToLiveTimeSpan": "0.00:00:40"}},
@@ -165,7 +165,7 @@ async fn a_locked_message_is_completed_by_number_or_id() {
     assert_eq!(location(&first), format!("jobs/messages/1/{token}"));
     assert!(told["LockedUntilUtc"].as_str().unwrap().ends_with(" GMT"));
     let second = lock(&server).await;
-    // The lock of another message, by whatever name.
+    // The lock of another message, by its number or its id.
     for wrong in ["2", "c"] {
         let path = format!("jobs/messages/{wrong}/{token}");
         assert_eq!(
@@ -181,7 +181,7 @@ async fn a_locked_message_is_completed_by_number_or_id() {
     let again = ask(&server, "DELETE", &path, &[], "").await;
     assert_eq!(again.status, 410, "{again:?}");
     assert!(again.body.contains("SubCode=41000"), "{again:?}");
-    // Unlocked, it is there at once, and its delivery has failed.
+    // After the unlock it is available at once, and its delivery has failed.
     assert_eq!(
         ask(&server, "PUT", location(&second), &[], "").await.status,
         200
@@ -237,13 +237,13 @@ async fn a_receive_waits_for_a_message_or_its_time() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_it_waits_takes_nothing() {
+async fn a_client_that_leaves_while_waiting_receives_nothing() {
     let server = Server::start().await;
     for method in ["POST", "DELETE"] {
         let mut stream = server.stream();
         let request = request(method, "jobs/messages/head", &[], "");
         stream.write_all(request.as_bytes()).await.unwrap();
-        // The broker has nothing for it, so that it waits.
+        // The broker has no message for it, so that it waits.
         server.waiting(1).await;
         drop(stream);
         server.waiting(0).await;
@@ -271,7 +271,7 @@ async fn a_wait_ends_when_the_server_stops() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told() {
+async fn errors_name_the_mistake() {
     let server = Server::start().await;
     let large = "x".repeat((1 << 20) + 1);
     for (method, path, headers, body, status) in [
@@ -300,9 +300,9 @@ async fn what_is_wrong_is_told() {
     assert_eq!(answer.status, 201);
 }
 
-/// A sender and a receiver together can give a message more properties than a head takes.
+/// A sender and a receiver together can give a message more properties than fit into a head.
 #[tokio::test]
-async fn a_head_has_an_end_whatever_was_done_to_its_message() {
+async fn a_head_is_bounded_after_any_changes_to_its_message() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let properties: serde_json::Map<_, _> =
@@ -342,6 +342,6 @@ async fn a_head_has_an_end_whatever_was_done_to_its_message() {
         .head
         .lines()
         .filter(|line| line.starts_with(['a', 'b']));
-    // With those that the service writes.
+    // Including those that the service adds.
     assert!((12_000..12_010).contains(&shown.count()));
 }

@@ -1,4 +1,4 @@
-//! What the server says of itself before it is asked anything: its limits, and that they hold.
+//! The limits that the server announces, and that they hold.
 
 use bytes::BytesMut;
 use kew_amqp::frame::{Frame, take_frame};
@@ -24,7 +24,7 @@ fn begin() -> Begin {
     }
 }
 
-/// What comes in, frame by frame.
+/// Incoming frames, one by one.
 struct Incoming {
     stream: DuplexStream,
     bytes: BytesMut,
@@ -54,10 +54,10 @@ impl Incoming {
     }
 }
 
-/// What a field of a list has when nothing is said is another value in each of these cases: so all of it
-/// is said.
+/// The defaults of these fields differ from the expected values in each of these cases, so this
+/// shows that all fields are sent.
 #[tokio::test]
-async fn open_and_begin_say_every_limit() {
+async fn open_and_begin_announce_every_limit() {
     let server = Server::start().await;
     let mut stream = opened(&server, &open()).await;
     stream.write_all(&frame(HIGHEST, &begin())).await.unwrap();
@@ -83,9 +83,9 @@ async fn open_and_begin_say_every_limit() {
     assert_eq!(begin.handle_max, u32::from(HIGHEST));
 }
 
-/// Who goes beyond what was said is closed, and told by how much.
+/// A client that exceeds an announced limit is closed, and gets the size of the limit.
 #[tokio::test]
-async fn what_they_say_holds() {
+async fn announced_limits_hold() {
     let server = Server::start().await;
     let mut attach = Attach::new("one too many".into(), Role::Sender);
     attach.handle = u32::from(HIGHEST) + 1;

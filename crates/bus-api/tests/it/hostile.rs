@@ -1,4 +1,4 @@
-//! Clients that mean harm, and honest ones beside them, who must not notice.
+//! Hostile clients, and honest ones beside them, which must not notice.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::metrics::{Page, until};
 
 const BUSY: &str = "com.microsoft:server-busy";
 const TOO_MUCH: &str = "amqp:resource-limit-exceeded";
-/// More than a few links take that have short names.
+/// More than the memory of a few links with short names.
 const LINKS_BYTES: u64 = 4_000;
 
-/// Sends, receives and completes, and gives up after some seconds.
+/// Sends, receives and completes. Fails if that takes more than some seconds.
 pub(crate) async fn work(server: &Server) {
     let working = async {
         let mut client = server.trusted().await;
@@ -74,7 +74,7 @@ pub(crate) fn open() -> Open {
     }
 }
 
-/// What the server says until it hangs up.
+/// Everything that the server sends until it closes the connection.
 async fn rest(mut stream: DuplexStream) -> String {
     let mut answer = Vec::new();
     let reading = stream.read_to_end(&mut answer);
@@ -99,14 +99,14 @@ fn sum(server: &Server, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn thousands_who_say_half_of_something_are_closed_in_time() {
+async fn thousands_of_half_sent_inputs_are_closed_in_time() {
     let server = Server::start_with(Limits {
         token_timeout: Duration::from_secs(2),
         ..Limits::default()
     })
     .await;
     let mut streams = Vec::new();
-    // Half a header, a header and no more, half a frame of the largest size.
+    // Half a header, only a header, half a frame of the largest size.
     let half_frame = [b"AMQP\0\x01\0\0".as_slice(), b"\0\0\x20\0\x02\0\0\0\0\0\0"].concat();
     for beginning in [b"AM".as_slice(), b"AMQP\x03\x01\0\0", &half_frame] {
         for _ in 0..700 {
@@ -127,7 +127,7 @@ async fn thousands_who_say_half_of_something_are_closed_in_time() {
 }
 
 #[tokio::test]
-async fn frames_that_come_byte_by_byte_hold_nobody_up() {
+async fn frames_sent_byte_by_byte_delay_no_client() {
     let server = Server::start().await;
     let mut slow = server.stream();
     let mut said = BytesMut::from(&b"AMQP\0\x01\0\0"[..]);
@@ -169,7 +169,7 @@ async fn strangers_get_few_sessions_and_no_links() {
 
     let mut stream = opened(&server, &open()).await;
     stream.write_all(&frame(0, &begin)).await.unwrap();
-    // Each is refused, and its refusal not taken.
+    // Each is refused, and the client does not read the refusal.
     for handle in 0..200 {
         let mut attach = Attach::new(format!("{handle}").into(), Role::Sender);
         attach.handle = handle;
@@ -181,16 +181,13 @@ async fn strangers_get_few_sessions_and_no_links() {
     }
     let answer = rest(stream).await;
     assert!(answer.contains("amqp:unauthorized-access"), "{answer}");
-    assert!(
-        answer.contains("faster than refusals are taken"),
-        "{answer}"
-    );
+    assert!(answer.contains("faster than it reads refusals"), "{answer}");
     work(&server).await;
     until(&server, |page| page.sum("kew_amqp_sessions", &[]) == 0).await;
 }
 
 #[tokio::test]
-async fn who_wants_to_be_kept_alive_every_millisecond_is_refused() {
+async fn an_idle_time_out_of_a_millisecond_is_refused() {
     let server = Server::start().await;
     let stream = opened(
         &server,
@@ -205,7 +202,7 @@ async fn who_wants_to_be_kept_alive_every_millisecond_is_refused() {
 }
 
 #[tokio::test]
-async fn giant_credit_and_none_hold_nothing_that_is_not_there() {
+async fn credit_of_any_size_takes_no_memory() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -271,7 +268,7 @@ async fn a_message_that_never_ends_is_cut_off() {
     send_part(&mut client, sender, 5 << 20).await;
     let error = error_of(&mut client).await;
     assert_eq!(error.condition, "amqp:link:message-size-exceeded");
-    // The link, until its client has heard of that.
+    // The link stays until its client has learned of that.
     until(&server, |page| {
         page.sum("kew_amqp_held_bytes", &[]) < LINKS_BYTES
     })
@@ -279,7 +276,8 @@ async fn a_message_that_never_ends_is_cut_off() {
     work(&server).await;
 }
 
-/// Attaches links for answers, and puts no token; why the server has closed the connection, if it has.
+/// Attaches links for answers without putting a token. Returns why the server closed the
+/// connection, if it did.
 async fn stranger_with_links(
     server: &Server,
     count: usize,
@@ -316,13 +314,13 @@ async fn links_and_their_names_are_counted_for_strangers_too() {
     let held = |page: &Page| page.sum("kew_amqp_held_bytes", &[]);
     let (mut modest, closed) = stranger_with_links(&server, 1, 10).await;
     assert!(closed.is_none(), "{closed:?}");
-    // A quarter of the bound is for those who have shown nothing: above it, whoever of them has more
-    // than 8 KiB is closed.
+    // Clients without a token have a quarter of the limit: above it, each of them with more than 8
+    // KiB is closed.
     let (greedy, closed) = stranger_with_links(&server, 64, 4_000).await;
     assert_eq!(closed.unwrap().condition, BUSY);
     drop(greedy);
     until(&server, |page| held(page) < LINKS_BYTES).await;
-    // Those of a client that is known are counted, too.
+    // Links of an authenticated client count too.
     let token = token("sb://localhost/", WELL_KNOWN_KEY, 60);
     assert_eq!(modest.put_token("sb://localhost/", &token).await, 202);
     let before = held(&Page::of(&server));
@@ -337,7 +335,7 @@ async fn links_and_their_names_are_counted_for_strangers_too() {
         }
     }
     modest.say().await;
-    // The protocol has each name once, and what receives once more.
+    // The protocol stores each name once, and the receiving link once more.
     until(&server, |page| {
         held(page) >= before + 30 * 4_000 - LINKS_BYTES
     })
@@ -413,14 +411,14 @@ async fn parts_of_messages_have_a_bound_over_all_connections() {
         clients.push(client);
     }
     assert_eq!(refused, 3);
-    // What is small still goes, and what they hold is let go with them.
+    // Small requests still succeed, and closed connections free their memory.
     work(&server).await;
     drop(clients);
     until(&server, |page| page.sum("kew_amqp_held_bytes", &[]) == 0).await;
 }
 
 #[tokio::test]
-async fn who_takes_no_messages_gets_few_however_many_links_ask() {
+async fn a_client_that_reads_nothing_gets_few_messages() {
     const MESSAGES: usize = 400;
     let ready_size_bytes_max = 256 << 10;
     let server = Server::start_with(Limits {
@@ -434,7 +432,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
     for _ in 0..MESSAGES {
         honest.send(sender, 0, message(&body)).await;
     }
-    // It takes one frame of each session, and 40 links want a thousand messages each.
+    // It reads one frame of each session, and 40 links want a thousand messages each.
     let mut greedy = server
         .trusted_with(Config {
             incoming_window: 1,
@@ -456,7 +454,8 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
         greedy.connection.grant(link, 1_000);
         greedy.say().await;
     }
-    // Up to twice the bound and a batch of a mebibyte, and what the sessions have begun to send.
+    // Up to twice the limit and a batch of a mebibyte, and the messages that the sessions have
+    // begun to send.
     let most = 2 * ready_size_bytes_max as u64 + (1 << 20) + 40 * (17 << 10);
     let held = "kew_amqp_held_bytes";
     until(&server, |page| page.sum(held, &[]) > 100 << 10).await;
@@ -466,7 +465,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
     }
     let receiver = honest.receiver("jobs").await.unwrap();
     honest.connection.grant(receiver, 1_000);
-    // What the greedy one holds, it holds; the rest comes here.
+    // The greedy client keeps its messages; the others arrive here.
     for _ in 0..MESSAGES / 2 {
         honest.delivery().await;
     }
@@ -474,7 +473,7 @@ async fn who_takes_no_messages_gets_few_however_many_links_ask() {
 }
 
 #[tokio::test]
-async fn dispositions_of_what_was_never_sent_are_passed_over() {
+async fn dispositions_of_unknown_deliveries_are_ignored() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let receiver = client.receiver("jobs").await.unwrap();
@@ -502,7 +501,7 @@ async fn dispositions_of_what_was_never_sent_are_passed_over() {
     work(&server).await;
 }
 
-/// One disposition of many deliveries, with a large change to each: more than a command takes.
+/// One disposition of many deliveries, with a large change to each: more than fits into a command.
 #[tokio::test]
 async fn large_changes_to_many_messages_are_made_in_parts() {
     const MESSAGES: usize = 400;
@@ -544,7 +543,7 @@ async fn large_changes_to_many_messages_are_made_in_parts() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_are_few() {
+async fn unread_answers_are_limited() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let node = "jobs/$management";
@@ -598,7 +597,7 @@ async fn answers_that_nobody_takes_are_few() {
 }
 
 #[tokio::test]
-async fn who_never_reads_is_closed() {
+async fn a_client_that_never_reads_is_closed() {
     let server = Server::start_with(Limits {
         write_timeout: Duration::from_millis(500),
         ..Limits::default()
@@ -624,7 +623,7 @@ async fn who_never_reads_is_closed() {
 }
 
 #[tokio::test]
-async fn links_that_come_and_go_leave_nothing() {
+async fn attached_and_detached_links_leave_nothing() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for round in 0..100 {
@@ -642,7 +641,7 @@ async fn links_that_come_and_go_leave_nothing() {
         }
         client.say().await;
     }
-    // It is refused behind all of them.
+    // Its refusal comes behind all of them.
     client.receiver("absent").await.unwrap_err();
     work(&server).await;
     until(&server, |page| {

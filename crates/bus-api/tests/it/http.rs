@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::Server;
 
-/// The answer to a request after which the connection ends.
+/// The answer to a request that closes the connection.
 async fn ask(server: &Server, request: &str) -> String {
     let mut stream = server.stream();
     let request = request.replace('\n', "\r\n");
@@ -15,7 +15,7 @@ async fn ask(server: &Server, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn health_is_told_to_anybody() {
+async fn health_needs_no_credential() {
     let server = Server::start().await;
     let answer = ask(
         &server,
@@ -28,7 +28,7 @@ async fn health_is_told_to_anybody() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_is_told_so() {
+async fn a_request_without_a_token_is_refused() {
     let server = Server::start().await;
     let answer = ask(&server, "GET /q HTTP/1.1\nHost: h\nConnection: close\n\n").await;
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");

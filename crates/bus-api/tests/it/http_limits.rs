@@ -1,4 +1,4 @@
-//! HTTP clients that are slow, large, or want to be misunderstood.
+//! HTTP clients that are slow, send much, or send ambiguous requests.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, timeout};
 use crate::client::{Server, token};
 use crate::rest;
 
-/// Long enough for anything that happens at all. It passes at once where time is paused.
+/// Longer than anything takes. If time is paused, it passes at once.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the server says until it ends the connection, and after how long that was.
+/// Everything that the server sends until it ends the connection, and how long that took.
 async fn read_rest(stream: &mut DuplexStream) -> (String, Duration) {
     let began = Instant::now();
     let mut answer = Vec::new();
@@ -23,7 +23,7 @@ async fn read_rest(stream: &mut DuplexStream) -> (String, Duration) {
     (answer, began.elapsed())
 }
 
-/// What comes back for bytes, when nothing more is sent.
+/// The answer to some bytes, when nothing follows them.
 async fn ask(server: &Server, request: &str) -> String {
     let mut stream = server.stream();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -41,7 +41,7 @@ fn check_between(time: Duration, from_s: u64, to_s: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_with_a_head_or_asks_nothing_is_cut() {
+async fn slow_heads_and_idle_connections_are_closed() {
     let server = Server::start().await;
     let health = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
     for (sent, has_answer) in [
@@ -76,7 +76,7 @@ async fn bytes_that_drip_do_not_hold_a_head_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_told_so() {
+async fn a_missing_body_gets_an_error() {
     let server = Server::start().await;
     let authorization = authorization();
     let mut stream = server.stream();
@@ -86,23 +86,24 @@ async fn a_body_that_does_not_come_is_told_so() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let (answer, time) = read_rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    // Time flies also while the broker is asked, whose threads do not know that it is paused.
+    // Paused time advances also during commands, because the broker's threads do not know about the
+    // pause.
     assert!(time >= Duration::from_secs(59), "{time:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_never_reads_answers_is_cut() {
+async fn a_client_that_never_reads_answers_is_closed() {
     let server = Server::start().await;
     let mut stream = server.stream();
     let began = Instant::now();
     let requests = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1_000);
-    // Until the answers fill what is between, and nothing more is read.
+    // Until the answers fill all buffers, and the server stops reading.
     while let Ok(Ok(())) = timeout(PATIENCE, stream.write_all(requests.as_bytes())).await {}
     check_between(began.elapsed(), 59, 85);
 }
 
 #[tokio::test]
-async fn who_has_no_token_sends_no_body() {
+async fn a_client_without_a_token_sends_no_body() {
     let server = Server::start().await;
     let request = "POST /jobs/messages HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\
                    Content-Length: 1000\r\n\r\n";
@@ -130,7 +131,7 @@ async fn a_body_is_asked_for_once_the_token_is_right() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
+async fn oversized_requests_are_refused() {
     let server = Server::start().await;
     let authorization = authorization();
     let large = format!(
@@ -146,7 +147,7 @@ async fn what_is_too_large_is_refused() {
     let (mut reading, mut writing) = tokio::io::split(&mut stream);
     let sent = [endless, chunk].concat();
     let mut answer = Vec::new();
-    // What is not read any more need not be taken.
+    // The server need not read everything.
     let _ = tokio::join!(
         writing.write_all(sent.as_bytes()),
         reading.read_to_end(&mut answer)
@@ -178,7 +179,7 @@ async fn what_is_too_large_is_refused() {
 async fn a_request_in_chunks_is_the_last_of_its_connection() {
     let server = Server::start().await;
     let authorization = authorization();
-    // Whoever goes by the length takes for a body what others take for a second request.
+    // A reader that uses the length sees a body where other readers see a second request.
     let smuggled = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
     let length = smuggled.len() + 5;
     for framing in [
@@ -217,7 +218,7 @@ async fn heads_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[tokio::test]
-async fn answers_come_in_the_order_of_the_requests() {
+async fn answers_have_the_order_of_the_requests() {
     let server = Server::start().await;
     let requests = "HEAD /health HTTP/1.1\r\nHost: h\r\n\r\nGET /jobs HTTP/1.1\r\nHost: h\r\n\r\n\
                     GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n\
@@ -233,7 +234,7 @@ async fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn what_all_requests_hold_has_bounds() {
+async fn the_memory_of_all_requests_is_bounded() {
     let limits = Limits {
         http_heads_size_bytes_max: 40 << 10,
         http_size_bytes_max: 40 << 10,
@@ -252,14 +253,14 @@ async fn what_all_requests_hold_has_bounds() {
     );
     let (whole_head, whole_send) = (format!("{head}\r\n\r\n"), format!("{send}{rest}"));
     let is = async |request: &str, status: &str| {
-        // What another one has sent before is read in its own time.
+        // The body of another connection is read within its own time limit.
         let answered = timeout(PATIENCE, async {
             while !ask(&server, request).await.starts_with(status) {}
         });
         answered.await.expect(status);
     };
     let [no_room, ok, created] = ["HTTP/1.1 503 ", "HTTP/1.1 200 ", "HTTP/1.1 201 "];
-    // A stranger's head leaves no room for another's, and all of it for bodies of others.
+    // A stranger's head leaves no room for another stranger's, but all room for bodies.
     let mut stranger = server.stream();
     stranger.write_all(head.as_bytes()).await.unwrap();
     is(&whole_head, no_room).await;
@@ -282,9 +283,9 @@ async fn send(server: &Server, queue: &str, size_bytes: usize) {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_have_one_bound() {
+async fn unread_answers_share_one_bound() {
     let limits = Limits {
-        // Answers over HTTP may have half of it.
+        // Answers over HTTP may use half of it.
         held_size_bytes_max: 32 << 20,
         ..Limits::default()
     };
@@ -304,7 +305,7 @@ async fn answers_that_nobody_reads_have_one_bound() {
         assert_eq!(&begin, b"HTTP/1.1 201");
         unread.push(stream);
     }
-    // Others have done nothing, and say so, each in its own form.
+    // Other operations did nothing, and report that, each in its own form.
     let now = "spare/messages/head?timeout=0";
     let refused = [
         ("POST", now),
@@ -334,7 +335,7 @@ async fn answers_that_nobody_reads_have_one_bound() {
     let receiver = client.receiver("jobs").await.unwrap();
     client.connection.grant(receiver, 1);
     client.delivery().await;
-    // The last message was neither taken nor locked in between.
+    // The last message was neither taken nor locked meanwhile.
     drop(unread);
     let taken = rest::ask(&server, "POST", now, &[], "").await;
     assert_eq!(taken.status, 201, "{}", taken.head);
@@ -343,7 +344,7 @@ async fn answers_that_nobody_reads_have_one_bound() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_message_holds_nothing() {
+async fn a_waiting_receive_holds_no_memory() {
     let limits = Limits {
         held_size_bytes_max: 0,
         http_size_bytes_max: 64 << 10,
@@ -359,7 +360,7 @@ async fn who_waits_for_a_message_holds_nothing() {
         server.waiting(count).await;
         waiting.push(stream);
     }
-    // As large as the room is.
+    // As large as the room.
     let listed = rest::ask(&server, "GET", "$kew/v1/messages/jobs", &[], "").await;
     assert_eq!(listed.status, 200, "{listed:?}");
     for _ in 0..20 {
@@ -382,7 +383,8 @@ async fn a_head_that_comes_with_another_is_counted() {
         let padding = "y".repeat(size_bytes);
         format!("GET /health HTTP/1.1\r\nHost: h\r\n{more}x: {padding}")
     };
-    // Once much was read, much is read at once: of the first request the end, and most of a second.
+    // After a large read the next read is large too: the end of the first request, and most of a
+    // second.
     let (first, second) = (head(24_600, ""), head(45_000, ""));
     let mut stream = server.stream();
     let both = format!("{first}\r\n\r\n{second}");
@@ -395,14 +397,14 @@ async fn a_head_that_comes_with_another_is_counted() {
         answered.await.expect(status);
     };
     is("HTTP/1.1 503 ").await;
-    // Who has been answered holds nothing any more.
+    // After its answer a request holds no memory.
     stream.write_all(b"\r\n\r\n").await.unwrap();
     is("HTTP/1.1 200 ").await;
     drop(stream);
 }
 
 #[tokio::test]
-async fn a_stop_ends_what_waits_and_answers_what_was_asked() {
+async fn a_stop_ends_waits_and_answers_requests() {
     let server = Server::start().await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut idle = server.stream_until(async { drop(stopped.await) });

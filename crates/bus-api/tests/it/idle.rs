@@ -1,4 +1,4 @@
-//! A connection on which nobody has anything to say.
+//! A connection without any traffic.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Server;
 
-/// A frame that says nothing.
+/// A frame without a performative.
 const EMPTY: [u8; 8] = [0, 0, 0, 8, 2, 0, 0, 0];
-/// How long the client waits for anything before it gives up.
+/// How long the client waits for a frame before it closes the connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the server does.
 const SERVERS_PATIENCE: Duration = Duration::from_mins(4);
@@ -29,7 +29,7 @@ async fn empty_frames_keep_it_for_minutes_both_ways() {
     let stream = &mut client.stream;
     let mut buffer = [0; 64];
     stream.write_all(&EMPTY).await.unwrap();
-    // Not before: whoever waits for the broker's threads would see time jump.
+    // Time is paused only now: while a test waits for the broker's threads, paused time would jump.
     tokio::time::pause();
     let (began, mut heard_at) = (Instant::now(), Instant::now());
     let mut said_at = began;
@@ -47,12 +47,12 @@ async fn empty_frames_keep_it_for_minutes_both_ways() {
             said_at = Instant::now();
         }
     }
-    // Who says nothing any more is closed.
+    // A client that stops sending is closed.
     stream.write_all(&EMPTY).await.unwrap();
     let said_at = Instant::now();
     let mut last = Vec::new();
     stream.read_to_end(&mut last).await.unwrap();
-    assert!(last.len() > EMPTY.len(), "it is told");
+    assert!(last.len() > EMPTY.len(), "the client gets an error");
     let silent = said_at.elapsed();
     assert!(silent >= SERVERS_PATIENCE - SECOND, "{silent:?}");
     assert!(

@@ -15,7 +15,7 @@ use crate::sessions::of_session;
 const PEEK: &str = "com.microsoft:peek-message";
 
 #[tokio::test]
-async fn what_is_not_known_or_not_meant_is_told() {
+async fn unknown_and_unmatched_requests_get_errors() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let operation = |name: &'static str| Map::build(|map| map.entry("operation", name));
@@ -47,7 +47,7 @@ async fn what_is_not_known_or_not_meant_is_told() {
     }
 }
 
-/// Who only looks at what messages say of themselves need not fetch their bodies.
+/// A client that reads only properties need not fetch bodies.
 #[tokio::test]
 async fn messages_are_peeked_at_without_their_bodies() {
     let server = Server::start().await;
@@ -88,7 +88,7 @@ fn peeked(answer: &Message) -> Message {
     Message::scan(bytes).unwrap()
 }
 
-/// Not every client names the session: some name the link that holds it.
+/// Not every client names the session: some name its link.
 #[tokio::test]
 async fn a_session_is_known_by_its_link() {
     let server = Server::start().await;
@@ -112,7 +112,7 @@ async fn a_session_is_known_by_its_link() {
     }
 }
 
-/// A message of a session is locked as long as the session, so that the ends of two tell whose they are.
+/// A message of a session is locked as long as the session, so different ends show whose they are.
 #[tokio::test]
 async fn renewed_locks_are_answered_in_the_order_of_their_tokens() {
     let server = Server::start().await;
@@ -132,7 +132,7 @@ async fn renewed_locks_are_answered_in_the_order_of_their_tokens() {
     let [mut end_of_a, end_of_b] = ends(&renew(&mut client, &[a, b]).await)[..] else {
         panic!("one end for each")
     };
-    // Later than the other's, once the clock goes on.
+    // Later than the other's, when the clock has advanced.
     let renewal = Map::build(|map| map.entry("operation", "com.microsoft:renew-session-lock"));
     let session = Map::build(|map| map.entry("session-id", "a"));
     while end_of_a <= end_of_b {
@@ -146,13 +146,13 @@ async fn renewed_locks_are_answered_in_the_order_of_their_tokens() {
     ] {
         assert_eq!(ends(&renew(&mut client, tokens).await), expected);
     }
-    // One that is none is told instead.
+    // For an unknown one the answer is an error.
     let answer = renew(&mut client, &[a, [7; 16], b]).await;
     let told = told(&answer.application_properties());
     assert_eq!(told, (410, "com.microsoft:message-lock-lost".into()));
 }
 
-/// Asks for locks to be renewed, as an array of UUIDs.
+/// Renews locks, given as an array of UUIDs.
 async fn renew(client: &mut Client, locks: &[[u8; 16]]) -> Message {
     let properties = Map::build(|map| map.entry("operation", "com.microsoft:renew-lock"));
     let body = Map::build(|map| {
@@ -184,7 +184,8 @@ fn ends(answer: &Message) -> Vec<i64> {
     ends.collect()
 }
 
-/// More than the broker looks at in one command are passed over, and what the client asks for is bounded.
+/// Skips more messages than the broker reads in one command; the client's requested number is
+/// bounded.
 #[tokio::test]
 async fn long_lists_are_gone_through_in_parts() {
     let server = Server::start().await;
@@ -297,7 +298,7 @@ async fn a_request_is_answered_when_its_link_is_gone() {
     assert_eq!(status_of(&client.delivery().await), Some(204));
 }
 
-/// Who asks anew may count from the beginning.
+/// A client that starts again may skip from zero.
 #[tokio::test]
 async fn an_answer_does_not_go_over_a_link_of_later() {
     let server = Server::start().await;
@@ -316,9 +317,9 @@ async fn an_answer_does_not_go_over_a_link_of_later() {
     assert_eq!(status_of(&client.delivery().await), Some(501));
 }
 
-/// Later answers would wait behind it for ever.
+/// Later answers would wait behind it forever.
 #[tokio::test]
-async fn an_answer_that_its_link_does_not_take_detaches_it() {
+async fn an_answer_above_its_links_limit_detaches_it() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let mut attach = Attach::new("small".into(), Role::Receiver);

@@ -27,7 +27,7 @@ fn condition_of(state: &DeliveryState) -> String {
     }
 }
 
-/// Given back, or deferred, with changes to the message's properties.
+/// Returned, or deferred, with changes to the message's properties.
 fn modified(is_deferred: bool, changes: Option<Map>) -> DeliveryState {
     DeliveryState::from(Outcome::Modified(Modified {
         delivery_failed: Some(true),
@@ -44,7 +44,7 @@ fn change(size: usize) -> Option<Map> {
 }
 
 #[tokio::test]
-async fn an_answer_has_the_outcome_that_was_told() {
+async fn an_answer_repeats_the_clients_outcome() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("/JOBS").await.unwrap();
@@ -98,7 +98,7 @@ async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
         section_number: 0,
         section_offset: 0,
     });
-    // How far they are read, and nothing at all: the outcome comes later.
+    // First a state without an outcome, then no state: the outcome comes later.
     client
         .connection
         .update(deliveries[0].delivery, read.clone());
@@ -115,7 +115,7 @@ async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
     let telling = client.tell(&deliveries[0], DeliveryState::ACCEPTED);
     let told = tokio::time::timeout(Duration::from_secs(20), telling).await;
     assert_eq!(told.expect("it is answered"), DeliveryState::ACCEPTED);
-    // Settled like that, the locks run out.
+    // Settled without an outcome, the messages stay locked until the locks expire.
     client.connection.settle(deliveries[1].delivery, Some(read));
     client.connection.settle(deliveries[2].delivery, None);
     client.say().await;
@@ -132,7 +132,7 @@ async fn a_state_that_is_no_outcome_leaves_message_and_lock() {
 }
 
 #[tokio::test]
-async fn a_batch_is_taken_whole_or_not_at_all() {
+async fn a_batch_is_accepted_completely_or_not_at_all() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -156,7 +156,7 @@ async fn a_batch_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
+async fn invalid_messages_are_refused_and_the_link_stays() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -181,7 +181,7 @@ async fn what_cannot_be_taken_is_refused_and_the_link_goes_on() {
 }
 
 #[tokio::test]
-async fn what_describes_a_message_has_a_limit_of_its_own() {
+async fn the_metadata_of_a_message_has_a_limit_of_its_own() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -222,7 +222,7 @@ async fn links_that_cannot_be_are_refused() {
     assert_eq!(without_session.condition, "amqp:not-allowed");
 }
 
-/// One disposition can be of more deliveries than a command of the broker takes.
+/// One disposition can name more deliveries than one command of the broker accepts.
 #[tokio::test]
 async fn thousands_are_settled_by_one_disposition() {
     const ROUNDS: usize = 2;
@@ -261,10 +261,10 @@ async fn thousands_are_settled_by_one_disposition() {
     }
 }
 
-/// A receiver that has taken all is told of what comes, and who does not want any more leaves it to
-/// others.
+/// A receiver that has taken all messages is notified of new ones. A receiver without credit leaves
+/// them to others.
 #[tokio::test]
-async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others() {
+async fn a_waiting_receiver_is_notified_and_leaves_messages_without_credit_to_others() {
     let server = Server::start().await;
     let mut producer = server.trusted().await;
     let sender = producer.sender("jobs").await.unwrap();
@@ -284,7 +284,8 @@ async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others()
     let mut other = server.trusted().await;
     let second = other.receiver("jobs").await.unwrap();
     other.connection.grant(second, 5);
-    // That both wait is not told: the first is taken away, whether the second waits yet or not.
+    // No event shows that both wait: the first one's credit is removed, whether the second waits
+    // yet or not.
     client.connection.drain(first);
     client
         .until(|event| matches!(event, Event::Drained { .. }).then_some(()))
@@ -296,7 +297,7 @@ async fn a_receiver_that_has_taken_all_is_told_of_more_and_leaves_it_to_others()
     }
 }
 
-/// Who hears that a message was not settled, because there was no room for it, may not be able to say it again.
+/// A client whose settlement was refused for lack of room may not be able to repeat it.
 #[tokio::test]
 async fn a_settlement_waits_for_a_busy_broker() {
     let server = Server::start_with_admission(AdmissionLimits {
@@ -336,16 +337,16 @@ async fn a_settlement_waits_for_a_busy_broker() {
         );
         assert!(left.remove(&delivery));
     }
-    // For this there never is.
+    // There is never room for this one.
     client.connection.grant(receivers[0], 1);
     let delivery = client.delivery().await;
     let told = client.tell(&delivery, modified(false, change(5_000))).await;
     assert_eq!(condition_of(&told), "com.microsoft:server-busy");
 }
 
-/// There is no room for what one of them changes: the others are settled without it.
+/// There is no room for the changes of one of them: the others are settled without it.
 #[tokio::test]
-async fn what_is_settled_without_changes_goes_by_itself() {
+async fn settlements_without_changes_go_in_their_own_command() {
     let server = Server::start_with_admission(AdmissionLimits {
         body_bytes_max: 4_000,
         ..AdmissionLimits::default()
@@ -393,9 +394,9 @@ async fn what_is_settled_without_changes_goes_by_itself() {
     }
 }
 
-/// A client may take smaller frames than it sends: over WebSockets the Java SDK takes 4 KiB.
+/// A client may accept smaller frames than it sends: over WebSockets the Java SDK accepts 4 KiB.
 #[tokio::test]
-async fn changes_to_properties_are_not_said_again() {
+async fn changes_to_properties_are_not_repeated() {
     let server = Server::start().await;
     let config = Config {
         frame_size_max: 4_096,
@@ -420,7 +421,7 @@ async fn changes_to_properties_are_not_said_again() {
     );
 }
 
-/// Who drains a link waits for the answer, also where nothing more can be received.
+/// A client that drains a link waits for the answer, even if nothing more can be received.
 #[tokio::test]
 async fn a_drain_is_answered_when_too_much_is_unsettled() {
     let server = Server::start_with(Limits {
@@ -447,12 +448,12 @@ async fn a_drain_is_answered_when_too_much_is_unsettled() {
     client.delivery().await;
 }
 
-/// The state that a sender tells of its own message is no verdict on it.
+/// A sender's state of its own message is not an outcome.
 #[tokio::test]
-async fn what_a_sender_says_of_its_message_is_not_said_back() {
+async fn a_senders_state_is_not_an_outcome() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
-    // It takes messages of sessions only.
+    // The queue accepts only messages with a session.
     let sender = client.sender("steps").await.unwrap();
     client.can_send(sender).await;
     let outgoing = Outgoing {

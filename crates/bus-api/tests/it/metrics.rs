@@ -1,4 +1,4 @@
-//! What is counted of what clients do and hold.
+//! Metrics of clients' operations and resources.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ impl Page {
         Self(read(&page(server.api.metrics())).unwrap())
     }
 
-    /// The sum of the samples of this name that have these labels, maybe among others.
+    /// The sum of the samples with this name that have these labels, perhaps among others.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let samples = self.0.values().flat_map(|family| &family.samples);
         let has = |own: &BTreeMap<String, String>| {
@@ -31,7 +31,8 @@ impl Page {
     }
 }
 
-/// Waits until a page says so: what a client sees comes before its connection's next turn.
+/// Waits until a page fulfils a condition: answers reach a client before its connection's next
+/// turn.
 pub(crate) async fn until(server: &Server, mut is_so: impl FnMut(&Page) -> bool) -> Page {
     for _ in 0..20_000 {
         let page = Page::of(server);
@@ -48,7 +49,7 @@ fn update() -> Map {
 }
 
 #[tokio::test]
-async fn what_a_client_does_and_holds_is_counted() {
+async fn operations_and_resources_of_a_client_are_counted() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -83,7 +84,7 @@ async fn what_a_client_does_and_holds_is_counted() {
     assert_eq!(page.sum("kew_bus_messages_sent_total", &[]), 6);
     let peek_lock = [("mode", "peek_lock")];
     assert_eq!(page.sum("kew_bus_messages_delivered_total", &peek_lock), 6);
-    // What goes out has more annotations than what came in.
+    // Outgoing messages have more annotations than incoming ones.
     let sent = page.sum("kew_bus_sent_bytes_total", &[]);
     assert!(sent > 6 * 3 && page.sum("kew_bus_delivered_bytes_total", &peek_lock) > sent);
 
@@ -96,7 +97,7 @@ async fn what_a_client_does_and_holds_is_counted() {
     };
     let letter = DeliveryState::rejected(Error::new("com.microsoft:dead-letter", "no good"));
     let released = DeliveryState::from(Outcome::Released);
-    // Abandoned and released ones come again: credit is taken back before.
+    // Abandoned and released messages would arrive again: credit is removed first.
     client.connection.grant(receiver, 0);
     let told = [
         ("complete", DeliveryState::ACCEPTED),
@@ -108,7 +109,7 @@ async fn what_a_client_does_and_holds_is_counted() {
     for ((_, state), delivery) in told.iter().zip(&deliveries) {
         client.tell(delivery, state.clone()).await;
     }
-    // The last one is completed by a request first, so that its lock is gone.
+    // The last one is completed by a request first, so that its lock has ended.
     let done = client
         .ask(
             "jobs/$management",
@@ -153,7 +154,7 @@ async fn what_a_client_does_and_holds_is_counted() {
 }
 
 #[tokio::test]
-async fn requests_and_refusals_are_counted_by_what_they_were() {
+async fn requests_and_refusals_are_counted_by_kind() {
     let server = Server::start().await;
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;

@@ -1,4 +1,4 @@
-//! By what names the server may be called, and from which pages, with the public key.
+//! With the public key: which names of the server are accepted, and from which pages.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use crate::rest::{Answer, exchange};
 
 const SETTING: &str = "--server-name";
 
-/// A request for the rules' queues with a token for all, and these headers.
+/// A request for the queues with a token for everything, and these headers.
 async fn list(server: &Server, token: &str, headers: &str) -> Answer {
     let request = format!(
         "GET /$Resources/Queues HTTP/1.1\r\n{headers}Authorization: {token}\r\n\
@@ -37,7 +37,7 @@ async fn a_name_that_points_here_is_refused_with_the_public_key() {
     let own = own(&server).await;
     for headers in [
         "Host: evil.example:5300\r\n",
-        // A page whose own name it is, as a browser sees it.
+        // A page with the same name as the request, as a browser sees it.
         "Host: evil.example:5300\r\nOrigin: http://evil.example:5300\r\n\
          Sec-Fetch-Site: same-origin\r\n",
         "Host: localhost.evil.example\r\n",
@@ -82,7 +82,7 @@ async fn the_host_of_an_absolute_target_counts_too() {
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_is_told_that_it_is_one() {
+async fn a_page_of_another_origin_is_refused_with_the_reason() {
     let server = Server::start().await;
     let own = own(&server).await;
     for headers in [
@@ -112,7 +112,7 @@ fn called(name: &str) -> Config {
     }
 }
 
-/// How a connection ends that was opened, or nothing if it does not.
+/// The error of a connection that was opened and closed; `None` if it stays open.
 async fn opened(client: &mut Client) -> Option<String> {
     let is_opened = |event: &Event| matches!(event, Event::Opened(_)).then_some(());
     client.until(is_opened).await;
@@ -173,7 +173,7 @@ async fn a_listener_for_all_addresses_is_called_by_any() {
 }
 
 #[tokio::test]
-async fn a_web_socket_from_a_foreign_page_is_told_so() {
+async fn a_web_socket_of_another_origin_is_refused_with_the_reason() {
     let server = Server::start().await;
     for (host, page, says) in [
         ("ns.example:5300", "http://ns.example:5300", None),

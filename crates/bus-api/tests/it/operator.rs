@@ -1,4 +1,4 @@
-//! What an operator may do, over HTTP.
+//! The operator's interface, over HTTP.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::client::{Client, Server, message, token};
 use crate::rest::{Answer, ask};
 
-/// A request that is carried out, and its JSON.
+/// A successful request, and its JSON.
 async fn get(server: &Server, method: &str, path: &str, body: &Json) -> Json {
     let body = match body {
         Json::Null => String::new(),
@@ -28,7 +28,7 @@ async fn refused(server: &Server, method: &str, path: &str, body: &str) -> Answe
     answer
 }
 
-/// A job that has come to its end.
+/// Runs a job and waits for its end.
 async fn job(server: &Server, path: &str, body: &Json) -> Json {
     let job = get(server, "POST", path, body).await;
     let path = format!("jobs/{}", job["id"].as_str().unwrap());
@@ -45,7 +45,7 @@ async fn job(server: &Server, path: &str, body: &Json) -> Json {
     ended.expect("the job ends")
 }
 
-/// Sends a message and makes it a dead letter, with a reason and a description.
+/// Sends a message and dead-letters it, with a reason and a description.
 async fn bury(client: &mut Client, body: &str, why: (&str, &str), session: Option<&str>) {
     let mut payload = bytes::BytesMut::new();
     let properties = Properties {
@@ -199,7 +199,7 @@ async fn dead_letters_are_resubmitted_edited_and_elsewhere() {
     );
     assert_ne!(told["MessageId"], "b");
 
-    // A queue with sessions takes it if it has one.
+    // A queue with sessions accepts it if it has a session.
     let refusing = job(&server, path, &json!({"to": "Steps"})).await;
     assert_eq!(
         (&refusing["done"], &refusing["skipped"]),
@@ -275,7 +275,7 @@ async fn many_messages_are_resubmitted_in_slices() {
     );
     let steps = get(&server, "GET", "queues/steps", &Json::Null).await;
     assert_eq!(steps["active_messages"], 990);
-    // A job that has ended can be cancelled as well, which changes nothing.
+    // An ended job can still be cancelled, which changes nothing.
     let path = format!("jobs/{}", moved["id"].as_str().unwrap());
     get(&server, "DELETE", &path, &Json::Null).await;
     let ended = get(&server, "GET", &path, &Json::Null).await;
@@ -286,7 +286,7 @@ async fn many_messages_are_resubmitted_in_slices() {
 }
 
 #[tokio::test]
-async fn a_purge_leaves_what_is_locked_unless_it_is_told() {
+async fn a_purge_leaves_locked_messages_unless_asked() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -321,7 +321,7 @@ async fn a_purge_leaves_what_is_locked_unless_it_is_told() {
 }
 
 #[tokio::test]
-async fn one_message_is_shown_taken_freed_and_deleted_by_its_number() {
+async fn one_message_is_shown_received_unlocked_and_deleted_by_its_number() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -411,7 +411,7 @@ async fn a_session_is_freed() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_json() {
+async fn errors_are_json() {
     let server = Server::start().await;
     for (method, path, body, status, code) in [
         ("GET", "nothing", "", 404, "NotFound"),
@@ -469,7 +469,7 @@ async fn what_is_wrong_is_told_in_json() {
 #[tokio::test]
 async fn a_page_counts_all_that_it_writes() {
     let server = Server::start().await;
-    // Properties too, and the escapes that they are written in.
+    // Properties too, with their escapes.
     let message = json!({"Body": "b", "UserProperties": {"p": "\u{1}".repeat(30_000)}});
     let messages = Json::from(vec![message; 5]).to_string();
     assert!(messages.len() > 900_000);
@@ -497,7 +497,7 @@ async fn a_page_counts_all_that_it_writes() {
 }
 
 #[tokio::test]
-async fn queues_are_listed_beyond_what_is_asked_for_at_once() {
+async fn queues_are_listed_beyond_one_page_of_the_broker() {
     let server = Server::start().await;
     let content = "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content>\
                    <QueueDescription/></content></entry>";

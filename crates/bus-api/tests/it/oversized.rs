@@ -1,5 +1,5 @@
-//! Messages that are larger than their link takes. They are sent by hand, because the client's side of
-//! the connection would keep to what the link says, and SDKs do not.
+//! Messages larger than their link allows. They are sent by hand, because the test client's
+//! connection would respect the link's limit, and SDKs do not.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::client::{Client, Server, message, queue_named};
 use crate::metrics::Page;
 
-/// What a queue takes, and with it the links to it.
+/// The limit of a queue, and of links to it.
 const SIZE_BYTES_MAX: u64 = 2_048;
 
-/// A client of a queue that takes little, and its first link, which sends there.
+/// A client of a queue with a small limit, and its first link, which sends to it.
 async fn start() -> (Server, Client, LinkId) {
     let server = Server::start().await;
     let create = BusCommand::CreateQueue {
@@ -52,7 +52,7 @@ pub(crate) fn delivery(id: u32) -> Transfer {
     }
 }
 
-/// Sends a message in as many transfers as it takes.
+/// Sends a message in as many transfers as needed.
 pub(crate) async fn transfer(client: &mut Client, first: Transfer, payload: &[u8]) {
     client.say().await;
     let mut transfer = first;
@@ -70,7 +70,7 @@ pub(crate) async fn transfer(client: &mut Client, first: Transfer, payload: &[u8
     }
 }
 
-/// Waits for the verdict on a delivery that was sent by hand.
+/// Waits for the outcome of a delivery that was sent by hand.
 pub(crate) async fn verdict(client: &mut Client, delivery: u32) -> DeliveryState {
     let mut input = BytesMut::new();
     loop {
@@ -89,7 +89,8 @@ pub(crate) async fn verdict(client: &mut Client, delivery: u32) -> DeliveryState
         let read = tokio::time::timeout(Duration::from_secs(60), read).await;
         assert!(read.expect("an answer").unwrap() > 0, "the server hung up");
         client.connection.feed(&bytes, Millis(0));
-        // A verdict means nothing to the connection, and must not meet a delivery of its own.
+        // The test client's connection does not know the outcome, and it must not match a delivery
+        // of its own.
         while client.connection.poll_event().is_some() {}
         input.extend_from_slice(&bytes);
     }
@@ -142,9 +143,9 @@ async fn a_batch_that_is_too_large_is_rejected_whole() {
     assert_eq!(server.view("small").await.counts.active, 0);
 }
 
-/// More of them than a link is given credit for at once.
+/// More of them than a link gets credit for at once.
 #[tokio::test]
-async fn credit_comes_back_for_messages_that_are_too_large() {
+async fn credit_is_renewed_for_oversized_messages() {
     let (server, mut client, sender) = start().await;
     for id in 0..2_500 {
         let settled = Transfer {
@@ -152,7 +153,7 @@ async fn credit_comes_back_for_messages_that_are_too_large() {
             ..delivery(id)
         };
         transfer(&mut client, settled, &[0; 2_049]).await;
-        // The credit of the answers is not waited for: half of it is always left.
+        // The client does not wait for credit for the answers: half of it is always left.
         let output = client.connection.take_output(Millis(0));
         assert!(output.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Messages that were received and are sent again, as the Python SDK writes them: delivery annotations,
+//! Received messages that are sent again, as the Python SDK encodes them: delivery annotations,
 //! with the old lock token, come last, after body and footer.
 
 use bytes::{Bytes, BytesMut};
@@ -27,7 +27,7 @@ fn resent(body: &str) -> Bytes {
     out.freeze()
 }
 
-/// Checks that all came through, with this lock token or none.
+/// Checks that everything arrived, with this lock token or none.
 fn check(message: &Message, body: &str, lock: Option<[u8; 16]>) {
     let annotations = message.delivery_annotations();
     let own = annotations.get("x-opt-own").unwrap();
@@ -56,7 +56,7 @@ impl Client {
         delivery
     }
 
-    /// Asks for messages, of which there is one.
+    /// Requests messages, and returns the only one.
     async fn one_of(&mut self, queue: &str, operation: &str, body: &Map) -> (Message, Map) {
         let name = format!("com.microsoft:{operation}");
         let properties = Map::build(|map| map.entry("operation", name.as_str()));
@@ -80,7 +80,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn one_message_a_batch_and_scheduled_ones_are_taken() {
+async fn one_message_a_batch_and_scheduled_ones_are_accepted() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -88,7 +88,7 @@ async fn one_message_a_batch_and_scheduled_ones_are_taken() {
     assert_eq!(sent, DeliveryState::ACCEPTED);
     let mut batch = BytesMut::new();
     write_batch(&mut batch, &[resent("two"), resent("three")]);
-    // Those of the first message may be those of the batch too.
+    // Delivery annotations after the first message may also belong to the batch.
     write_described(&mut batch, 0x71, |out| {
         write_map(out, |map| {
             map.entry(&Symbol::from_static(TOKEN), &Uuid(OLD_LOCK))

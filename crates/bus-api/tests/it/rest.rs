@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-/// The bytes of a request of somebody who may do everything.
+/// The bytes of a request with all rights.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let token = token("sb://localhost/", WELL_KNOWN_KEY, 60);
     let mut all = vec![("Authorization", token.as_str())];
@@ -42,7 +42,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
     request_as(method, path, &all, body)
 }
 
-/// The bytes of a request that says itself who asks.
+/// The bytes of a request with its own credentials.
 fn request_as(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut request =
         format!("{method} /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
@@ -64,7 +64,7 @@ pub(crate) async fn ask(
     exchange(server, &request(method, path, headers, body)).await
 }
 
-/// Asks as somebody else.
+/// Sends a request with other credentials.
 pub(crate) async fn ask_as(
     server: &Server,
     method: &str,
@@ -75,7 +75,7 @@ pub(crate) async fn ask_as(
     exchange(server, &request_as(method, path, headers, body)).await
 }
 
-/// Sends a request after which the connection ends, and waits for the answer.
+/// Sends a request that closes the connection, and waits for the answer.
 pub(crate) async fn exchange(server: &Server, request: &str) -> Answer {
     let mut stream = server.stream();
     stream.write_all(request.as_bytes()).await.unwrap();

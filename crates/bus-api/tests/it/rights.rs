@@ -1,8 +1,8 @@
 //! The permission matrix: every kind of address, every operation of management and every one over HTTP,
 //! by every kind of rule with every set of rights.
 //!
-//! The operations come from the tables that the server decides by. What is expected of each is said once
-//! more here: one without a line here does not compile.
+//! The operations come from the tables that the server uses. The expected rights are listed here a
+//! second time: an operation without a line here does not compile.
 
 use kew_amqp::codec::Map;
 use kew_amqp::performative::Role;
@@ -33,7 +33,7 @@ const PLACES: [(Option<&str>, &str); 5] = [
     (Some("steps"), "steps"),
 ];
 
-/// Queues, and what comes before `$management` of each node that they have.
+/// Queues, and the prefixes before `$management` of their nodes.
 const QUEUES: [&str; 2] = ["jobs", "absent"];
 const NODES: [&str; 3] = ["", "/$DeadLetterQueue", "/$Transfer/$DeadLetterQueue"];
 
@@ -53,8 +53,8 @@ fn right_of_request(operation: ManagementOperation) -> Right {
     }
 }
 
-/// The right that an operation over HTTP needs, the queue for which it needs it (the namespace, if that is
-/// empty), and a request for it.
+/// The right that an operation over HTTP needs, the queue for which it needs the right (empty for
+/// the namespace), and a request for it.
 fn http_request(operation: HttpOperation) -> (Right, &'static str, &'static str, &'static str) {
     use HttpOperation as Asked;
     const HEAD: &str = "jobs/messages/head?timeout=0";
@@ -68,7 +68,7 @@ fn http_request(operation: HttpOperation) -> (Right, &'static str, &'static str,
         Asked::RenewLock => (Right::Listen, "jobs", "POST", LOCK),
         Asked::ReadQueue => (Right::Manage, "jobs", "GET", "jobs"),
         Asked::PutQueue => (Right::Manage, "jobs", "PUT", "jobs"),
-        // There is none to be deleted.
+        // The queue does not exist.
         Asked::DeleteQueue => (Right::Manage, "jobs", "DELETE", "jobs/$DeadLetterQueue"),
         Asked::ListEntities => (Right::Manage, "", "GET", "$Resources/queues"),
         Asked::ReadNamespace => (Right::Manage, "", "GET", "$namespaceinfo"),
@@ -76,7 +76,7 @@ fn http_request(operation: HttpOperation) -> (Right, &'static str, &'static str,
     }
 }
 
-/// What a connection has.
+/// The credentials of a connection.
 struct Holder {
     name: String,
     rights: Vec<Right>,
@@ -102,7 +102,7 @@ async fn holders(server: &Server) -> Vec<Holder> {
     for (index, set) in SETS.into_iter().enumerate() {
         let rights: Rights = set.iter().copied().collect();
         for (entity, _) in PLACES.into_iter().filter(|(_, path)| !path.is_empty()) {
-            // The same name in every place: the place tells them apart.
+            // The name is the same in every place: only the place differs.
             let rule = AuthorizationRule::generate(&format!("r{index}"), rights, 1).unwrap();
             // The namespace is listed for several paths.
             let _ = server.add_rule(entity, rule).await;
@@ -138,7 +138,7 @@ async fn connected(server: &Server, holder: &Holder) -> Client {
     client
 }
 
-/// What attaching comes to: the condition of the refusal, or nothing.
+/// The result of attaching: the condition of the refusal, or `None`.
 async fn attach(client: &mut Client, role: Role, address: &str) -> Option<String> {
     let attached = match role {
         Role::Sender => client.sender(address).await,
@@ -212,7 +212,7 @@ async fn operations() {
                 let right = right_of_request(operation);
                 count += 1;
                 if !any {
-                    // There is no link over which to ask.
+                    // There is no link for requests.
                     let refused = client.sender(&node).await.unwrap_err();
                     assert_eq!(refused.condition, UNAUTHORIZED, "{}", holder.name);
                     continue;
@@ -268,7 +268,7 @@ async fn operations_over_http() {
 }
 
 #[tokio::test]
-async fn what_is_no_operation_is_not_carried_out() {
+async fn unknown_operations_are_not_carried_out() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for name in ["com.microsoft:not-an-operation", "renew-lock", ""] {
@@ -281,7 +281,7 @@ async fn what_is_no_operation_is_not_carried_out() {
     }
 }
 
-/// A queue can be called like a request about another one.
+/// The name of a queue can look like a request about another one.
 #[tokio::test]
 async fn a_token_for_a_queue_is_for_no_other_whose_requests_have_its_name() {
     let server = Server::start().await;
@@ -327,7 +327,7 @@ async fn a_token_for_a_queue_is_for_no_other_whose_requests_have_its_name() {
             .await;
     }
     check(&rule, false).await;
-    // The rule of a queue is for that one at any rate.
+    // The rule of a queue is always for that one.
     check(&own, true).await;
     let token = by(&rule, "jobs/messages");
     let authorization = [("Authorization", token.as_str())];

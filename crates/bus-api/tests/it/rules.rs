@@ -30,7 +30,7 @@ const JOBS: &str = "sb://localhost/jobs";
 const BEGIN_S: u64 = 1_900_000_000;
 
 thread_local! {
-    /// What time it is on the server of a test, which runs on the test's thread.
+    /// The time of a test's server, which runs on the test's thread.
     static NOW_S: Cell<u64> = const { Cell::new(BEGIN_S) };
 }
 
@@ -90,7 +90,7 @@ async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
     let put = client.put_token(JOBS, &token_of(&rule, "jobs", 300)).await;
     assert_eq!(put, 202);
     later(200);
-    // The first token is over. Whatever comes makes the server look at the time.
+    // The first token has expired. Any input makes the server check the time.
     let receiver = client.receiver("jobs").await.unwrap();
     let sent = client.send(sender, 0, message("x")).await;
     assert_eq!(sent, kew_amqp::performative::DeliveryState::ACCEPTED);
@@ -105,7 +105,7 @@ async fn a_refreshed_token_keeps_links_and_an_expired_one_ends_them() {
 }
 
 #[tokio::test]
-async fn a_token_in_the_place_of_another_takes_its_rights_away() {
+async fn a_token_that_replaces_another_removes_its_rights() {
     let server = server(None, LOCAL).await;
     let sending = rule("sending", &[Right::Send]);
     let listening = rule("listening", &[Right::Listen]);
@@ -116,7 +116,8 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
     let token = token_of(&sending, "jobs", 100);
     assert_eq!(client.put_token(JOBS, &token).await, 202);
     let sender = client.sender("jobs").await.unwrap();
-    // For another audience it takes nothing away, and in the other form of the same one it does.
+    // A token for another audience removes no right, and one for the other spelling of the same
+    // audience does.
     let steps = "sb://localhost/steps";
     let token = token_of(&listening, "", 100);
     assert_eq!(client.put_token(steps, &token).await, 202);
@@ -124,7 +125,7 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
     assert_eq!(sent, kew_amqp::performative::DeliveryState::ACCEPTED);
     let receiver = client.receiver("jobs").await.unwrap();
     let same = "amqps://localhost:5671/JOBS/";
-    // A client that waits for the answer hears of the link first.
+    // The client learns of the link before it gets the answer.
     let audience = Map::build(|map| {
         map.entry("operation", "put-token");
         map.entry("name", same);
@@ -146,7 +147,7 @@ async fn a_token_in_the_place_of_another_takes_its_rights_away() {
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
     let refused = client.sender("jobs").await.unwrap_err();
     assert_eq!(refused.condition, UNAUTHORIZED);
-    // What is still allowed goes on.
+    // Links that are still allowed stay.
     server.trusted().await.send_one("jobs", "y").await;
     client.connection.grant(receiver, 2);
     for _ in 0..2 {
@@ -171,7 +172,7 @@ async fn links_end_with_the_rule_of_their_queue() {
 }
 
 #[tokio::test]
-async fn links_end_with_the_key_of_their_token_and_those_of_the_other_go_on() {
+async fn links_end_with_the_key_of_their_token_and_the_others_stay() {
     let server = server(None, LOCAL).await;
     let rule = rule("r", &[Right::Send]);
     server.add_rule(None, rule.clone()).await.unwrap();
@@ -247,7 +248,7 @@ async fn the_public_key_is_served_where_it_may_be() {
         let mut client = stranger(&server).await;
         let token = token_of(&well_known, "jobs", 100);
         assert_eq!(client.put_token(JOBS, &token).await, status);
-        // A rule of that name is another one.
+        // A new rule with the same name is another rule.
         let mut own = rule("other", &[Right::Send]);
         own.name = well_known.name.clone();
         server.add_rule(None, own.clone()).await.unwrap();
@@ -257,7 +258,7 @@ async fn the_public_key_is_served_where_it_may_be() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_rule_is_refused() {
+async fn invalid_rules_are_refused() {
     let server = server(None, LOCAL).await;
     for entity in [None, Some("jobs")] {
         for index in 0..12 {
@@ -380,7 +381,7 @@ async fn the_audit_log_names_the_user_of_a_token() {
     let answer = ask_as(&server, "DELETE", "audit.user", &authorization, "").await;
     assert_eq!(answer.status, 404, "{answer:?}");
     let record = crate::audit::record_with("entity=\"audit.user\"").await;
-    // Escaped: it can pretend nothing.
+    // Escaped, so that it cannot imitate anything.
     let by = format!("by=\"user \\u{{202e}}\\\"{}\" ", "u".repeat(252));
     assert!(record.contains(&by), "{record}");
     let rule = rule("manager", &[Right::Manage]);
@@ -398,7 +399,7 @@ const SECURE: Origin = Origin {
 };
 
 #[tokio::test]
-async fn tokens_of_the_issuer_allow_what_their_role_may() {
+async fn tokens_of_the_issuer_have_the_rights_of_their_role() {
     let signer = Signer::new();
     let server = server(Some(signer.issuer()), SECURE).await;
     for (role, may_send, may_listen) in [
@@ -472,7 +473,7 @@ async fn each_of_several_issuers_signs_with_its_own_keys() {
     ] {
         let mut claims = claims("Azure Service Bus Data Owner");
         claims["iss"] = json!(name);
-        // Not every issuer says from when on a token holds.
+        // Not every issuer sets the time when a token becomes valid.
         claims.as_object_mut().unwrap().remove("nbf");
         let put = client.put_token(JOBS, &signer.token(&claims)).await;
         assert_eq!(put, status, "{name}");
@@ -487,7 +488,7 @@ async fn links_end_with_the_token_of_the_issuer() {
     let token = signer.token(&claims("Azure Service Bus Data Sender"));
     assert_eq!(client.put_token(JOBS, &token).await, 202);
     let sender = client.sender("jobs").await.unwrap();
-    // A change of rules is nothing to it.
+    // A change of rules does not affect it.
     server
         .add_rule(None, rule("r", &[Right::Send]))
         .await
@@ -497,7 +498,7 @@ async fn links_end_with_the_token_of_the_issuer() {
     let refused = client.receiver("steps").await.unwrap_err();
     assert_eq!(refused.condition, UNAUTHORIZED);
     later(1);
-    // The server looks at its clock when it hears something.
+    // The server checks its clock when it reads something.
     let empty_frame = [0, 0, 0, 8, 2, 0, 0, 0];
     client.stream.write_all(&empty_frame).await.unwrap();
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);

@@ -1,4 +1,4 @@
-//! Who a client says that it is.
+//! SASL: the identity of a client.
 
 use bytes::BytesMut;
 use kew_amqp::Event;
@@ -32,7 +32,8 @@ async fn mechanisms() {
     }
 }
 
-/// Some clients take the first one that they know: Qpid protonj2 would be anonymous, whatever its key.
+/// Some clients choose the first mechanism that they know: Qpid protonj2 would be anonymous even
+/// with a key.
 #[tokio::test]
 async fn mechanisms_are_offered_in_the_order_of_the_service() {
     let server = Server::start().await;

@@ -10,10 +10,10 @@ use kew_amqp::performative::{Attach, DeliveryState, Role, Source, Target};
 
 use crate::client::Server;
 
-/// The least that a queue can have.
+/// The shortest lock duration of a queue.
 const LOCK_DURATION: Duration = Duration::from_secs(5);
 
-/// A client learns that it has lost a session also while it wants nothing; a renewal puts that off.
+/// An idle client learns that it has lost a session too; a renewal postpones that.
 #[tokio::test]
 async fn a_session_that_is_lost_is_detached() {
     let server = Server::start().await;
@@ -33,7 +33,7 @@ async fn a_session_that_is_lost_is_detached() {
     for (link, since) in [(lost, began), (renewed, renewed_at)] {
         let (detached, error) = client
             .until(|event| match event {
-                // Those that the client detached itself have no error.
+                // A link that the client detached itself has no error.
                 Event::Detached {
                     link,
                     error: Some(error),
@@ -66,7 +66,7 @@ pub(crate) fn of_session(id: &str) -> Bytes {
     out.freeze()
 }
 
-/// What a client says of its messages just before it leaves their session holds.
+/// Outcomes that a client sends just before it releases their session take effect.
 #[tokio::test]
 async fn a_session_is_free_after_its_settlements() {
     let server = Server::start().await;
@@ -79,7 +79,7 @@ async fn a_session_is_free_after_its_settlements() {
     let link = client.session("steps", "s").await;
     client.connection.grant(link, 1);
     let delivery = client.delivery().await.delivery;
-    // Both are in what is written next.
+    // Both are in the next write.
     client
         .connection
         .settle(delivery, Some(DeliveryState::ACCEPTED));
@@ -92,7 +92,7 @@ async fn a_session_is_free_after_its_settlements() {
     assert_eq!(number.as_integer(), Some(2));
 }
 
-/// Who sends to a queue cannot take its sessions away from those who receive.
+/// A client that may only send to a queue cannot take its sessions from receivers.
 #[tokio::test]
 async fn a_sender_locks_no_session() {
     let server = Server::start().await;

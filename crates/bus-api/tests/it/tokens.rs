@@ -1,4 +1,4 @@
-//! What a client may do, by its tokens.
+//! The rights of a client, by its tokens.
 
 use kew_amqp::Event;
 use kew_bus_api::{AuthorizationRule, Rights, WELL_KNOWN_KEY};
@@ -27,7 +27,7 @@ async fn a_token_lets_in_where_it_is_for() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_told_and_lets_nobody_in() {
+async fn a_wrong_token_is_refused_and_grants_nothing() {
     let server = Server::start().await;
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
@@ -88,7 +88,7 @@ async fn a_token_for_an_entity_that_is_missing_is_answered_so() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_refused_allows_nothing_and_one_for_all_reaches_what_comes_later() {
+async fn a_refused_token_grants_nothing_and_one_for_the_namespace_covers_new_queues() {
     let server = Server::start().await;
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
@@ -109,7 +109,7 @@ async fn a_token_that_was_refused_allows_nothing_and_one_for_all_reaches_what_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_puts_no_token_is_closed() {
+async fn a_connection_without_a_token_is_closed() {
     let server = Server::start().await;
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;

@@ -1,4 +1,4 @@
-//! Clients that are not served, and hear why.
+//! Clients that are not served, and get the reason.
 
 use kew_amqp::Event;
 use kew_bus_api::TurnedAway;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::client::{LOCAL, Server};
 
 #[tokio::test]
-async fn over_amqp_they_are_told_after_the_open() {
+async fn over_amqp_the_error_comes_after_the_open() {
     let server = Server::start().await;
     for (why, condition, word) in [
         (TurnedAway::Plain, "amqp:unauthorized-access", "TLS"),
@@ -32,7 +32,7 @@ async fn over_amqp_they_are_told_after_the_open() {
 }
 
 #[tokio::test]
-async fn over_http_nothing_is_read_of_what_they_ask() {
+async fn over_http_requests_are_not_read() {
     let server = Server::start().await;
     for (why, status) in [
         (TurnedAway::Plain, "403 Forbidden"),
@@ -63,7 +63,7 @@ async fn over_http_nothing_is_read_of_what_they_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_is_not_waited_for() {
+async fn silent_clients_are_not_waited_for() {
     let server = Server::start().await;
     for begun in ["", "A", "AMQP\0\x01\0\0"] {
         let (mut ours, theirs) = tokio::io::duplex(64 << 10);

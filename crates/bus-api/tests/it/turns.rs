@@ -1,5 +1,5 @@
-//! Clients with the most expensive frames and requests that we know, and honest ones beside them. What each
-//! turn takes is counted: nothing here looks at a clock.
+//! Clients with the most expensive known frames and requests, and honest ones beside them. The
+//! steps of each turn are counted: nothing here looks at a clock.
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Text};
@@ -17,11 +17,11 @@ use crate::hostile::{frame, work};
 use crate::metrics::{Page, until};
 use crate::rules::rule;
 
-/// By how much a turn may pass its budget: by the largest thing that is not cut. Here that is an answer with
-/// 256 messages.
+/// By how much a turn may exceed its budget: by the largest unit of work that cannot be split. Here
+/// that is an answer with 256 messages.
 const UNCUT_STEPS_MAX: u64 = 512;
 
-/// Deliveries of which the attacker has told nothing.
+/// Deliveries without an outcome from the attacker.
 const DELIVERIES: usize = 2_000;
 
 /// No turn was longer than the limit, and some reached it.
@@ -34,12 +34,12 @@ fn check_turns(server: &Server) {
     assert!(page.sum("kew_amqp_turns_cut_total", &[]) > 0);
 }
 
-/// Says this while an honest client works, then waits until the server has taken all of it.
+/// Sends this while an honest client works, then waits until the server has read all of it.
 async fn attack(server: &Server, attacker: &mut Client, said: &[u8]) {
     let (mut reading, mut writing) = tokio::io::split(&mut attacker.stream);
     let saying = async {
         writing.write_all(said).await.unwrap();
-        // Whoever is closed hears of it; any other is silent at some time.
+        // A closed client gets an error; any other is silent at some time.
         writing.shutdown().await.unwrap();
     };
     let hearing = async {
@@ -63,7 +63,7 @@ fn repeated(frame: &BytesMut, count: usize) -> Vec<u8> {
     frame.repeat(count)
 }
 
-/// A client with so many deliveries of which it has told nothing.
+/// A client with so many deliveries without an outcome.
 async fn with_deliveries(server: &Server) -> Client {
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -115,7 +115,7 @@ fn disposition(settled: bool, state: Option<DeliveryState>) -> BytesMut {
 }
 
 #[tokio::test]
-async fn dispositions_of_all_deliveries_hold_nobody_up() {
+async fn dispositions_of_all_deliveries_delay_no_client() {
     let received = DeliveryState::Received(Received {
         section_number: 0,
         section_offset: 0,
@@ -130,7 +130,7 @@ async fn dispositions_of_all_deliveries_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn large_changes_to_all_deliveries_hold_nobody_up() {
+async fn large_changes_to_all_deliveries_delay_no_client() {
     let server = Server::start().await;
     let mut attacker = with_deliveries(&server).await;
     let changes = Map::build(|map| {
@@ -201,10 +201,10 @@ fn detach(handle: u32) -> BytesMut {
 }
 
 #[tokio::test]
-async fn frames_of_nothing_hold_nobody_up() {
+async fn empty_frames_delay_no_client() {
     let server = Server::start().await;
     let mut attacker = server.trusted().await;
-    // The smallest frames there are, and then the smallest sessions.
+    // The smallest possible frames, and then the smallest sessions.
     let mut said = repeated(&BytesMut::from(&b"\0\0\0\x08\x02\0\0\0"[..]), 50_000);
     let session = [begin(), frame(1, &End { error: None })].concat();
     said.extend_from_slice(&session.repeat(5_000));
@@ -212,7 +212,7 @@ async fn frames_of_nothing_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn thousands_of_links_hold_nobody_up_and_neither_does_their_end() {
+async fn thousands_of_links_and_their_end_delay_no_client() {
     const LINKS: u32 = 3_000;
     let server = Server::start().await;
     let mut attacker = server.trusted().await;
@@ -240,7 +240,7 @@ async fn thousands_of_links_hold_nobody_up_and_neither_does_their_end() {
     until(&server, |page| page.sum("kew_amqp_links", &[]) == 0).await;
 }
 
-/// A request to `$cbs` that puts a token for an audience.
+/// A request to `$cbs` to put a token for an audience.
 fn put(audience: &str, token: &str) -> Bytes {
     let mut payload = BytesMut::new();
     let properties = Map::build(|map| {
@@ -253,7 +253,7 @@ fn put(audience: &str, token: &str) -> Bytes {
     payload.freeze()
 }
 
-/// Attaches so many receivers, and waits until they are there.
+/// Attaches a number of receivers, and waits until they are attached.
 async fn attach_many(client: &mut Client, count: usize) {
     for number in 0..count {
         let mut attach = Attach::new(format!("{number}").into(), Role::Receiver);
@@ -269,7 +269,7 @@ async fn attach_many(client: &mut Client, count: usize) {
 }
 
 #[tokio::test]
-async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
+async fn checking_all_tokens_and_links_again_delays_no_client() {
     const TOKENS: usize = 1_000;
     const LINKS: usize = 1_000;
     let server = Server::start().await;
@@ -291,7 +291,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
         while !attacker.connection.can_send(requests) {
             answered += usize::from(matches!(attacker.event().await, Event::Delivery(_)));
         }
-        // These name no entity that could be missing.
+        // These name no entity that would have to exist.
         let request = put(&format!("jobs/${number}"), &good);
         let parts = [request, Bytes::new()];
         let outgoing = outgoing(number);
@@ -301,7 +301,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
         answered += usize::from(matches!(attacker.event().await, Event::Delivery(_)));
     }
     attach_many(&mut attacker, LINKS).await;
-    // Every token is judged again, and every link looked at.
+    // Every token is judged again, and every link checked.
     server.remove_rule(None, "r").await.unwrap();
     work(&server).await;
     let mut detached = 0;
@@ -312,7 +312,7 @@ async fn tokens_and_links_that_are_looked_at_again_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn requests_one_behind_the_other_hold_nobody_up() {
+async fn pipelined_requests_delay_no_client() {
     const REQUESTS: usize = 2_000;
     let server = Server::start().await;
     let mut stream = server.stream();

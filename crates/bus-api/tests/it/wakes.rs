@@ -1,4 +1,4 @@
-//! What it costs that many receivers wait, in commands that the broker decides, and that none of them is
+//! The cost of many waiting receivers, in commands of the broker, and that none of them is
 //! forgotten.
 
 use kew_amqp::codec::{Map, Symbol, Value};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::client::{Client, Server, message, queue_named};
 use crate::rest::request;
 
-/// The least room for answers that there is, 16 MiB, and enough for links.
+/// The smallest possible room for answers, 16 MiB, and enough for links.
 fn little_room() -> Limits {
     Limits {
         held_size_bytes_max: 8 << 20,
@@ -19,8 +19,8 @@ fn little_room() -> Limits {
     }
 }
 
-/// How many commands the broker has decided when nobody asks for more. Fails if it is more than so many:
-/// then somebody asks without end.
+/// How many commands the broker has decided when no client sends more. Fails if it is more than
+/// `most`: then a client sends commands without end.
 async fn decided_at_rest(server: &Server, most: u64) -> u64 {
     const PROBES: u64 = 20;
     let mut before = server.decided().await;
@@ -50,7 +50,7 @@ fn receiver_named(name: String, queue: &str) -> Attach {
     attach
 }
 
-/// Attaches a link that waits for any session, and does not wait for its answer.
+/// Attaches a link that waits for any session, without waiting for its answer.
 fn wait_for_session(client: &mut Client, name: String) -> LinkId {
     let mut attach = receiver_named(name, "steps");
     if let Some(source) = &mut attach.source {
@@ -89,7 +89,7 @@ fn send(queue: &str, messages: Vec<BusMessage>) -> BusCommand {
     }
 }
 
-/// The next link that is attached with a session.
+/// The next link that gets a session.
 async fn attached(client: &mut Client) -> LinkId {
     let attached = |event: &Event| match event {
         Event::Attached { link, attach } if attach.source.is_some() => Some(*link),
@@ -108,17 +108,17 @@ async fn idle_receivers_for_whose_first_looks_there_is_no_room_do_not_spin() {
         let attach = receiver_named(format!("r{index}"), "jobs");
         links.push(client.attach(attach).await.unwrap().0);
     }
-    // All look at once.
+    // All receivers try at once.
     for link in links {
         client.connection.grant(link, 100);
     }
     client.say().await;
     server.waiting(RECEIVERS).await;
-    // For each: what its entity is, twice, whether there is something, and a look.
+    // For each: two reads of its entity, one check for messages, and one receive.
     let most = 4 * RECEIVERS as u64 + 100;
     decided_at_rest(&server, most).await;
     assert_eq!(server.woken(), 0);
-    // They are there all the same.
+    // They are still there.
     server.order(send("jobs", vec![text("hello".into())])).await;
     let delivery = client.delivery().await;
     assert!(delivery.payload.ends_with(b"hello"));
@@ -150,11 +150,11 @@ async fn idle_receivers_over_http_do_not_spin() {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_keeps_its_wake_up() {
+async fn a_receiver_without_room_keeps_its_wake_up() {
     let server = Server::start_with(little_room()).await;
     let large = text("x".repeat((1 << 20) - 64));
     let mut readers = Vec::new();
-    // They do not read their answers, which take the room.
+    // They do not read their answers, which use up the room.
     for _ in 0..15 {
         server.order(send("jobs", vec![large.clone()])).await;
         let mut stream = server.stream();
@@ -197,12 +197,12 @@ async fn a_message_of_a_session_wakes_one_of_a_thousand_that_wait_for_any() {
     attached(&mut client).await;
     let after = decided_at_rest(&server, before + 100).await;
     assert_eq!(server.woken(), 1);
-    // What was sent, what was probed, who was woken, and a look at the queue of the link.
+    // The messages sent, the probes, the woken receivers, and a read of the link's queue.
     assert!(after - before <= 20 + 10, "{} commands", after - before);
 }
 
 #[tokio::test]
-async fn a_message_of_a_locked_session_wakes_its_holder_alone() {
+async fn a_message_of_a_locked_session_wakes_only_its_holder() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     for id in ["a", "b"] {
@@ -221,7 +221,7 @@ async fn a_message_of_a_locked_session_wakes_its_holder_alone() {
 }
 
 #[tokio::test]
-async fn nobody_who_waits_for_a_session_is_left_behind() {
+async fn no_receiver_that_waits_for_a_session_is_forgotten() {
     let server = Server::start().await;
     let mut clients = Vec::new();
     for index in 0..3 {
@@ -232,13 +232,13 @@ async fn nobody_who_waits_for_a_session_is_left_behind() {
         clients.push(client);
     }
     decided_at_rest(&server, 500).await;
-    // Two sessions in one command: two of those who wait are served.
+    // Two sessions in one command: two of the waiting links get one.
     server
         .order(send("steps", vec![of("a"), of("b"), of("a")]))
         .await;
     let first = attached(&mut clients[0]).await;
     attached(&mut clients[1]).await;
-    // One that is freed with what it has is for the third.
+    // A released session with its messages is for the third.
     clients[0].connection.detach(first, true, None);
     clients[0].say().await;
     attached(&mut clients[2]).await;
@@ -262,7 +262,7 @@ async fn a_waiter_that_goes_away_leaves_its_session_to_the_next() {
 }
 
 #[tokio::test]
-async fn messages_reach_whoever_has_credit_also_if_those_before_leave() {
+async fn messages_reach_receivers_with_credit_also_if_earlier_ones_leave() {
     let server = Server::start().await;
     let mut sending = server.trusted().await;
     let sender = sending.sender("jobs").await.unwrap();
@@ -272,7 +272,7 @@ async fn messages_reach_whoever_has_credit_also_if_those_before_leave() {
     staying.say().await;
     server.waiting(1).await;
     for round in 0..20 {
-        // It is first in line, and leaves with the message or without.
+        // It is first in line, and detaches with the message or without.
         let mut leaving = server.trusted().await;
         let link = leaving.receiver("jobs").await.unwrap();
         leaving.connection.grant(link, 1);

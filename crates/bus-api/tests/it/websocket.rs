@@ -1,4 +1,4 @@
-//! AMQP within a WebSocket, by a client that is not ours.
+//! AMQP within a WebSocket, with an independent client library.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::client::{Client, LOCAL, Server, message};
 
 const PATH: &str = "/$servicebus/websocket";
 
-/// Opens a WebSocket. Answers also the protocol that was chosen.
+/// Opens a WebSocket. Returns the chosen protocol too.
 async fn open(
     server: &Server,
     path: &str,
@@ -40,7 +40,7 @@ pub(crate) async fn open_amqp(
     open(server, PATH, &headers).await.unwrap().0
 }
 
-/// The size that an AMQP frame, or a header, says that it has.
+/// The size of an AMQP frame or header.
 fn size_of(frame: &[u8]) -> usize {
     match &frame[..4] {
         b"AMQP" => 8,
@@ -48,7 +48,7 @@ fn size_of(frame: &[u8]) -> usize {
     }
 }
 
-/// A client of AMQP within a WebSocket that has not said who it is.
+/// An unauthenticated AMQP client within a WebSocket.
 pub(crate) fn anonymous(server: &Server, socket: WebSocketStream<DuplexStream>) -> Client {
     server.connect_over(carried(socket, 4_096), "ANONYMOUS", None)
 }
@@ -64,7 +64,8 @@ fn through(
     server.connect_over(carried(socket, size), "PLAIN", Some(&response))
 }
 
-/// What is written here goes through a WebSocket in messages of one size, and what comes can be read.
+/// Sends all written bytes through a WebSocket in messages of one size, and makes received ones
+/// readable.
 fn carried(mut socket: WebSocketStream<DuplexStream>, size: usize) -> DuplexStream {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move {
@@ -140,7 +141,7 @@ async fn paths_and_protocols_are_those_of_sdks() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_refused_and_the_connection_goes_on() {
+async fn invalid_handshakes_are_refused_and_the_connection_stays() {
     let server = Server::start().await;
     for (path, asked, status) in [(PATH, "mqtt", 400), ("/elsewhere", "amqp", 401)] {
         let headers = [("sec-websocket-protocol", asked)];
@@ -192,7 +193,7 @@ async fn text_is_not_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_after_the_handshake_is_not_waited_for() {
+async fn a_client_silent_after_the_handshake_is_not_waited_for() {
     let server = Server::start().await;
     let mut socket = open_amqp(&server, &[]).await;
     let ended = tokio::time::timeout(Duration::from_secs(60), async {
@@ -220,7 +221,7 @@ async fn a_page_of_another_site_cannot_use_the_public_key() {
 }
 
 #[tokio::test]
-async fn a_stop_is_told_and_closes_the_web_socket() {
+async fn a_stop_sends_an_error_and_closes_the_web_socket() {
     let server = Server::start().await;
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

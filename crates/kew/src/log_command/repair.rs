@@ -1,4 +1,4 @@
-//! `kew log repair`: lists what a damaged log has lost, and makes a new one of the rest.
+//! `kew log repair`: lists what a damaged log has lost, and writes a new log with the rest.
 
 use anyhow::{Context, Result, bail};
 use kew_broker::{Losses, LostMessage, PartitionOptions, Repair};
@@ -205,7 +205,7 @@ fn repaired(rebuilt: &Rebuilt) -> Value {
     })
 }
 
-/// What its service calls the message.
+/// The message's name in its service.
 fn shown_as(message: &LostMessage) -> String {
     match message.queue.service {
         Service::QueueStorage => id(message).unwrap_or_else(|| "(unknown id)".into()),
@@ -230,7 +230,7 @@ fn id(message: &LostMessage) -> Option<String> {
     Some(groups.join("-"))
 }
 
-/// When it was sent: at a time, or between two.
+/// When it was sent: a time, or the times before and after it.
 fn inserted(message: &LostMessage) -> String {
     let text = |time: kew_broker::Timestamp| {
         i64::try_from(time.as_ms())

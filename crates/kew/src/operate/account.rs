@@ -1,4 +1,4 @@
-//! Which server to ask, and what opens it: a connection string of Service Bus.
+//! The server and its credential: a connection string of Service Bus.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,30 +6,30 @@ use kew_bus_api::{WELL_KNOWN_KEY, WELL_KNOWN_RULE, sign_token};
 
 use crate::queue_command::Failure;
 
-/// Where connection strings are looked for, in this order, if the command line has none.
+/// The variables for a connection string, in this order, if the command line has none.
 const VARIABLES: [&str; 2] = ["KEW_BUS_CONNECTION_STRING", "SERVICEBUS_CONNECTION_STRING"];
 
-/// How long a token is good that is made for one request.
+/// How long a token for one request is valid.
 const TOKEN_DURATION: Duration = Duration::from_mins(5);
 
-/// The ports where a connection string names none, with TLS and without.
+/// The ports of a connection string without one, with TLS and without.
 const PORTS: [u16; 2] = [5671, 5672];
 
-/// What a request is about.
+/// The scope of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Namespace,
-    /// The queue that the connection string names, if it names one.
+    /// The queue in the connection string, if it names one.
     Entity,
 }
 
-/// A server, and what opens it.
+/// A server, and the credential for it.
 #[derive(Clone)]
 pub(super) struct Account {
     pub(super) scheme: &'static str,
     host: String,
     port: u16,
-    /// What tokens are made for, if not for the whole namespace.
+    /// The scope of tokens, if it is not the whole namespace.
     entity: Option<String>,
     credential: Credential,
 }
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Account {
 }
 
 impl Account {
-    /// That of the command line, or of the environment, or the emulator's on this machine.
+    /// From the command line, or the environment, or the emulator's on this machine.
     pub(super) fn find(text: Option<&str>) -> Result<Self, Failure> {
         if let Some(text) = text {
             return Self::read(text)
@@ -74,8 +74,8 @@ impl Account {
         })
     }
 
-    /// Reads `NAME=VALUE;NAME=VALUE`, in the form of the SDKs. What is wrong is told without any value,
-    /// which may be a secret.
+    /// Reads `NAME=VALUE;NAME=VALUE`, in the form of the SDKs. Errors contain no values, because a
+    /// value may be a secret.
     fn read(text: &str) -> Result<Self, String> {
         let (mut endpoint, mut rule, mut key, mut token) = (None, None, None, None);
         let (mut entity, mut is_plain) = (None, false);
@@ -97,7 +97,7 @@ impl Account {
                 "transporttype" | "operationtimeout" => {}
                 _ => {
                     return Err(format!(
-                        "has a part {} that is no setting of Service Bus",
+                        "has a part {} that is not a setting of Service Bus",
                         index + 1
                     ));
                 }
@@ -139,7 +139,7 @@ impl Account {
         matches!(self.host.as_str(), "localhost" | "127.0.0.1" | "[::1]")
     }
 
-    /// What opens the server for one request, of which all or one queue is the matter.
+    /// The authorization for one request, for the namespace or for one queue.
     pub(super) fn authorization(&self, scope: Scope) -> String {
         let Credential::Key { rule, key } = &self.credential else {
             let Credential::Token(token) = &self.credential else {
@@ -153,7 +153,7 @@ impl Account {
             .map_or(0, |at| at.as_secs());
         let entity = match scope {
             Scope::Namespace => "",
-            // A rule of a queue signs for that queue alone.
+            // A rule of a queue signs for that queue only.
             Scope::Entity => self.entity.as_deref().unwrap_or_default(),
         };
         let resource = format!("sb://{}/{entity}", self.host);
@@ -161,7 +161,7 @@ impl Account {
     }
 }
 
-/// A host and its port, if it has one. An address of IPv6 stands in brackets.
+/// A host and its port, if it has one. An IPv6 address is in brackets.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => Some((host, Some(port.parse().ok()?))),
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_strings_tell_where_and_how() {
+    fn connection_strings_name_the_server_and_the_credential() {
         for (text, url) in [
             (
                 "Endpoint=sb://h/;SharedAccessKeyName=r;SharedAccessKey=k=",

@@ -1,4 +1,4 @@
-//! Requests to a server, and what it answers or refuses.
+//! Requests to a server, and its answers or refusals.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use ureq::http::{HeaderMap, Method, Request};
 use super::account::{Account, Scope};
 use crate::queue_command::Failure;
 
-/// The most that an answer may be: the bodies of messages that the server shows at once, as JSON.
+/// The largest answer: the bodies of messages that the server shows at once, as JSON.
 const ANSWER_SIZE_BYTES_MAX: u64 = 128 << 20;
 
-/// A server that is asked.
+/// A connection to a server.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: ureq::Agent,
@@ -23,19 +23,19 @@ pub(super) struct Client {
     retries: u32,
 }
 
-/// What is asked. The path and the query have no slash before them.
+/// A request. The path and the query have no slash before them.
 pub(super) struct Asked<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) scope: Scope,
     pub(super) headers: &'a [(&'static str, &'a str)],
     pub(super) body: Option<Vec<u8>>,
-    /// How long the server is asked to wait before it answers.
+    /// How long the server may wait before it answers.
     pub(super) wait: Duration,
 }
 
 impl<'a> Asked<'a> {
-    /// A request of nothing but a method and a path.
+    /// A request with only a method and a path.
     pub(super) fn new(method: Method, path: &'a str) -> Self {
         Self {
             method,
@@ -48,7 +48,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// An answer that is none of success is an error already.
+/// A successful answer. Any other is an error already.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -56,7 +56,7 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// An error as the operator's interface tells it.
+/// An error in the form of the operator's interface.
 #[derive(Deserialize)]
 struct Report {
     error: ErrorReport,
@@ -82,7 +82,7 @@ impl Client {
             .user_agent(concat!("kew/", env!("CARGO_PKG_VERSION")))
             .accept("application/json");
         if account.is_local() {
-            // A proxy is no way to oneself.
+            // Requests to this machine use no proxy.
             config = config.proxy(None);
         }
         if account.scheme == "https" {
@@ -96,14 +96,12 @@ impl Client {
         })
     }
 
-    /// Looks at something of the operator's interface. It is asked again if the server is busy or not
-    /// there.
+    /// Reads from the operator's interface. Retries if the server is busy or unreachable.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.patiently(|| self.call(&Method::GET, path, None))
     }
 
-    /// Does something of the operator's interface, once: whether it was done is not known if there is no
-    /// answer.
+    /// Sends one request that changes something: without an answer its outcome is unknown.
     pub(super) fn call<T: DeserializeOwned>(
         &self,
         method: &Method,
@@ -124,7 +122,7 @@ impl Client {
         serde_json::from_slice(&answer.body).map_err(|error| self.not_understood(&error))
     }
 
-    /// Looks at something, and again if the server is busy or not there.
+    /// Reads something. Retries if the server is busy or unreachable.
     pub(super) fn patiently<T>(&self, look: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
@@ -148,8 +146,8 @@ impl Client {
         for (name, value) in asked.headers {
             request = request.header(*name, *value);
         }
-        let wrong = |error| Failure::Usage(format!("cannot ask for this: {error}"));
-        // A body that is empty is one all the same, with its length.
+        let wrong = |error| Failure::Usage(format!("cannot send this request: {error}"));
+        // An empty body is still a body, with its length.
         let result = match asked.body {
             Some(body) => self.send(request.body(body).map_err(wrong)?, patience),
             None => self.send(request.body(()).map_err(wrong)?, patience),
@@ -190,11 +188,11 @@ impl Client {
             ureq::Error::Timeout(_) => Error::TimedOut { url, after },
             error => {
                 let mut reason = error.to_string();
-                // What a TLS library makes of an answer in plain text.
+                // How a TLS library reports an answer in plain text.
                 if self.account.scheme == "https" && reason.contains("InvalidContentType") {
                     reason.push_str(
-                        "; it seems to speak no TLS, which is spoken unless the connection string has \
-                         UseDevelopmentEmulator=true",
+                        "; it seems to serve no TLS: if so, add UseDevelopmentEmulator=true to the \
+                         connection string",
                     );
                 }
                 Error::Unreachable { url, reason }
@@ -202,7 +200,7 @@ impl Client {
         })
     }
 
-    /// What an error says, in the form of the operator's interface or in the service's own.
+    /// The text of an error, in the form of the operator's interface or in the service's own.
     fn refusal(&self, status: u16, body: &[u8]) -> Refusal {
         let refusal = |code, message, request_id| Refusal {
             status,
@@ -223,7 +221,7 @@ impl Client {
         }
     }
 
-    /// The answer is none to what was asked.
+    /// The answer does not fit the request.
     pub(super) fn not_understood(&self, what: &dyn std::fmt::Display) -> Failure {
         let url = self.account.url();
         Failure::Refused {

@@ -1,4 +1,4 @@
-//! The description of a queue: an entry of ATOM with a `QueueDescription`, in and out.
+//! The description of a queue: an ATOM entry with a `QueueDescription`, for reading and writing.
 //!
 //! Source: Service Bus, *Create Queue* and *Update Queue*.
 
@@ -11,8 +11,8 @@ use crate::bus_entity_args::{SettingsArgs, Status};
 use crate::queue_command::Failure;
 use crate::queue_values::{Life, Target};
 
-/// What a client may say, in the order in which the service wants it. What only the server knows is not
-/// among it, nor are authorization rules: those that are not named stay.
+/// The elements that a client may set, in the order that the service requires. Read-only elements
+/// are left out, and so are authorization rules: without the element they stay.
 const ELEMENTS: [&str; 18] = [
     "LockDuration",
     "MaxSizeInMegabytes",
@@ -34,23 +34,23 @@ const ELEMENTS: [&str; 18] = [
     "MaxMessageSizeInKilobytes",
 ];
 
-/// The longest duration of .NET, which means for ever.
+/// The longest duration of .NET, which means no limit.
 const FOREVER: &str = "P10675199DT2H48M5.4775807S";
 
 const MEGABYTE: u64 = 1 << 20;
 const KILOBYTE: u64 = 1 << 10;
 
-/// What is said of a queue: a text for each of some [`ELEMENTS`].
+/// The description of a queue: a text for each of some [`ELEMENTS`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Description([Option<String>; ELEMENTS.len()]);
 
 impl Description {
-    /// Reads what the server says of a queue.
+    /// Reads the server's description of a queue.
     pub(super) fn read(document: &[u8]) -> Result<Self, String> {
         let entry = kew_xml::parse(document).map_err(|error| error.to_string())?;
         let content = entry.child("content");
         let found = content.and_then(|content| content.child("QueueDescription"));
-        let found = found.ok_or("it is no entry with a QueueDescription")?;
+        let found = found.ok_or("it is not an entry with a QueueDescription")?;
         let mut description = Self::default();
         for element in &found.children {
             if let Some(place) = description.place(element.local_name()) {
@@ -66,14 +66,14 @@ impl Description {
         self.0.get_mut(index)
     }
 
-    /// Says this of the queue.
+    /// Sets an element.
     pub(super) fn set(&mut self, name: &str, text: impl Into<String>) {
         if let Some(place) = self.place(name) {
             *place = Some(text.into());
         }
     }
 
-    /// Says all that was asked for.
+    /// Sets all elements that the command line asks for.
     pub(super) fn apply(&mut self, asked: &SettingsArgs) -> Result<(), Failure> {
         let whole = |flag: &str, size: u64, unit: u64, name: &str| {
             if size.is_multiple_of(unit) {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn missing_elements_stay_unchanged() {
         let before = br#"<entry xmlns="a"><title>q</title><content><QueueDescription xmlns="b">
             <LockDuration>PT1M</LockDuration><SizeInBytes>7</SizeInBytes><UserMetadata>a &lt; b</UserMetadata>
             <ForwardTo>sb://h/x</ForwardTo><AuthorizationRules><r/></AuthorizationRules>

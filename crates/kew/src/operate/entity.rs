@@ -10,7 +10,7 @@ use super::{Client, Session, in_path};
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
 use crate::queue_command::{Failure, confirm, printable};
 
-/// Who names a version is about management, whatever the queue is called.
+/// A version in the request makes it one for management, whatever the name of the queue.
 const VERSION: &str = "?api-version=2021-05";
 
 const ENTRY: (&str, &str) = (
@@ -49,7 +49,7 @@ pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure>
 }
 
 pub(super) fn update(it: &mut Session, args: &UpdateArgs) -> Result<(), Failure> {
-    // An update replaces all of it, so that what is not said must be said again.
+    // An update replaces everything, so unchanged settings must be sent again.
     let mut description = it.client.patiently(|| read(&it.client, &args.name))?;
     description.apply(&args.settings)?;
     put(

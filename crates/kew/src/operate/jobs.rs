@@ -1,4 +1,4 @@
-//! Purges and resubmissions: they go on at the server, and are waited for.
+//! Purges and resubmissions: jobs on the server that the command waits for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::{Session, in_path, typed};
 use crate::operate_args::{CancelArgs, PurgeArgs, ResubmitArgs};
 use crate::queue_command::{Align, Failure, confirm, note, printable, table};
 
-/// How often a job is asked how far it has come: at first, and at most.
+/// How often to ask for a job's progress: at first, and at most.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(1);
 
-/// A job as the server tells it.
+/// A job as the server reports it.
 #[derive(Debug, Deserialize, Serialize)]
 struct Job {
     id: String,
@@ -84,7 +84,7 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     run(it, "resubmit", entity, &body, "resubmitted")
 }
 
-/// Begins a job, waits for its end and tells what it has done.
+/// Starts a job, waits for its end and prints what it did.
 fn run(it: &mut Session, act: &str, entity: &str, body: &Value, done: &str) -> Result<(), Failure> {
     let path = format!("{act}/{}", in_path(entity));
     let mut job: Job = it.client.call(&Method::POST, &path, Some(body))?;
@@ -92,7 +92,7 @@ fn run(it: &mut Session, act: &str, entity: &str, body: &Value, done: &str) -> R
     while job.state == "running" {
         std::thread::sleep(pause);
         if pause < POLL_MAX && pause.saturating_mul(2) >= POLL_MAX {
-            // Whoever stops waiting does not stop it.
+            // Ending the wait does not stop the job.
             note(&format!(
                 "job {} keeps running on the server: kew bus cancel {0} stops it",
                 job.id

@@ -1,6 +1,6 @@
-//! `kew dlq`, and what `kew bus` asks about queues and messages: a client of the operator's interface at
-//! `/$kew/v1` (`docs/operator-api.md`), and of what the service itself has over HTTP: management by ATOM,
-//! and messages.
+//! `kew dlq`, and the parts of `kew bus` for queues and messages: a client of the operator's
+//! interface at `/$kew/v1` (`docs/operator-api.md`), and of the service's own HTTP interface:
+//! management by ATOM, and messages.
 
 mod account;
 mod connection;
@@ -24,7 +24,7 @@ use crate::queue_command::{Failure, Output, read_certificates};
 use account::Account;
 use connection::Client;
 
-/// What is not encoded in the paths of entities.
+/// Characters that are not encoded in the paths of entities.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -33,10 +33,10 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'$');
 
-/// What follows the name of a queue in that of its dead letters.
+/// The suffix of a queue's name for its dead letters.
 const DEAD_LETTERS: &str = "/$deadletterqueue";
 
-/// Whom to ask and where to print.
+/// The server to use, and the output.
 struct Session {
     client: Client,
     output: Output,
@@ -91,7 +91,7 @@ pub(crate) fn run_dlq(args: &DlqArgs) -> ExitCode {
     }
 }
 
-/// The entity of a queue's dead letters; one that is a sub-queue already stays what it is.
+/// The entity of a queue's dead letters. A sub-queue stays unchanged.
 fn dead_letters(queue: &str) -> String {
     if queue.to_lowercase().ends_with(DEAD_LETTERS) {
         queue.to_owned()
@@ -103,7 +103,7 @@ fn dead_letters(queue: &str) -> String {
 fn with(common: &Common, work: impl FnOnce(&mut Session) -> Result<(), Failure>) -> ExitCode {
     let result = session(common).and_then(|mut session| {
         let result = work(&mut session);
-        // What was printed before comes before the error.
+        // Earlier output must come before the error.
         let flushed = session.output.flush();
         result.and(Ok(flushed?))
     });
@@ -126,18 +126,18 @@ fn session(common: &Common) -> Result<Session, Failure> {
     })
 }
 
-/// An entity as it stands in a path.
+/// An entity in a path.
 fn in_path(entity: &str) -> String {
     utf8_percent_encode(entity, IN_PATH).to_string()
 }
 
-/// A text as it stands in a parameter.
+/// A text in a parameter.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl FilterArgs {
-    /// As the server reads it: what was not said is left out.
+    /// As the server reads it: fields that are not set are left out.
     fn to_json(&self) -> Value {
         let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::from);
         let number = |number: Option<u64>| number.map_or(Value::Null, Value::from);

@@ -1,4 +1,4 @@
-//! `kew bus receive`, and what becomes of what it has locked.
+//! `kew bus receive`, and what it does with the messages that it has locked.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,8 +20,8 @@ const NO_CONTENT: u16 = 204;
 pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failure> {
     if matches!(args.settle, Some(Settle::DeadLetter | Settle::Defer)) {
         return Err(Failure::Usage(
-            "over HTTP a message can be completed or abandoned: to defer it or to make it a dead \
-             letter takes a client of AMQP"
+            "over HTTP a message can only be completed or abandoned: use an AMQP client to defer \
+             it or to dead-letter it"
                 .into(),
         ));
     }
@@ -59,7 +59,7 @@ pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failur
     })
 }
 
-/// How long before the end of their first lock messages are given back.
+/// How long before the end of their first lock messages are released.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
 /// Where messages are received from.
@@ -70,13 +70,14 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Receives as many messages as were asked for, or as there are. `print` has written each before it
-    /// is completed, so that a message that nobody saw stays.
+    /// Receives as many messages as requested, or as exist. `print` has written each message before
+    /// it is completed, so that no message is lost unseen.
     fn take_all(
         &self,
         mut print: impl FnMut(&Received, &[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        // One that is given back at once would come again, and so would one whose lock has ended.
+        // A message that is released at once would arrive again, and so would one whose lock has
+        // ended.
         let mut abandoned = Vec::new();
         let mut first_end = None;
         let result = self.take_each(|message, body| {
@@ -95,7 +96,7 @@ impl Source<'_> {
         let mut given_back = Ok(());
         for (number, lock) in &abandoned {
             let path = path_of(self.queue, &number.to_string(), lock);
-            // The others are given back all the same.
+            // The others are released anyway.
             if let Err(failure) = self.client.ask(Asked::new(Method::PUT, &path)) {
                 given_back = given_back.and(Err(
                     failure.after(format!("message {number} was printed and not given back"))
@@ -121,7 +122,7 @@ impl Source<'_> {
         let deadline = self.args.wait.map(|wait| Instant::now() + wait);
         let mut taken = 0;
         while taken < self.args.count {
-            // The first alone is waited for.
+            // Only the first message is waited for.
             let until = deadline.filter(|_| taken == 0);
             let left = until.map_or(Duration::ZERO, |until| {
                 until.saturating_duration_since(Instant::now())
@@ -150,7 +151,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// One message, if one comes within the time.
+    /// One message, if one arrives within the time.
     fn ask(&self, wait: Duration) -> Result<Option<Answer>, Failure> {
         // The service counts in whole seconds.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);

@@ -1,4 +1,4 @@
-//! A message as the service's HTTP interface gives it: its body, and everything else in headers.
+//! A message from the service's HTTP interface: its body, and everything else in headers.
 //!
 //! Source: Service Bus, REST, *Message headers and properties*.
 
@@ -13,10 +13,11 @@ use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use super::connection::Answer;
 use crate::queue_command::rfc3339;
 
-/// A longer life has no end, in seconds: the service tells one of about 29,000 years.
+/// A longer time to live means that it never expires, in seconds: the service reports about 29,000
+/// years.
 const LIFE_S_MAX: f64 = 900_000_000_000.0;
 
-/// What the service says of a message.
+/// The service's properties of a message.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct BrokerProperties {
@@ -40,7 +41,7 @@ struct BrokerProperties {
     delivery_count: u64,
 }
 
-/// A message that was received, in the form in which the operator's interface shows one.
+/// A received message, in the form of the operator's interface.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) view: MessageView,
@@ -49,7 +50,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Reads an answer, or says what is wrong with it.
+    /// Reads an answer, or returns what is wrong with it.
     pub(super) fn read(answer: &Answer) -> Result<Self, String> {
         let header = |name| answer.headers.get(name).and_then(|it| it.to_str().ok());
         let told = header("brokerproperties").ok_or("there are no BrokerProperties")?;
@@ -107,7 +108,8 @@ impl Received {
     }
 }
 
-/// The application properties: a text stands in quotes, and dates and what else is no JSON is a text.
+/// The application properties: a string is in quotes. Dates, and everything else that is not JSON,
+/// become strings.
 fn properties(headers: &HeaderMap) -> Map<String, Value> {
     let custom = headers
         .iter()
@@ -121,7 +123,7 @@ fn properties(headers: &HeaderMap) -> Map<String, Value> {
         .collect()
 }
 
-/// A time of RFC 1123 as RFC 3339 has it; what is none stays as it is.
+/// A time of RFC 1123 in the form of RFC 3339; any other text stays unchanged.
 pub(super) fn rfc3339_of(text: &str) -> String {
     httpdate::parse_http_date(text).map_or_else(|_| text.to_owned(), rfc3339)
 }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_headers_say_is_shown() {
+    fn headers_are_shown() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             (
@@ -175,7 +177,7 @@ mod tests {
             "body_base64": "/w==",
         });
         assert_eq!(received, expected);
-        // One that lives for ever and was taken out.
+        // A message that never expires and was deleted.
         let mut headers = answer.headers.clone();
         let told = r#"{"SequenceNumber":7,"DeliveryCount":1,"TimeToLive":922337203685.4775,
             "EnqueuedTimeUtc":"Sun, 06 Nov 1994 08:49:37 GMT","State":"Active"}"#;

@@ -16,15 +16,15 @@ use crate::queue_command::{Failure, printable};
 /// The type of a body that is a batch.
 const BATCH: &str = "application/vnd.microsoft.servicebus.json";
 
-/// How much goes in one batch: more at once is no faster, and the server takes about 1 MiB.
+/// The size of a batch: larger ones are not faster, and the server accepts about 1 MiB.
 const BATCH_SIZE_BYTES_MAX: usize = 256 << 10;
 const BATCH_COUNT_MAX: usize = 1000;
 
-/// What the server takes as one request.
+/// The largest request that the server accepts.
 const REQUEST_SIZE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
-/// What the service itself says of each message, under the names that it has there; what was not asked
-/// for is left out. `scheduled_at` is a time of RFC 1123.
+/// The service's own properties of each message, under its names; those that are not set are left
+/// out. `scheduled_at` is a time of RFC 1123.
 fn broker_properties(args: &PropertyArgs, scheduled_at: Option<&str>) -> Map<String, Value> {
     let texts = [
         ("MessageId", args.message_id.as_deref()),
@@ -45,7 +45,7 @@ fn broker_properties(args: &PropertyArgs, scheduled_at: Option<&str>) -> Map<Str
         .collect()
 }
 
-/// The end of the last year that the form of dates on the wire has, in seconds since 1970.
+/// The end of the last year of the wire's date format, in seconds since 1970.
 const LAST_S: u64 = 253_402_300_799;
 
 /// When the messages become active, if not at once.
@@ -57,7 +57,7 @@ fn scheduled_at(args: &PropertyArgs, now: SystemTime) -> Result<Option<String>, 
     }
 }
 
-/// A time as a request says it: in whole seconds, and never earlier than asked for.
+/// A time in a request: in whole seconds, and never earlier than requested.
 fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
     let at = at.and_then(|at| at.checked_add(Duration::from_millis(999)));
     let since_1970 = at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -70,7 +70,7 @@ fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
     }
 }
 
-/// What all messages of a command have in common.
+/// The properties that all messages of a command share.
 struct Common {
     scheduled_at: Option<String>,
     broker_properties: Map<String, Value>,
@@ -156,7 +156,7 @@ pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
     Ok(it.output.line(&line)?)
 }
 
-/// What to send if it is not lines.
+/// The bodies to send, except for lines.
 fn bodies(args: &SendArgs) -> Result<Vec<Vec<u8>>, Failure> {
     if args.text.is_empty() {
         return Ok(vec![Input::open(args.file.as_deref())?.whole()?]);
@@ -184,8 +184,8 @@ fn send_lines(it: &Session, args: &SendArgs, common: &Common) -> Result<u64, Fai
     }
 }
 
-/// One message. As a batch its properties keep their names, which headers do not; but what is large may
-/// fit into a request only as it is.
+/// Sends one message. In a batch its properties keep the spelling of their names, which headers do
+/// not. But a large message may fit into a request only without a batch.
 fn send_one(it: &Session, args: &SendArgs, common: &Common, body: &[u8]) -> Result<u64, Failure> {
     let message = common.message(body);
     let is_small = message.len() + 2 <= REQUEST_SIZE_BYTES_MAX;
@@ -204,7 +204,7 @@ fn send_one(it: &Session, args: &SendArgs, common: &Common, body: &[u8]) -> Resu
     }
     let properties = ascii(&json!(common.broker_properties).to_string());
     let mut headers = vec![("brokerproperties", properties.as_str())];
-    // Whatever is in it, the server is not to guess.
+    // Without a type the server would have to guess.
     headers.extend([(
         "content-type",
         args.properties.content_type.as_deref().unwrap_or(""),
@@ -214,7 +214,7 @@ fn send_one(it: &Session, args: &SendArgs, common: &Common, body: &[u8]) -> Resu
     Ok(1)
 }
 
-/// Messages that go together, and those that have gone.
+/// Messages of the next batch, and the number of those that were sent.
 #[derive(Default)]
 struct Batch {
     text: String,
@@ -223,7 +223,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds a message, after sending those before if there is no room for it.
+    /// Adds a message. Sends those before first, if there is no room for it.
     fn add(&mut self, it: &Session, args: &SendArgs, message: &str) -> Result<(), Failure> {
         let is_full =
             self.count >= BATCH_COUNT_MAX || self.text.len() + message.len() > BATCH_SIZE_BYTES_MAX;
@@ -236,7 +236,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Sends the rest, and answers how many were sent in all.
+    /// Sends the rest, and returns how many were sent in all.
     fn end(mut self, it: &Session, args: &SendArgs) -> Result<u64, Failure> {
         self.send(it, args)?;
         Ok(self.sent)
@@ -254,7 +254,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Says what was done before.
+    /// Adds what was sent before to a failure.
     fn failed(&self, failure: Failure) -> Failure {
         match self.sent {
             0 => failure,
@@ -277,7 +277,8 @@ fn post(
     Ok(())
 }
 
-/// JSON that a header can hold: what is not ASCII stands only within texts, where it can be escaped.
+/// JSON that a header can hold: characters that are not ASCII occur only within strings, where they
+/// can be escaped.
 fn ascii(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_what_was_asked_for() {
+    fn a_message_has_the_requested_properties() {
         let args = PropertyArgs {
             message_id: Some("1".into()),
             session: Some("s".into()),

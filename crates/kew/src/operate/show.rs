@@ -1,4 +1,4 @@
-//! Queues and messages, as they are shown.
+//! Shows queues and messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::queue_command::{
 /// How many messages are asked for at once.
 const PAGE_COUNT: u64 = 500;
 
-/// A queue; whatever else the server tells is printed as JSON only.
+/// A queue. Its other fields are printed as JSON only.
 #[derive(Debug, Deserialize, Serialize)]
 struct Queue {
     name: String,
@@ -76,7 +76,7 @@ pub(super) fn queue(it: &mut Session, args: &ShowArgs) -> Result<(), Failure> {
     object(&mut it.output, &queue)
 }
 
-/// An object, on a line of JSON or a field a line.
+/// An object: as one line of JSON, or one field per line.
 pub(super) fn object(output: &mut Output, object: &Value) -> Result<(), Failure> {
     if output.json {
         return Ok(output.object(object)?);

@@ -1,5 +1,5 @@
-//! Why a command failed, and how that is told: one line or one JSON object on standard error, and an
-//! exit code.
+//! Why a command failed, and how that is reported: one line or one JSON object on standard error,
+//! and an exit code.
 
 use std::io::{self, Write as _};
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::output::printable;
 use crate::safe_json;
 
-/// The service said no, or there is no such queue or message.
+/// The service refused, or the queue or message does not exist.
 const EXIT_REFUSED: u8 = 1;
 /// The command line cannot be meant.
 const EXIT_USAGE: u8 = 2;
-/// Nobody answered, or not in time, or the service was too busy: the same may succeed later.
+/// The service did not answer in time, or was too busy: the same may succeed later.
 const EXIT_UNREACHABLE: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
     Client(Error),
-    /// Refused here, with the service's code for it if it has one.
+    /// Refused by the command itself, with the service's code if it has one.
     Refused {
         message: String,
         code: Option<&'static str>,
@@ -48,7 +48,7 @@ struct ErrorReport<'a> {
 }
 
 impl Failure {
-    /// Tells it, and gives the exit code. That nobody reads the output is no failure.
+    /// Prints the failure and returns the exit code. A closed output is not an error.
     pub(crate) fn tell(&self, json: bool) -> u8 {
         if self.is_broken_pipe() {
             return 0;
@@ -70,7 +70,7 @@ impl Failure {
         } else {
             format!("kew: {}", printable(&self.message()))
         };
-        // There is nobody left to tell that nobody can be told.
+        // If standard error is closed too, there is no way to report it.
         let _ = writeln!(err, "{line}");
         self.exit_code()
     }

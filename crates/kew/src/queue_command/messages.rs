@@ -13,14 +13,14 @@ use super::output::{Output, printable, printable_lines, rfc3339};
 use super::send::text_of;
 use crate::queue_args::{DeleteMessageArgs, FormArgs, PeekArgs, ReceiveArgs, UpdateArgs};
 
-/// The most messages that one request gets.
+/// The most messages that one request returns.
 const GET_MAX: u64 = 32;
 
-/// How often a queue is asked while it is waited for: at first, and at last.
+/// How often to poll an empty queue: at first, and later.
 const POLL_MIN: Duration = Duration::from_millis(100);
 const POLL_MAX: Duration = Duration::from_secs(1);
 
-/// A message as JSON. Exactly one of `text` and `base64` is there.
+/// A message as JSON. Exactly one of `text` and `base64` is present.
 #[derive(Serialize)]
 struct MessageReport<'a> {
     id: &'a str,
@@ -33,7 +33,7 @@ struct MessageReport<'a> {
     next_visible: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
-    /// What --base64 decoded and is not UTF-8.
+    /// The bytes that --base64 decoded, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<&'a str>,
 }
@@ -73,8 +73,8 @@ pub(super) fn receive(
     })
 }
 
-/// Receives as many messages as were asked for, or as there are. `print` has written each before it is
-/// deleted, so that a message that nobody saw stays.
+/// Receives as many messages as requested, or as exist. `print` has written each message before it
+/// is deleted, so that no message is lost unseen.
 fn receive_all(
     client: &Client,
     args: &ReceiveArgs,
@@ -182,7 +182,7 @@ pub(super) fn delete(
     Ok(output.line(&format!("deleted {}", printable(&args.id)))?)
 }
 
-/// A message's body, as it is shown.
+/// A message's body in the form to show.
 enum Body {
     Text(String),
     Bytes(Vec<u8>),
@@ -211,7 +211,7 @@ fn report<'a>(message: &'a Message, body: &'a Body) -> MessageReport<'a> {
     let receipt = message.receipt.as_ref();
     let (text, base64) = match body {
         Body::Text(text) => (Some(text.as_str()), None),
-        // What was decoded is what was sent.
+        // The encoded form is what was sent.
         Body::Bytes(_) => (None, Some(message.text.trim())),
     };
     MessageReport {
@@ -226,7 +226,7 @@ fn report<'a>(message: &'a Message, body: &'a Body) -> MessageReport<'a> {
     }
 }
 
-/// Shows messages for people, with an empty line between two; `shown` is how many came before.
+/// Shows messages for people, separated by empty lines; `shown` is how many came before.
 fn show_all(
     messages: &[Message],
     form: FormArgs,

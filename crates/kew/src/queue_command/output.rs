@@ -1,7 +1,7 @@
-//! What is printed: tables and lines for people, JSON for programs.
+//! Output: tables and lines for people, JSON for programs.
 //!
-//! What servers send never reaches a terminal as it is: control characters, and those that turn the
-//! direction of text, are escaped, in JSON too.
+//! Text from servers never reaches a terminal unescaped: control characters, and those that change
+//! the direction of text, are escaped, in JSON too.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
@@ -22,7 +22,7 @@ pub(crate) struct Output {
     pub(crate) to_terminal: bool,
 }
 
-/// An array of JSON that is written as it grows, an element a line.
+/// An array of JSON that is written while it grows, one element per line.
 #[derive(Debug)]
 pub(crate) struct Array<'a> {
     output: &'a mut Output,
@@ -39,7 +39,7 @@ impl Output {
         }
     }
 
-    /// Writes a line that is safe already.
+    /// Writes a line that is already safe.
     pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
         self.out.write_all(line.as_bytes())?;
         self.out.write_all(b"\n")
@@ -49,7 +49,8 @@ impl Output {
         self.out.write_all(bytes)
     }
 
-    /// Writes a body with a line feed after it: unaltered, unless a terminal would obey it.
+    /// Writes a body with a line feed after it: unchanged, but on a terminal with control
+    /// characters escaped.
     pub(crate) fn body(&mut self, body: &[u8]) -> io::Result<()> {
         if self.to_terminal {
             let text = String::from_utf8_lossy(body);
@@ -65,7 +66,7 @@ impl Output {
         self.out.write_all(b"\n")
     }
 
-    /// Writes an array. It is whole also if its making fails.
+    /// Writes an array. It is complete even if `make` fails.
     pub(crate) fn array<E: From<io::Error>>(
         &mut self,
         fill: impl FnOnce(&mut Array<'_>) -> Result<(), E>,
@@ -118,17 +119,18 @@ pub(crate) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<Stri
         .collect()
 }
 
-/// A text that a terminal shows and does not obey, on one line.
+/// A text with control characters escaped, on one line.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_active)
 }
 
-/// The same with line feeds and tabs as they are.
+/// The same, but with line feeds and tabs.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_active(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Controls of terminals, and of the direction of text, which can make it seem to say something else.
+/// Control characters of terminals, and those for the direction of text, which can make it look
+/// like another text.
 pub(crate) fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
@@ -149,11 +151,11 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// A point in time as RFC 3339 has it, in UTC and whole seconds, as the service tells it.
+/// A time in the form of RFC 3339, in UTC and whole seconds, like the service's.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     match jiff::Timestamp::try_from(time) {
         Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        // The last second of 9999 is beyond what the library has: it means never.
+        // The last second of 9999 is beyond the library's range: it means never.
         Err(_) => "9999-12-31T23:59:59Z".to_owned(),
     }
 }
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminals_are_not_told_what_to_do() {
+    fn control_characters_do_not_reach_a_terminal() {
         for (text, expected) in [
             ("plain äöü 😀 \\", "plain äöü 😀 \\"),
             ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_by_what_is_seen() {
+    fn columns_are_aligned_by_visible_width() {
         let rows = [
             vec!["漢字".to_owned(), "1".to_owned(), "x".to_owned()],
             vec!["a".to_owned(), "1000".to_owned(), String::new()],

@@ -1,4 +1,4 @@
-//! Progress of long work, as one line on standard error that is written over.
+//! Progress of long operations, as one line on standard error that is overwritten.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::queue_args::When;
 /// How often a second the line changes at most.
 const RATE_HZ: u8 = 5;
 
-/// A terminal keeps no line of work that was done sooner.
+/// If the work ends sooner, no line stays on the terminal.
 const KEPT_FROM: Duration = Duration::from_millis(200);
 
-/// Counts work that is done, by several threads at once.
+/// Counts finished work of several threads.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -66,7 +66,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Prints something else meanwhile: the line is taken away before, and shown again behind it.
+    /// Prints other output: the progress line is removed before, and shown again after it.
     pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
@@ -97,7 +97,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_in_file {
             self.bar.abandon();
-            // Progress that cannot be shown is no reason to stop.
+            // If progress cannot be shown, the work continues.
             let _ = writeln!(io::stderr().lock());
         } else if self.elapsed() < KEPT_FROM {
             self.bar.finish_and_clear();

@@ -12,10 +12,10 @@ use super::output::{Align, Output, table};
 use super::progress::Progress;
 use crate::queue_args::{CommonArgs, CreateArgs, DeleteArgs, ListArgs, PurgeArgs, When};
 
-/// How often in a row a purge may run out of time without deleting anything.
+/// How many times in a row a purge may time out without deleting anything.
 const FRUITLESS_PURGES_MAX: u32 = 10;
 
-/// How long a service that ran out of time is left alone.
+/// How long to pause after the service timed out.
 const PURGE_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub(super) fn list(
     for page in client.list_queues(&args.prefix, args.metadata) {
         let queues = counted(client, page?, args, &progress)?;
         let lines = queue_table(&queues, args);
-        // A list may be without end, so each page is aligned by itself.
+        // A list may never end, so each page is aligned separately.
         progress.aside(|| {
             for line in lines.iter().skip(usize::from(!is_first)) {
                 output.line(line)?;
@@ -87,7 +87,8 @@ pub(super) fn list(
     Ok(())
 }
 
-/// The queues with their counts, if these are wanted. One that is gone meanwhile is left out.
+/// The queues with their counts, if these are requested. A queue that was deleted meanwhile is left
+/// out.
 fn counted(
     client: &Client,
     queues: Vec<Queue>,
@@ -107,7 +108,7 @@ fn counted(
     Ok(counted)
 }
 
-/// How many messages a queue has; `None` if there is no such queue.
+/// How many messages a queue has; `None` if it does not exist.
 pub(super) fn count_of(client: &Client, queue: &str) -> Result<Option<u64>, Error> {
     match client.queue_properties(queue) {
         Ok(properties) => Ok(Some(properties.approximate_message_count)),
@@ -234,7 +235,7 @@ pub(super) fn purge(
     Ok(output.line(&format!("cleared {queue}, which had {before} messages"))?)
 }
 
-/// Clears again as long as the service runs out of time, for then it has deleted some.
+/// Clears again as long as the service times out, because each attempt deletes some messages.
 fn clear_until_done(
     client: &Client,
     queue: &str,

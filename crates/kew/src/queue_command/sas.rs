@@ -1,4 +1,4 @@
-//! `kew queue sas`: a URL that carries what it permits.
+//! `kew queue sas`: a URL that carries its permissions.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ struct Report<'a> {
 }
 
 pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
-    // The service's own last year has four digits, as the format of times has.
+    // The last year of the service must have four digits, as its time format does.
     let longest = Duration::from_secs(100 * 366 * 86_400);
     if args.expiry.is_zero() || args.expiry > longest {
         return Err(Failure::Usage(

@@ -78,7 +78,7 @@ fn send_lines(
     let result = send_each(client, args, input, &progress);
     let (done, seconds) = (progress.done(), progress.elapsed().as_secs_f64());
     let rate = progress.rate();
-    // The last line of progress comes before the result.
+    // The last line of progress must come before the result.
     drop(progress);
     result.map_err(|failure| failure.after(format!("{done} messages were put")))?;
     if output.json {
@@ -92,7 +92,7 @@ fn send_lines(
     Ok(output.line(&format!("put {done} messages in {queue}, {rate:.0}/s"))?)
 }
 
-/// Reads lines here and sends them from several threads. The first failure stops all.
+/// Reads lines here and sends them from several threads. The first failure stops everything.
 fn send_each(
     client: &Client,
     args: &SendArgs,
@@ -158,7 +158,7 @@ fn work(
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .recv();
-        // The reader never waits for a thread that has given up: those that stop still take lines.
+        // The reader never waits for a stopped thread: stopped threads still take lines.
         let Ok((number, text)) = next else {
             return Ok(());
         };
@@ -167,7 +167,7 @@ fn work(
         }
         if let Err(error) = client.put(&args.name, &text, options(args)) {
             stop.store(true, Ordering::Relaxed);
-            // What is still read is dropped, until the reader sees the flag.
+            // Remaining input is dropped, until the reader sees the flag.
             while receiver
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -195,8 +195,8 @@ fn options(args: &SendArgs) -> PutOptions {
     }
 }
 
-/// A message's text from bytes; refuses what XML cannot carry, rather than letting the service do so
-/// in the middle of much work.
+/// A message's text from bytes. Refuses text that XML cannot carry, so that the service does not do
+/// so in the middle of much work.
 pub(super) fn text_of(bytes: &[u8], base64: bool, what: &str) -> Result<String, Failure> {
     if base64 {
         return Ok(STANDARD.encode(bytes));

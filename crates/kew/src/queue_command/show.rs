@@ -18,7 +18,7 @@ struct QueueReport<'a> {
     queue: &'a str,
     approximate_message_count: u64,
     metadata: BTreeMap<&'a str, &'a str>,
-    /// What a receiver would get next; nothing if all are hidden.
+    /// The message that a receiver would get next; `None` if all are hidden.
     next_message: Option<NextReport<'a>>,
 }
 
@@ -36,7 +36,7 @@ struct ServiceReport<'a> {
     endpoint: &'a str,
     queues: u64,
     approximate_message_count: u64,
-    /// Nothing if the service has no second copy, or this credential may not ask.
+    /// `None` if the service has no second copy, or this credential has no right to read it.
     geo_replication: Option<ReplicationReport>,
 }
 

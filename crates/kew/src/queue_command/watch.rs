@@ -14,13 +14,13 @@ use super::output::{Align, Output, rfc3339, table};
 use super::queues::count_of;
 use crate::queue_args::WatchArgs;
 
-/// Looking more often than this would be load and no more information.
+/// A shorter interval would cause load without more information.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// How long work that is under way may take after Ctrl-C.
+/// How long requests in progress may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Moves to the top left, and clears from there.
+/// Moves to the top left, and clears the screen from there.
 const HOME: &[u8] = b"\x1b[H\x1b[J";
 
 /// One look at all queues, as JSON on a line.
@@ -30,17 +30,17 @@ struct LookReport<'a> {
     queues: &'a [Row],
 }
 
-/// What is seen of a queue.
+/// The observed state of a queue.
 #[derive(Serialize)]
 struct Row {
     queue: String,
-    /// Nothing if there is no such queue.
+    /// `None` if the queue does not exist.
     approximate_message_count: Option<u64>,
-    /// Growth a second since the last look; nothing at the first.
+    /// Growth per second since the last look; `None` at the first.
     growth_per_second: Option<f64>,
 }
 
-/// What was seen before.
+/// The previous look.
 #[derive(Default)]
 struct Past {
     at: Option<Instant>,
@@ -57,7 +57,7 @@ pub(super) fn watch(client: &Client, args: &WatchArgs, output: &mut Output) -> R
     loop {
         match look(client, args, &mut past) {
             Ok(rows) => show(&rows, args, output)?,
-            // A server that restarts is watched on; one that never answered is not waited for.
+            // If a server restarts, watching continues. If it never answered, the command ends.
             Err(error) if looks > 0 && error.is_temporary() => note(&error.to_string()),
             Err(error) => return Err(error.into()),
         }
@@ -73,7 +73,7 @@ pub(super) fn watch(client: &Client, args: &WatchArgs, output: &mut Output) -> R
     }
 }
 
-/// Says when SIGINT or SIGTERM came. A request that does not end soon after is not waited for.
+/// Receives a signal when SIGINT or SIGTERM arrives. Then a request gets only a short time to end.
 fn end_signal() -> Result<Receiver<()>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -92,7 +92,7 @@ fn end_signal() -> Result<Receiver<()>, Failure> {
                 _ = signals.recv() => {}
             }
         });
-        // Nobody receives if the watch has ended by itself.
+        // There is no receiver if the watch has ended by itself.
         let _ = sender.send(());
         std::thread::sleep(GRACE);
         std::process::exit(0);
@@ -160,7 +160,7 @@ fn show(rows: &[Row], args: &WatchArgs, output: &mut Output) -> Result<(), Failu
         ("GROWTH/S", Align::Right),
     ];
     let lines = table(&columns, &cells);
-    // Two lines are for the title and for what does not fit, one for the cursor.
+    // Two lines are for the title and for queues that do not fit, one for the cursor.
     let room = terminal_height().saturating_sub(3).max(2);
     output.bytes(HOME)?;
     let interval = args.interval.as_millis();

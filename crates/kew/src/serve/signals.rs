@@ -1,4 +1,4 @@
-//! The signals that a server takes.
+//! The signals that a server handles.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::settings::Place;
 use crate::settings::tls::{SERVER_CERT, TLS_DIR};
 
-/// How often the files of the certificate are looked at.
+/// How often the certificate's files are checked.
 const TLS_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The signals of a process that was told what to do with them.
+/// The signals of a process, with their handlers installed.
 ///
-/// One that comes early waits until somebody asks for it: SIGTERM and SIGINT stop the server right after
-/// the recovery, and SIGHUP never ends it.
+/// An early signal is kept until it is handled: SIGTERM and SIGINT stop the server right after the
+/// recovery, and SIGHUP never ends it.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// Taken by what answers it.
+    /// Taken by the task that handles it.
     hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes the signals over from the system, which would end the process. Needs a runtime.
+    /// Installs the handlers: without them, the system ends the process. Needs a runtime.
     pub(super) fn take_over() -> Result<Self> {
         let take = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
@@ -36,7 +36,7 @@ impl Signals {
         })
     }
 
-    /// Resolves when the server is to stop.
+    /// Resolves when the server should stop.
     pub(super) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => tracing::info!("SIGTERM: stopping"),
@@ -44,7 +44,7 @@ impl Signals {
         }
     }
 
-    /// Has SIGHUP load the certificate again or, without one, say what to do.
+    /// Handles SIGHUP: loads the certificate again or, without one, logs what to do.
     pub(super) fn answer_hangup(&mut self, tls: Option<&Arc<Tls>>, place: &Place) {
         let Some(mut hangup) = self.hangup.take() else {
             return;
@@ -69,7 +69,7 @@ impl Signals {
     }
 }
 
-/// Where `kew tls init` puts the certificate of a server by default.
+/// Where `kew tls init` puts the server's certificate by default.
 fn made_by_init(place: &Place) -> Option<PathBuf> {
     match place {
         Place::Memory => None,

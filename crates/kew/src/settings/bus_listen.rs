@@ -4,31 +4,32 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{Layer, SettingsError, parse_address};
 
-/// Where clients look for it without TLS: AMQP, and what the emulator has for HTTP. Each of them
-/// speaks all of it.
+/// The ports where clients expect it without TLS: that of AMQP, and the emulator's for HTTP. Each
+/// of them serves all protocols.
 const PORTS: [u16; 2] = [5672, 5300];
-/// Where they look for it with TLS, besides: AMQP, and WebSockets and HTTP.
+/// The additional ports with TLS: that of AMQP, and that of WebSockets and HTTP.
 const PORTS_TLS: [u16; 2] = [5671, 443];
-/// What is said instead of an address for it to be served nowhere.
+/// The value that turns Service Bus off.
 const NONE: &str = "none";
 
-/// The addresses, and whether somebody named them.
+/// The addresses, and whether they are configured.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusListen {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Nobody named them: Kew starts without those that it cannot bind.
+    /// They are not configured: Kew starts without those that it cannot bind.
     pub(crate) is_default: bool,
 }
 
 impl BusListen {
-    /// Whether Service Bus is served nowhere although nobody said so: a listener of Queue Storage is
-    /// named, and then only listeners that are named are opened.
+    /// Whether Service Bus is off although it is not configured as off: if a listener of Queue
+    /// Storage is configured, only configured listeners are opened.
     pub(crate) fn is_off_unasked(&self) -> bool {
         self.is_default && self.addresses.is_empty()
     }
 
-    /// As the first place says that says anything. Otherwise on this machine's usual ports, unless
-    /// Queue Storage was put somewhere: whoever names listeners gets those that are named.
+    /// The addresses from the first place that has any. Without any, the usual ports of this
+    /// machine, unless the listeners of Queue Storage are configured: then only configured
+    /// listeners are opened.
     pub(super) fn of_layers(layers: &[Layer], has_tls: bool) -> Result<Self, SettingsError> {
         let named = layers.iter().find_map(|layer| layer.bus_listen.as_ref());
         let Some(named) = named else {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_listeners_gets_those_that_are_named() {
+    fn only_configured_listeners_are_opened() {
         let file = || layer(None, Some("127.0.0.1:1"));
         check(&[layer(None, None), file()], true, &[], true);
         check(

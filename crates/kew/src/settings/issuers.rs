@@ -1,8 +1,9 @@
-//! The settings of all issuers of bearer tokens: one, as flags, variables or a table say, or several.
+//! The settings of all issuers of bearer tokens, one or several, from flags, variables and the
+//! file.
 //!
-//! Flags and variables say them in lists that belong together by their order; the file has a table for
-//! each. A place that names issuers replaces those of the places after it; what a place says without
-//! naming any holds for every issuer that a later place names.
+//! Flags and variables have lists that belong together by their order; the file has a table for
+//! each issuer. A place that names issuers replaces those of later places. Settings in a place
+//! without issuers apply to every issuer that a later place names.
 
 use std::fmt;
 
@@ -15,14 +16,14 @@ use super::issuer::{IssuerLayer, IssuerSettings, split_role};
 use super::layer::Variable;
 use crate::serve_args::ServeArgs;
 
-/// What one place says of issuers.
+/// The settings of issuers in one place.
 #[derive(Debug)]
 pub(crate) enum IssuersLayer {
-    /// Of one, or of whichever there are.
+    /// For one issuer, or for all issuers of a later place.
     One(Box<IssuerLayer>),
     /// Of each of several.
     Several(Vec<IssuerLayer>),
-    /// What cannot be meant.
+    /// Invalid settings.
     Refused(SettingsError),
 }
 
@@ -32,7 +33,7 @@ impl Default for IssuersLayer {
     }
 }
 
-/// Lists as flags and variables have them.
+/// Lists in the form of flags and variables.
 #[derive(Default)]
 struct Lists {
     urls: Vec<String>,
@@ -121,7 +122,7 @@ impl IssuersLayer {
         };
         let list = |name: &str| Ok::<_, SettingsError>(text(name)?.map(|list| split(&list)));
         let urls = text("KEW_ISSUER")?.map_or_else(Vec::new, |urls| split_urls(&urls));
-        // With one issuer they are one text each, whatever is in it.
+        // With one issuer each is a single text, even if it contains commas.
         let each = |name: &str| {
             Ok::<_, SettingsError>(match text(name)? {
                 None => Vec::new(),
@@ -140,17 +141,18 @@ impl IssuersLayer {
         Ok(lists.layer())
     }
 
-    /// What this place says, and the next where this one says nothing.
+    /// These settings, completed by those of the next place.
     pub(super) fn or(self, next: Self) -> Self {
         match (self, next) {
             (Self::Refused(error), _) | (_, Self::Refused(error)) => Self::Refused(error),
             (Self::One(own), Self::One(next)) => Self::One(Box::new(own.or(*next))),
-            // These are other issuers than those that the next place names.
+            // These issuers are others than those of the next place.
             (Self::Several(own), Self::Several(_)) => Self::Several(own),
             (Self::One(own), Self::Several(_)) if own.url.is_some() => Self::One(own),
             (Self::One(own), Self::Several(_)) if own.keys.is_some() => {
                 Self::Refused(SettingsError::new(
-                    "--issuer-keys is given and no --issuer, and the configuration file names several",
+                    "--issuer-keys is given without --issuer, and the configuration file names \
+                     several",
                 ))
             }
             (Self::One(own), Self::Several(next)) => {
@@ -158,7 +160,7 @@ impl IssuersLayer {
                 Self::Several(each.collect())
             }
             (Self::Several(own), Self::One(next)) => {
-                // The keys are those of another one.
+                // The keys belong to another issuer.
                 let next = IssuerLayer {
                     keys: None,
                     ..*next
@@ -169,7 +171,7 @@ impl IssuersLayer {
         }
     }
 
-    /// Refuses what cannot be meant.
+    /// Refuses invalid settings.
     pub(super) fn complete(self) -> Result<Vec<IssuerSettings>, SettingsError> {
         let layers = match self {
             Self::One(layer) => return Ok(layer.complete()?.into_iter().collect()),
@@ -198,7 +200,7 @@ fn split(list: &str) -> Vec<String> {
     list.split(',').map(|item| item.trim().to_owned()).collect()
 }
 
-/// The URLs of a variable: a comma within one of them separates nothing.
+/// The URLs of a variable: a comma within a URL does not separate.
 fn split_urls(list: &str) -> Vec<String> {
     let items = split(list);
     match items.iter().all(|item| item.contains("://")) {
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_issuer_is_refused() {
+    fn settings_without_an_issuer_are_refused() {
         let two = [("issuer", ONE), ("issuer", TWO)];
         for (more, part) in [
             (
@@ -359,7 +361,7 @@ mod tests {
         assert!(error.contains("--issuer 0 times"), "{error}");
         let error = refused(file("[[issuer]]\nkeys = 'a'\n"));
         assert!(
-            error.contains("--issuer-keys is given and no issuer"),
+            error.contains("--issuer-keys is set without an issuer"),
             "{error}"
         );
         assert!(refused(file("[[issuer]]\n")).contains("has no url"));
@@ -394,16 +396,16 @@ mod tests {
         ];
         assert_eq!(shown(file(FILE)), in_file);
         assert_eq!(shown(IssuersLayer::default().or(file(FILE))), in_file);
-        // Who names issuers names all of them.
+        // A place that names issuers names all of them.
         let one = flags(&[("issuer", TWO)]).or(file(FILE));
         assert_eq!(shown(one), [format!("{TWO} roles [] 0 discovery")]);
-        // Who names none says something of all of them.
+        // Settings in a place without issuers apply to all of them.
         let claim = flags(&[("role-claim", "x")]).or(file(FILE));
         let claim = shown(claim);
         assert!(claim.iter().all(|it| it.contains(" x ")), "{claim:?}");
         let keys = refused(flags(&[("issuer-keys", "x")]).or(file(FILE)));
         assert!(keys.contains("names several"), "{keys}");
-        // A table says something of those that a flag names, but for the keys.
+        // A table's settings apply to the issuers of a flag, except for its keys.
         let table = file("[issuer]\nurl = 'https://x'\nkeys = 'x'\naudience = ['a']\n");
         let two = flags(&[("issuer", ONE), ("issuer", TWO)]).or(table);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What each of the places says that settings come from: flags, the environment, a file.
+//! The places that settings come from: flags, the environment, a file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::serve_args::ServeArgs;
 /// Reads an environment variable.
 pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What one place says: the command line, the environment or the file named by `--config`.
+/// The settings of one place: the command line, the environment or the file of `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layer {
@@ -111,7 +111,7 @@ impl Layer {
         })
     }
 
-    /// What a file says.
+    /// The settings of a file.
     pub(super) fn of_file(path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             SettingsError::new(format!("cannot read {}: {error}", path.display()))
@@ -128,7 +128,7 @@ fn text(name: &str, variable: Variable<'_>) -> Result<Option<String>, SettingsEr
     text.map_err(|value| SettingsError::new(format!("{name} is {value:?}, which is not text")))
 }
 
-/// What a variable lists, separated by commas.
+/// The comma-separated list of a variable.
 fn list(name: &str, variable: Variable<'_>) -> Result<Option<Vec<String>>, SettingsError> {
     let list = text(name, variable)?;
     Ok(list.map(|list| {

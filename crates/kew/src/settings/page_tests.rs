@@ -1,4 +1,4 @@
-//! `docs/configuration.md` has every setting, and what it shows is taken.
+//! `docs/configuration.md` has every setting, and its examples are valid.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn documented() -> BTreeSet<Names> {
     names.collect()
 }
 
-/// The names of the fields of a struct, from how it shows itself: `Layer { data_dir: None, ... }`.
+/// The names of the fields of a struct, from its `Debug` text: `Layer { data_dir: None, ... }`.
 fn fields(shown: &str) -> BTreeSet<String> {
     let (_, shown) = shown.split_once('{').expect("a struct");
     let names = shown.split([',', '{']).filter_map(|field| {
@@ -67,7 +67,7 @@ fn every_flag_is_documented_with_its_variable() {
 }
 
 #[test]
-fn the_example_is_taken() {
+fn the_example_is_valid() {
     let (_, example) = PAGE.split_once("```toml\n").expect("an example");
     let (example, _) = example.split_once("```").expect("its end");
     let directory = tempfile::tempdir().expect("a temporary directory");

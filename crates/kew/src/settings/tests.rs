@@ -1,4 +1,4 @@
-//! Which place of several says what a setting is, and what cannot be meant.
+//! Which place determines a setting, and which settings are invalid.
 
 use std::ffi::OsString;
 
@@ -75,7 +75,7 @@ fn the_public_key_is_kept_from_other_machines_unless_it_is_let_out() {
 }
 
 #[test]
-fn names_of_the_server_are_those_of_the_first_place_that_gives_any() {
+fn names_of_the_server_come_from_the_first_place_that_has_any() {
     let named = |names: &[&str]| ServeArgs {
         server_name: names.iter().map(ToString::to_string).collect(),
         ..listen(&[])
@@ -145,7 +145,7 @@ fn the_socket_is_in_the_data_directory_unless_it_is_put_elsewhere() {
 }
 
 #[test]
-fn the_names_of_deleted_queues_are_held_if_asked() {
+fn the_names_of_deleted_queues_are_reserved_if_configured() {
     let (_dir, path) = file("queue_deletion_delay = 30\n");
     let with_flag = |seconds| ServeArgs {
         config: Some(path.clone()),

@@ -1,16 +1,16 @@
-//! The settings of TLS, and who may do without it.
+//! The settings of TLS, and which clients may connect without it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Layer, Place, SettingsError, is_loopback};
 
-/// Where `kew tls init` puts things in a data directory.
+/// The folder of `kew tls init` in a data directory.
 pub(crate) const TLS_DIR: &str = "tls";
 pub(crate) const SERVER_CERT: &str = "server.pem";
 pub(crate) const SERVER_KEY: &str = "server.key";
 
-/// With what TLS is spoken, and who may do without it.
+/// The certificate, and which clients may connect without TLS.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
     pub(crate) files: Option<TlsFiles>,
@@ -24,11 +24,11 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
 }
 
-/// From where requests are served that are not encrypted.
+/// From where unencrypted requests are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainHttp {
     Nowhere,
-    /// From this machine: nobody else can see them on their way.
+    /// From this machine: no one else can read them on the way.
     Loopback,
     Anywhere,
 }
@@ -45,7 +45,7 @@ impl PlainHttp {
 }
 
 impl TlsSettings {
-    /// Refuses listeners that other machines could reach, and would find no service on.
+    /// Refuses listeners that other machines could reach, but that would serve them nothing.
     pub(super) fn refuse_plain_beyond_loopback(
         &self,
         listen: &[SocketAddr],
@@ -94,7 +94,7 @@ pub(super) fn complete(
     Ok(TlsSettings { files, plain })
 }
 
-/// The files that the first place names that names any, or those in the data directory.
+/// The files from the first place that has any, or those in the data directory.
 fn files(layers: &[(&Layer, &str)], place: &Place) -> Result<Option<TlsFiles>, SettingsError> {
     for (layer, name) in layers {
         let (named, missing) = match (&layer.tls_cert, &layer.tls_key) {
@@ -115,7 +115,7 @@ fn files(layers: &[(&Layer, &str)], place: &Place) -> Result<Option<TlsFiles>, S
     };
     let cert = path.join(TLS_DIR).join(SERVER_CERT);
     let key = path.join(TLS_DIR).join(SERVER_KEY);
-    // One without the other is a mistake, which is told when they are read.
+    // One without the other is a mistake, which reading them reports.
     Ok((cert.exists() || key.exists()).then_some(TlsFiles { cert, key }))
 }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_without_tls() {
+    fn clients_that_may_connect_without_tls() {
         let (near, far) = ("[::ffff:127.0.0.1]:9", "192.0.2.1:9");
         for (plain, of_near, of_far) in [
             (PlainHttp::Nowhere, false, false),

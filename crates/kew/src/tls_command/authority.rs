@@ -1,4 +1,4 @@
-//! A certificate authority that vouches for one server.
+//! A certificate authority for one server.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -25,12 +25,12 @@ const SERVER_DAYS: i64 = 397;
 /// Clocks of clients may be behind.
 const BACKDATE: Duration = Duration::HOUR;
 
-/// This machine, seen from itself.
+/// This machine, as it calls itself.
 pub(crate) const LOCALHOST: &str = "localhost";
 /// The machine on which containers run, seen from these.
 pub(crate) const HOST_OF_CONTAINERS: &str = "host.docker.internal";
 
-/// A name or an address that a server is reached under.
+/// A name or an address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
     /// In lower case. It may begin with `*.`.
@@ -39,7 +39,7 @@ pub(super) enum Host {
 }
 
 impl Host {
-    /// What a server on this machine is reached under, from here and from its containers.
+    /// The names of a server on this machine, from here and from its containers.
     pub(super) fn always() -> Vec<Self> {
         let name = |name: &str| Self::Name(name.into());
         vec![
@@ -51,7 +51,7 @@ impl Host {
         ]
     }
 
-    /// The names below which an authority for this host may vouch.
+    /// The subtree of names that an authority for this host may sign.
     fn subtree(&self) -> GeneralSubtree {
         match self {
             Self::Name(name) => {
@@ -64,7 +64,7 @@ impl Host {
         }
     }
 
-    /// Whether the subtree of an authority holds this host.
+    /// Whether this host is in the subtree of an authority.
     fn is_below(&self, subtree: &GeneralName<'_>) -> bool {
         match (self, subtree) {
             (Self::Name(name), GeneralName::DNSName(above)) => {
@@ -126,7 +126,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// The hosts of the certificate in a file, or none if there is no file.
+/// The hosts of the certificate in a file; none if there is no file.
 pub(super) fn hosts_of(path: &Path) -> Result<Vec<Host>> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
@@ -160,7 +160,7 @@ pub(super) struct Server {
 }
 
 impl Authority {
-    /// Makes one that can vouch for these hosts, and for no others.
+    /// Makes an authority that can sign for these hosts, and for no others.
     pub(super) fn new(hosts: &[Host]) -> Result<Self> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot make a key")?;
         let now = OffsetDateTime::now_utc();
@@ -184,7 +184,7 @@ impl Authority {
         })
     }
 
-    /// Reads one, or answers `None` if there is none.
+    /// Reads an authority; `None` if there is none.
     pub(super) fn read(certificate: &Path, key: &Path) -> Result<Option<Self>> {
         let read = |path: &Path| match std::fs::read_to_string(path) {
             Ok(text) => Ok(Some(text)),
@@ -217,7 +217,7 @@ impl Authority {
         Ok(Some(authority))
     }
 
-    /// Checks that the key is the certificate's.
+    /// Checks that the key belongs to the certificate.
     fn check_key(&self, certificate: &Path, key: &Path) -> Result<()> {
         let pair = KeyPair::from_pem(&self.key_pem).with_context(|| cannot_read(key))?;
         let (_, pem) = parse_x509_pem(self.certificate_pem.as_bytes())
@@ -275,7 +275,7 @@ impl Authority {
         })
     }
 
-    /// Refuses hosts that clients would not let this authority vouch for.
+    /// Refuses hosts that this authority may not sign for.
     fn refuse_other_hosts(&self, hosts: &[Host]) -> Result<()> {
         let (_, pem) = parse_x509_pem(self.certificate_pem.as_bytes())
             .context("cannot read the authority's certificate")?;
@@ -305,7 +305,7 @@ fn named(name: &str) -> DistinguishedName {
     names
 }
 
-/// Tells authorities apart that one client trusts.
+/// Distinguishes several authorities that one client trusts.
 fn random_suffix() -> Result<String> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).context("the system gives no random numbers")?;

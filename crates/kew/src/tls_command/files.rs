@@ -1,4 +1,4 @@
-//! Writing certificates and keys, so that a reader finds the old one or the new one whole.
+//! Writes certificates and keys atomically: a reader finds either the old file or the new one.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 const MODE_KEY: u32 = 0o600;
 const MODE_CERTIFICATE: u32 = 0o644;
 
-/// Makes a directory for keys, if it is not there.
+/// Creates a directory for keys, if it does not exist.
 pub(super) fn create_dir(dir: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -19,12 +19,12 @@ pub(super) fn create_dir(dir: &Path) -> Result<()> {
         .with_context(|| format!("cannot create {}", dir.display()))
 }
 
-/// Writes a private key, which its owner alone can read.
+/// Writes a private key, which only its owner can read.
 pub(super) fn write_key(path: &Path, text: &str) -> Result<()> {
     replace(path, text, MODE_KEY)
 }
 
-/// Writes what everybody may read.
+/// Writes a file that everyone may read.
 pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     replace(path, text, MODE_CERTIFICATE)
 }
@@ -32,7 +32,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<()> {
 fn replace(path: &Path, text: &str, mode: u32) -> Result<()> {
     let replaced = || -> io::Result<()> {
         let new = path.with_extension("new");
-        // One that was left behind may have another mode.
+        // A file left behind may have another mode.
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

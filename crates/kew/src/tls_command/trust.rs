@@ -1,12 +1,12 @@
 //! How each SDK is made to trust an authority.
 
-/// A line for a shell, after which one kind of client trusts the authority.
+/// A shell command that makes one kind of client trust the authority.
 pub(super) struct Line {
     /// Its name in JSON.
     pub(super) id: &'static str,
-    /// Who.
+    /// The kind of client.
     pub(super) client: &'static str,
-    /// What else there is to know.
+    /// Further notes.
     pub(super) note: &'static str,
     pub(super) command: String,
 }
@@ -30,15 +30,15 @@ pub(super) fn lines(ca: &str) -> Vec<Line> {
         line(
             "python_aio",
             "Python, asyncio",
-            "azure-storage-queue.aio and whatever uses Python's own ssl",
+            "azure-storage-queue.aio and everything that uses Python's own ssl",
             format!("export SSL_CERT_FILE={quoted_ca}"),
         ),
         line(
             "python_servicebus",
             "Python, Service Bus",
-            "azure-servicebus trusts the authorities of certifi alone, whatever the environment says. \
-             Best in code: ServiceBusClient(..., connection_verify=PATH). Or add the authority to certifi, \
-             again after each update of it",
+            "azure-servicebus trusts only the authorities of certifi and ignores the environment. \
+             Best in code: ServiceBusClient(..., connection_verify=PATH). Or add the authority to \
+             certifi, again after each update of it",
             format!("cat {quoted_ca} >> \"$(python3 -m certifi)\""),
         ),
         line(
@@ -89,7 +89,7 @@ pub(super) fn lines(ca: &str) -> Vec<Line> {
     ]
 }
 
-/// A word as a shell reads it.
+/// A word quoted for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

@@ -34,7 +34,7 @@ fn account(data_dir: &Path, arguments: &[&str], input: &str) -> (i32, String, St
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("kew was built with this test");
     let mut stdin = child.stdin.take().expect("piped");
-    // A command that reads no key may be gone already.
+    // If it reads no key, it may have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("our own child");
@@ -61,7 +61,7 @@ fn refused(data_dir: &Path, arguments: &[&str], code: i32, named: &str) {
     );
 }
 
-/// What follows each `… connection string:`, primary first.
+/// The text after each `… connection string:`, primary first.
 fn connection_strings(printed: &str) -> Vec<String> {
     let lines = printed.lines();
     lines
@@ -102,7 +102,7 @@ fn an_account_lives_through_rotation_crash_and_restart() {
     let mut all_keys = vec![key_of(primary).to_owned(), key_of(secondary).to_owned()];
     assert_ne!(all_keys[0], all_keys[1]);
     block_on(async {
-        // What was printed is ready to be used as it is.
+        // The printed text can be used unchanged.
         let endpoint = Endpoint::from_connection_string(primary).expect("usable");
         let mut first = Client::new(Arc::new(endpoint));
         first.create_queue("jobs", &[]).await.expect("created");
@@ -205,7 +205,7 @@ fn a_disabled_account_is_refused_and_a_quota_holds() {
             .await
             .expect("no limit");
 
-        // On a connection that is open already.
+        // Over a connection that is already open.
         done(path, &["set", "small", "--disable"]);
         let disabled = client.peek("one", 1).await;
         assert_eq!(status(disabled), (403, "AccountIsDisabled".to_owned()));
@@ -394,7 +394,7 @@ fn the_public_key_stays_on_loopback() {
         log.contains("well-known account there with --allow-public-key"),
         "{log}"
     );
-    // And why somebody was refused.
+    // And the log explains a refusal.
     let refused = "a request for the well-known account was refused: the public key is not accepted by \
         this listener: use a key of your own, or start the server with --allow-public-key";
     assert!(log.contains(refused), "{log}");

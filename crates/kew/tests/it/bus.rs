@@ -1,5 +1,4 @@
-//! Service Bus through the door of the binary: what operators see of it, and what clients that mean harm
-//! may take.
+//! Service Bus in the real binary: what operators can observe, and the limits for hostile clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -41,7 +40,7 @@ fn address(server: &Server, fact: &str) -> SocketAddr {
     server.facts(fact)[0].parse().expect("an address")
 }
 
-/// The sum of the samples of a name that have these labels, maybe among others.
+/// The sum of the samples with this name that have these labels, perhaps among others.
 fn metric(server: &Server, name: &str, labels: &[(&str, &str)]) -> f64 {
     let mut stream = TcpStream::connect(address(server, "KEW_METRICS_LISTEN")).expect("it listens");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -58,7 +57,7 @@ fn metric(server: &Server, name: &str, labels: &[(&str, &str)]) -> f64 {
     found.fold(0.0, |sum, (_, _, value)| sum + value)
 }
 
-/// Waits until a metric is right: it is counted beside the answers that clients see.
+/// Waits until a metric has the right value: it is counted independently of the answers to clients.
 fn metric_becomes(
     server: &Server,
     name: &str,
@@ -75,7 +74,7 @@ fn metric_becomes(
     }
 }
 
-/// A client that may do everything, one step at a time.
+/// A client with all rights, one step at a time.
 struct Client {
     connection: Connection,
     stream: TcpStream,
@@ -237,14 +236,14 @@ fn operators_see_connections_messages_and_refusals_and_no_secret() {
     }
 }
 
-/// How many begin to say something and go on byte by byte.
+/// How many begin to send something and continue byte by byte.
 const DRIBBLERS: usize = 1000;
 
-/// What they may cost in memory: 24 KiB each.
+/// The memory that they may use: 24 KiB each.
 const MEMORY_MAX_KIB: u64 = 24 * DRIBBLERS as u64;
 
 #[test]
-fn dribblers_hold_little_and_honest_clients_go_on() {
+fn dribblers_take_little_memory_and_honest_clients_are_served() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(place.path());
     let mut honest = Client::connect(&server);
@@ -254,19 +253,19 @@ fn dribblers_hold_little_and_honest_clients_go_on() {
     let mut dribblers = Vec::new();
     for _ in 0..DRIBBLERS {
         let mut stream = TcpStream::connect(bus).expect("it listens");
-        // An open of the largest size, of which half comes.
+        // Half of an open of the largest size.
         stream
             .write_all(b"AMQP\0\x01\0\0\0\0\x20\0\x02\0\0\0")
             .expect("it reads");
         stream.write_all(&[0; 4_096]).expect("it reads");
-        // Who goes on before it is served is held up when too many wait to be.
+        // A client that continues before it is served is delayed if too many wait for service.
         stream.read_exact(&mut [0; 8]).expect("the header");
         dribblers.push(stream);
     }
     let mut sent = 0;
     for round in 0..10 {
         for stream in &mut dribblers {
-            // It may have been closed in the meantime, as it should be.
+            // The server may have closed it meanwhile, as it should.
             let _ = stream.write_all(&[round]);
         }
         honest.send(sender, "honest");
@@ -279,7 +278,7 @@ fn dribblers_hold_little_and_honest_clients_go_on() {
         "dribblers={DRIBBLERS} sent={sent} connections_open={open} held_bytes={held} memory_kib={more_kib}"
     ));
     assert!(more_kib < MEMORY_MAX_KIB, "{more_kib} KiB");
-    // Each is closed 20 s after it came, whatever it says.
+    // Each is closed 20 s after it connected, whatever it sends.
     let deadline = Instant::now() + Duration::from_secs(60);
     while metric(&server, "kew_connections_open", &[("protocol", "bus")]) > 1.5 {
         assert!(Instant::now() < deadline, "connections stay open");

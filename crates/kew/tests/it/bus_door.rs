@@ -1,4 +1,4 @@
-//! What answers on a listener of Service Bus, with TLS and without.
+//! The protocols on a listener of Service Bus, with TLS and without.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ const BUS: [&str; 2] = ["--bus-listen", "127.0.0.1:0"];
 /// The header of the SASL layer, and that of AMQP itself.
 const SASL: &[u8; 8] = b"AMQP\x03\x01\0\0";
 const AMQP: &[u8; 8] = b"AMQP\0\x01\0\0";
-/// An open that says nothing but the name of the container, which is empty.
+/// An open with only the name of the container, which is empty.
 const OPEN: &[u8; 16] = b"\0\0\0\x10\x02\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0";
 const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\r\n";
 
@@ -26,7 +26,7 @@ fn check_amqp(mut stream: impl Read + Write) {
     assert_eq!(&answer, SASL);
 }
 
-/// The answer to bytes after which the server ends the connection.
+/// The answer to bytes that make the server end the connection.
 fn ask(mut stream: impl Read + Write, request: &[u8]) -> String {
     stream.write_all(request).expect("it is read");
     let mut answer = Vec::new();
@@ -52,7 +52,7 @@ fn one_port_speaks_amqp_and_http_with_tls_and_without() {
 }
 
 #[test]
-fn with_tls_only_plain_clients_are_told_so_in_their_protocol() {
+fn with_tls_only_plain_clients_get_an_error_in_their_protocol() {
     let (place, server) = start(&[BUS[0], BUS[1], "--tls-only"]);
     let address = address(&server);
     check_amqp(connect(address, place.path()));
@@ -131,7 +131,7 @@ fn queues_are_exported_as_they_were_imported() {
     assert!(printed.contains("\"MaxDeliveryCount\": 7"), "{printed}");
     assert!(printed.contains("\"Name\": \"Orders\""), "{printed}");
     server.terminate();
-    // Without a server too, and what is written can be imported.
+    // It works without a server too, and the written file can be imported.
     let file = place.path().join("exported.json");
     let path = file.to_str().expect("a path of text");
     export(&["--output", path]);

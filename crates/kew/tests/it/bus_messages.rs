@@ -1,4 +1,4 @@
-//! `kew bus send`, `receive` and what becomes of what was received, against the real server.
+//! `kew bus send`, `receive` and the settlement of received messages, against the real server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -45,7 +45,7 @@ fn receive(server: &Server, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_message_arrives_with_all_that_was_said_of_it() {
+fn a_message_arrives_with_all_its_properties() {
     with_server(|server| {
         let sent = [
             "bus",
@@ -78,7 +78,7 @@ fn a_message_arrives_with_all_that_was_said_of_it() {
             "1h",
         ];
         assert_eq!(ok(server, &sent), "sent 1 message to orders\n");
-        // As it is stored, names of properties are as they were given.
+        // Names of properties are stored as they were given.
         let mut peeked = json_of(server, &["bus", "peek", "orders"])[0].take();
         assert_eq!(
             peeked["properties"],
@@ -103,8 +103,8 @@ fn a_message_arrives_with_all_that_was_said_of_it() {
         ] {
             assert_eq!(received[name], value, "{name} of {received}");
         }
-        // The names are those of a peek, and so is what does not change; over HTTP a time has no
-        // fractions of a second, and names of properties no case.
+        // The names and the constant values are those of a peek; over HTTP a time has no fractions
+        // of a second, and names of properties have no case.
         for name in ["enqueued_at", "expires_at"] {
             let (seen, at) = (peeked[name].take(), received[name].take());
             let (seen, at) = (seen.as_str().expect("a time"), at.as_str().expect("a time"));
@@ -176,10 +176,10 @@ fn many_are_sent_at_once_from_anywhere() {
 }
 
 #[test]
-fn what_is_no_text_comes_back_as_it_was() {
+fn binary_bodies_are_received_unchanged() {
     with_server(|server| {
         let place = tempfile::tempdir().expect("a temporary directory");
-        // The second is too large for a request in any other form than its own.
+        // The second is too large for a request in any other form.
         for size in [1000, 1_000_000] {
             let path = place.path().join("body");
             std::fs::write(&path, vec![0xff; size]).expect("a file");
@@ -259,7 +259,7 @@ fn schedules_lives_and_duplicates() {
 }
 
 #[test]
-fn what_was_received_is_settled_by_its_lock() {
+fn received_messages_are_settled_by_their_lock() {
     with_server(|server| {
         ok(
             server,
@@ -294,14 +294,14 @@ fn what_was_received_is_settled_by_its_lock() {
 }
 
 #[test]
-fn a_receive_settles_what_it_has_printed() {
+fn a_receive_settles_printed_messages() {
     with_server(|server| {
         ok(
             server,
             &["bus", "create", "work", "--max-delivery-count", "2"],
         );
         ok(server, &["bus", "send", "work", "a", "b"]);
-        // Each comes once, although it is there again at the end.
+        // Each arrives once, although it is available again at the end.
         let given_back = receive(server, &["work", "-n", "9", "--settle", "abandon"]);
         assert_eq!(bodies(&given_back), ["a", "b"]);
         let text = ok(server, &["bus", "receive", "work", "--settle", "complete"]);
@@ -343,7 +343,7 @@ fn a_receive_waits_for_the_first() {
         let asked = between.request();
         let expected = "POST /orders/messages/head?timeout=30 ";
         assert!(asked.starts_with(expected), "{asked}");
-        // While it waits others are served, and it is not answered.
+        // While it waits other requests are answered, and it is not.
         let empty = json_of(server, &["bus", "show", "orders"]);
         assert_eq!(empty["active_messages"], 0);
         assert_eq!(between.answers.load(Ordering::SeqCst), 0);
@@ -366,11 +366,11 @@ fn server_in(connection: &str) -> String {
     host.trim_end_matches('/').to_owned()
 }
 
-/// Stands between a client and the server, and sees what passes.
+/// A proxy between a client and the server that records the traffic.
 struct Between {
     address: SocketAddr,
     asked: Receiver<Vec<u8>>,
-    /// How often something came back.
+    /// How many times data came back.
     answers: Arc<AtomicUsize>,
 }
 
@@ -394,7 +394,7 @@ impl Between {
         }
     }
 
-    /// The head of the first request, once the server has all of it.
+    /// The head of the first request, after the server has received all of it.
     fn request(&self) -> String {
         let mut head = Vec::new();
         while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -429,11 +429,11 @@ fn pass_on(
     });
 }
 
-/// Copies one way; `each` writes what has come.
+/// Copies in one direction; `each` writes the bytes.
 fn copy(mut from: TcpStream, mut to: TcpStream, each: impl Fn(&[u8], &mut dyn FnMut(&[u8]))) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // Whoever is there still may have gone.
+        // The other side may have closed its connection.
         each(&bytes[..count], &mut |bytes| {
             let _ = to.write_all(bytes);
         });
@@ -442,7 +442,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, each: impl Fn(&[u8], &mut dyn Fn
 }
 
 #[test]
-fn what_cannot_be_said_is_refused_before_anything_is_sent() {
+fn invalid_properties_are_refused_before_anything_is_sent() {
     with_server(|server| {
         ok(server, &["bus", "create", "q"]);
         for (arguments, named) in [
@@ -475,11 +475,11 @@ fn what_cannot_be_said_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn what_is_given_back_is_given_back_before_its_lock_ends() {
+fn messages_are_released_before_their_lock_ends() {
     with_server(|server| {
         ok(server, &["bus", "create", "q", "--lock-duration", "5s"]);
         ok(server, &["bus", "send", "q", "a", "b"]);
-        // Both are locked by this command when it looks for a third, and none was seen twice.
+        // This command has locked both when it looks for a third, and it saw none twice.
         let seen = receive(server, &["q", "-n", "3", "--settle", "abandon"]);
         assert_eq!(bodies(&seen), ["a", "b"]);
         let again = receive(server, &["q", "-n", "3", "--settle", "complete"]);
@@ -510,7 +510,7 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
         .expect("a connection string");
     let with = |arguments: &[&str]| {
         let mut command = command("");
-        // One that names the queue, whether by itself or not.
+        // With a queue in the string, given or not in the arguments.
         let named = format!("{};EntityPath=orders", connection.trim_end_matches(';'));
         command.env("SERVICEBUS_CONNECTION_STRING", named);
         command.arg("bus").args(arguments);
@@ -525,7 +525,7 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
 }
 
 #[test]
-fn who_speaks_tls_where_there_is_none_is_told_so() {
+fn tls_to_a_plain_server_is_explained() {
     with_server(|server| {
         let connection = connection_to(server).replace("UseDevelopmentEmulator=true;", "");
         let mut command = asking(&connection);
@@ -535,7 +535,7 @@ fn who_speaks_tls_where_there_is_none_is_told_so() {
 }
 
 #[test]
-fn nobody_there_is_told_apart() {
+fn an_unreachable_server_has_its_own_exit_code() {
     let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=secret;\
                   UseDevelopmentEmulator=true";
     for arguments in [

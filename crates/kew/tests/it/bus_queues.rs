@@ -6,7 +6,7 @@ use crate::client::{command, finish};
 use crate::operate::{json_of, kew, ok, with_server};
 
 #[test]
-fn a_queue_has_every_setting_that_was_asked_for_and_keeps_what_an_update_does_not_say() {
+fn a_queue_has_every_setting_and_an_update_keeps_the_others() {
     with_server(|server| {
         let every = [
             "bus",
@@ -105,7 +105,7 @@ fn a_queue_has_every_setting_that_was_asked_for_and_keeps_what_an_update_does_no
 }
 
 #[test]
-fn queues_are_created_and_deleted_once_unless_told_otherwise() {
+fn queues_are_created_and_deleted_once_unless_asked_otherwise() {
     with_server(|server| {
         ok(server, &["bus", "create", "q"]);
         let again = kew(server, &["bus", "create", "q", "--max-delivery-count", "2"]);
@@ -135,7 +135,7 @@ fn queues_are_created_and_deleted_once_unless_told_otherwise() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
+fn invalid_arguments_are_refused_before_any_request() {
     for (arguments, named) in [
         (
             &["create", "q", "--duplicate-window", "1m"][..],
@@ -151,7 +151,7 @@ fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
         (&["delete", "q/messages/head"], "the path of a message"),
     ] {
         let mut command = command("");
-        // Whoever is asked for does not answer.
+        // An unreachable server.
         let nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=r;SharedAccessKey=k;\
                       UseDevelopmentEmulator=true";
         command.env("KEW_BUS_CONNECTION_STRING", nobody);
@@ -163,7 +163,7 @@ fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn the_server_says_what_it_does_not_take() {
+fn the_servers_refusal_is_shown() {
     with_server(|server| {
         for (arguments, named) in [
             (

@@ -1,5 +1,5 @@
-//! `kew log repair` of Service Bus queues, with the real binary: what is not listed as lost is there as it
-//! was left, a dead letter, a deferred message and the state of a session among it.
+//! `kew log repair` of Service Bus queues, with the real binary: everything that is not listed as
+//! lost is unchanged, including a dead letter, a deferred message and the state of a session.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,10 +27,10 @@ const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
 const MESSAGES: u64 = 40;
 /// The message whose bytes are damaged.
 const VICTIM: u64 = 25;
-/// What a message's state is called that somebody has deferred.
+/// The state of a deferred message.
 const DEFERRED: i64 = 1;
 
-/// Where each message is, by its text: its queue, its number and its state.
+/// The place of each message, by its text: its queue, its number and its state.
 type Found = BTreeMap<String, (&'static str, i64, i64)>;
 
 fn start(data_dir: &Path) -> Server {
@@ -52,7 +52,7 @@ fn state() -> String {
     format!("half way, {}", "y".repeat(400))
 }
 
-/// Fills the queues, stops the server, and tells what is there.
+/// Fills the queues, stops the server, and returns the content.
 fn fill(data_dir: &Path) -> Found {
     let server = start(data_dir);
     let found = block_on(async {
@@ -95,7 +95,7 @@ async fn of_session(client: &mut Client, operation: &str, state: Option<Bytes>) 
     let (link, _) = client
         .session_receiver(STEPS, Some(SESSION))
         .await
-        .expect("nobody has it");
+        .expect("it is not locked");
     let body = Map::build(|map| {
         map.entry("session-id", SESSION);
         if let Some(state) = state {
@@ -127,7 +127,7 @@ async fn everything(client: &mut Client) -> Found {
     found
 }
 
-/// What a repaired server has, and the state of its session.
+/// The content of a repaired server, and the state of its session.
 fn look(data_dir: &Path) -> (Found, Option<Bytes>) {
     let server = start(data_dir);
     let seen = block_on(async {
@@ -147,7 +147,7 @@ fn look(data_dir: &Path) -> (Found, Option<Bytes>) {
     seen
 }
 
-/// Damages the segment that has these bytes.
+/// Damages the segment with these bytes.
 fn damage(data_dir: &Path, bytes: &[u8]) {
     let mut damaged = 0;
     for segment in files(data_dir, "segment-") {
@@ -162,7 +162,7 @@ fn damage(data_dir: &Path, bytes: &[u8]) {
     assert_eq!(damaged, 1, "they are in one place");
 }
 
-/// Lists what is lost, repairs, and looks whether a start is possible again.
+/// Lists the losses, repairs, and checks that the server can start again.
 fn repair(data_dir: &Path) -> Json {
     let (ended, listed) = kew(&["log", "repair", "--json"], data_dir);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
@@ -175,7 +175,7 @@ fn repair(data_dir: &Path) -> Json {
 }
 
 #[test]
-fn a_damaged_record_costs_its_message_of_a_bus_queue_alone() {
+fn a_damaged_record_costs_only_its_message_of_a_bus_queue() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let before = fill(&data_dir);

@@ -89,7 +89,7 @@ fn serve(data_dir: &Path, import: Option<&Path>) -> Server {
     })
 }
 
-/// Whether the server takes a rule and its key, by SASL PLAIN.
+/// Whether the server accepts a rule and its key, over SASL PLAIN.
 fn is_taken(server: &Server, name: &str, key: &str) -> bool {
     let address: SocketAddr = server.facts("KEW_BUS_LISTEN")[0]
         .parse()
@@ -176,7 +176,7 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
     let kept = done(&data_dir, &["keys", "one", "--entity", "jobs"]);
     assert_eq!(kept["keys"][0]["value"], of_queue["keys"][0]["value"]);
 
-    // The file says nothing of rules, so importing it again leaves them alone.
+    // The file contains no rules, so importing it again does not change them.
     let server = serve(&data_dir, Some(&config));
     assert!(is_taken(&server, "worker", primary));
     let listed = done(&data_dir, &["list"]);
@@ -294,7 +294,7 @@ fn a_key_that_is_brought_signs_tokens() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_named() {
+fn invalid_values_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = serve(dir.path(), None);
     let path = dir.path();

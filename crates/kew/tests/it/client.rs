@@ -1,4 +1,4 @@
-//! Runs `kew queue` to its end, against a server or against answers that a test prepared.
+//! Runs `kew queue` to its end, against a server or against prepared answers.
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ impl Done {
             .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
-    /// It ended with this code, and its error has these parts and no more lines than one.
+    /// Checks that it ended with this code, and that its error is one line with these parts.
     pub(crate) fn check_error(&self, code: i32, named: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         for part in named {
@@ -37,7 +37,7 @@ impl Done {
     }
 }
 
-/// A `kew` without the environment of whoever runs the tests.
+/// A `kew` without the environment of the test run.
 pub(crate) fn command(connection: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
     for (name, _) in std::env::vars_os() {
@@ -72,7 +72,7 @@ pub(crate) fn finish(mut command: Command, input: &[u8]) -> Done {
     }
 }
 
-/// A connection string for an endpoint, with a key that no error may show.
+/// A connection string for an endpoint, with a key that no error may contain.
 pub(crate) fn connection_to(endpoint: &str) -> String {
     format!("AccountName=a1;AccountKey=c2VjcmV0LWtleQ==;QueueEndpoint={endpoint}")
 }
@@ -110,14 +110,14 @@ impl Shell {
         finish(self.command(arguments), input)
     }
 
-    /// Runs what must succeed and prints JSON.
+    /// Runs a command that must succeed and print JSON.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let done = self.run(&[arguments, &["--json"]].concat());
         assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
         done.json()
     }
 
-    /// Runs what must succeed.
+    /// Runs a command that must succeed.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let done = self.run(arguments);
         assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
@@ -125,7 +125,7 @@ impl Shell {
     }
 }
 
-/// A service that gives prepared answers, one a connection, and then is gone.
+/// A service that sends prepared answers, one per connection, and then closes its port.
 pub(crate) struct Script {
     pub(crate) shell: Shell,
     thread: JoinHandle<Vec<String>>,
@@ -154,13 +154,13 @@ impl Script {
         }
     }
 
-    /// The first lines of the requests, once all answers were given.
+    /// The first lines of the requests, after all answers were sent.
     pub(crate) fn requests(self) -> Vec<String> {
         self.thread.join().expect("every answer was asked for")
     }
 }
 
-/// Reads a request to its end and gives its first line.
+/// Reads a request completely and returns its first line.
 fn read_request(reader: &mut impl std::io::BufRead) -> String {
     let (mut first, mut length) = (String::new(), 0);
     reader.read_line(&mut first).expect("a request");

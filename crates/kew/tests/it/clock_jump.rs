@@ -1,7 +1,7 @@
-//! The wall clock jumps by an hour, both ways, under a running server.
+//! The wall clock jumps by an hour, in both directions, under a running server.
 //!
-//! `preload/clock.c` shows the server another wall clock, which a file sets; elapsed time stays true.
-//! Clients date their requests by the same clock.
+//! `preload/clock.c` gives the server another wall clock, which a file sets; elapsed time stays
+//! true. Clients date their requests by the same clock.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,14 +18,14 @@ use crate::server::{PATIENCE, Server, show};
 
 const HOUR_SECONDS: i64 = 3600;
 
-/// How the clock stands, in turn, in seconds from the real one.
+/// The clock's offsets, one after the other, in seconds from the real clock.
 const JUMPS: [i64; 4] = [HOUR_SECONDS, 0, -HOUR_SECONDS, 0];
 
 /// The server's clock closes the gap at half a percent of elapsed time, so leases of two seconds
-/// end up to 10 ms early or late, and a restart takes back what was closed.
+/// end up to 10 ms early or late, and a restart undoes that.
 const CLOCK_GRAIN: Duration = Duration::from_millis(100);
 
-/// How the clock of server and clients stands, in seconds from the real one.
+/// The offset of the clock of server and clients, in seconds from the real clock.
 static OFFSET_SECONDS: AtomicI64 = AtomicI64::new(0);
 
 fn clock() -> SystemTime {
@@ -45,7 +45,7 @@ struct WallClock {
 }
 
 impl WallClock {
-    /// `None` if this machine cannot have one.
+    /// `None` if this machine does not support it.
     fn new(place: &Path) -> Option<Self> {
         let clock = Self {
             library: preload::build("clock", place)?,
@@ -129,7 +129,7 @@ async fn jump(wall: &WallClock, data_dir: &Path, seed: u64) {
         let refused = real.peek("leases", 1).await;
         assert_eq!(refused.is_ok(), offset == 0, "{offset:+} s: {refused:?}");
 
-        // The load goes on across the jump with the leases and receipts from before it.
+        // The load continues across the jump with its earlier leases and receipts.
         load.begin(&endpoint(), Ending::Told);
         let found = loop {
             let got = client.get("leases", 32, 600).await.expect("received");

@@ -1,10 +1,10 @@
-//! What the command line refuses, and how clearly.
+//! Refusals of the command line, and how clear they are.
 
 use std::net::TcpListener;
 
 use crate::server::{Ended, Server, run};
 
-/// A refusal names what is wrong, ends with an error and prints no fact.
+/// A refusal names the mistake, ends with an error and prints no facts.
 fn check_refused(arguments: &[&str], named: &[&str]) -> Ended {
     let (ended, printed) = run(|command| {
         command.args(arguments);
@@ -54,7 +54,7 @@ fn an_absent_configuration_file_is_named() {
 }
 
 #[test]
-fn a_bad_configuration_file_is_named_with_what_is_wrong() {
+fn a_bad_configuration_file_is_named_with_the_mistake() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let path = place.path().join("kew.toml");
     for (text, named) in [
@@ -152,7 +152,7 @@ fn find_manifest(data_dir: &std::path::Path) -> Option<std::path::PathBuf> {
     None
 }
 
-/// Puts a far higher number in place of the first number of the manifest, which is its format.
+/// Replaces the first number of the manifest, which is its format, by a far higher one.
 fn raise_format(manifest: &[u8]) -> Vec<u8> {
     let from = manifest.iter().position(u8::is_ascii_digit);
     let from = from.expect("the manifest states its format as a number");

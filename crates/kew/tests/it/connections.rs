@@ -1,8 +1,8 @@
-//! Connections that break, and peers that fall silent, under load.
+//! Connections that break, and clients that fall silent, under load.
 //!
-//! The clients go through a proxy that resets connections in the middle of a request or of an
-//! answer, towards both sides. The outcome of such a request is unknown to its client, and all
-//! promises hold. Silent peers send a part of a request, or read no answer, and stay.
+//! The clients use a proxy that resets connections in the middle of a request or an answer, towards
+//! both sides. The outcome of such a request is unknown to its client, and all promises hold.
+//! Silent clients send a part of a request, or read no answer, and stay connected.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Passes some requests on, and then resets both sides at some byte.
+/// Forwards some requests, and then resets both sides at some byte.
 async fn relay(mut client: TcpStream, server: SocketAddr, mut random: Random, counts: Arc<Counts>) {
     let socket = TcpSocket::new_v4().expect("a socket");
     // The server finds it full, so that a long answer is cut while it is being written.
@@ -120,7 +120,7 @@ async fn relay(mut client: TcpStream, server: SocketAddr, mut random: Random, co
     let request = buffer[..request].to_vec();
     match random.below(3) {
         0 => {
-            // The end of the request never comes, whatever the client sends behind it.
+            // The end of the request never arrives, even if the client sends more.
             let part = cut(request.len(), &mut random);
             let _ = upstream.write_all(&request[..part]).await;
             counts.in_request.fetch_add(1, Relaxed);
@@ -157,8 +157,8 @@ async fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Passes so many pieces of requests on, and all answers; returns the size of the next piece,
-/// which is in the buffer.
+/// Forwards `pieces` pieces of requests, and all answers; returns the size of the next piece, which
+/// is in the buffer.
 async fn pass_on(
     client: &mut TcpStream,
     upstream: &mut TcpStream,
@@ -186,7 +186,7 @@ async fn pass_on(
 }
 
 #[test]
-fn silent_peers_keep_nobody_else_waiting() {
+fn silent_clients_delay_no_other_client() {
     let seed = load::seed();
     let place = tempfile::tempdir().expect("a temporary directory");
     load::run(silence(place.path(), seed));
@@ -203,7 +203,7 @@ async fn silence(data_dir: &Path, seed: u64) {
     }
     load.begin(&server.endpoint(), Ending::Told);
     load.acknowledged(5000).await;
-    // Beside them, one who asks is answered at once.
+    // A client beside them is answered at once.
     let mut client = server.client();
     client.create_queue("beside", &[]).await.expect("created");
     let put = client.put("beside", "text", PutOptions::default());
@@ -214,13 +214,13 @@ async fn silence(data_dir: &Path, seed: u64) {
     drop(silent);
 }
 
-/// A peer that says part of something, and nothing more.
+/// A client that sends part of something, and nothing more.
 async fn fall_silent(address: SocketAddr, number: usize) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a valid size");
     let mut stream = socket.connect(address).await.expect("it listens");
     let said = match number % 4 {
-        // Nothing.
+        // No bytes.
         0 => String::new(),
         // Half a head.
         1 => format!("GET /devstoreaccount1/load-a/messages HTTP/1.1\r\nhost: {address}\r\nx-ms-"),
@@ -229,10 +229,10 @@ async fn fall_silent(address: SocketAddr, number: usize) -> TcpStream {
             "POST /devstoreaccount1/load-a/messages HTTP/1.1\r\nhost: {address}\r\n\
              content-length: 1000\r\n\r\n<QueueMessage><MessageText>"
         ),
-        // Requests whose answers nobody reads.
+        // Requests without reading the answers.
         _ => format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n").repeat(500),
     };
-    // A server that reads no further than it can answer need not take all of it.
+    // A server stops reading if it cannot answer, so it need not take everything.
     let say = stream.write_all(said.as_bytes());
     let _ = tokio::time::timeout(Duration::from_millis(200), say).await;
     stream

@@ -1,4 +1,4 @@
-//! A server that stands still for longer than leases last, as on a suspended or starved machine.
+//! A server that is stopped for longer than leases last, as on a suspended or starved machine.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ async fn freeze(data_dir: &Path, seed: u64) {
             assert_eq!(got.len(), 1);
         }
 
-        // Requests are in flight while it stands still, and nobody gives them up.
+        // Requests are in flight while it is stopped, and their clients keep waiting.
         server.signal(Signal::STOP);
         tokio::time::sleep(LEASE_MAX + Duration::from_millis(500)).await;
         server.signal(Signal::CONT);

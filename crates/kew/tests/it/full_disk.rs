@@ -33,7 +33,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
         "it does not say that it is full"
     );
 
-    // What is there can be received and deleted: half of it is.
+    // Existing messages can be received and deleted: this deletes half of them.
     load.begin_writers(&server.endpoint(), Mix::Drain, Ending::Told);
     let begun = Instant::now();
     while load.ledger.live_count() > kept / 2 {
@@ -69,7 +69,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     load.show_report();
 }
 
-/// Whether a put is refused for want of space. One that is not leaves nothing behind.
+/// Whether a put is refused for lack of space. A successful one is deleted again.
 async fn is_refused(client: &mut Client) -> bool {
     client.create_queue("beside", &[]).await.ok();
     match client.put("beside", "text", PutOptions::default()).await {

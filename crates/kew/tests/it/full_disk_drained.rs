@@ -1,7 +1,9 @@
-//! A disk of the size that users have, filled to its end, and drained to the last message without a restart.
+//! A disk of a realistic size, filled to its end, and drained to the last message without a
+//! restart.
 //!
-//! What draining takes grows with the messages: their snapshots, of which two are kept while a third is written,
-//! and the records of what is received and deleted. So these disks hold hundreds of thousands of messages.
+//! Draining needs space that grows with the number of messages: for snapshots, of which two are
+//! kept while a third is written, and for records of receives and deletes. So these disks hold
+//! hundreds of thousands of messages.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,15 +26,15 @@ use crate::small_disk::SmallDisk;
 
 const CLIENTS: usize = 24;
 
-/// The only error that the server may log. It logs another one if it has no room for what frees messages.
+/// The only error that the server may log. It logs another one if it has no room for deletes.
 const FULL: &str = "the disk is full: messages can be received";
 
 /// Enough for a snapshot of several MiB.
 const SMALL_MESSAGES: u64 = 150_000;
-/// The largest that fits a message of Queue Storage with any encoding, nearly.
+/// Nearly the largest size that fits a message of Queue Storage with any encoding.
 const LARGE_SIZE: usize = 47 * 1024;
 
-/// Runs one client of each number beside the others, and waits for all.
+/// Runs one client for each number at the same time, and waits for all.
 async fn at_once<F: Future<Output = ()> + Send + 'static>(client: impl Fn(usize) -> F) {
     let mut tasks = JoinSet::new();
     for number in 0..CLIENTS {
@@ -47,7 +49,7 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::Refused { status: 503, .. })
 }
 
-/// Puts messages until so many are there or the disk is full; says how many were taken.
+/// Puts messages until there are `count` or the disk is full; returns how many were accepted.
 async fn put(endpoint: &Arc<Endpoint>, queue: &'static str, size: usize, count: u64) -> u64 {
     let (left, taken) = (Arc::new(AtomicU64::new(count)), Arc::new(AtomicU64::new(0)));
     let text: Arc<str> = "x".repeat(size).into();
@@ -71,7 +73,8 @@ async fn put(endpoint: &Arc<Endpoint>, queue: &'static str, size: usize, count: 
     taken.load(Relaxed)
 }
 
-/// Receives and deletes all that is there; no request may be refused. Says how many messages there were.
+/// Receives and deletes all messages; no request may be refused. Returns how many messages there
+/// were.
 async fn drain(endpoint: &Arc<Endpoint>, queue: &'static str) -> u64 {
     let drained = Arc::new(AtomicU64::new(0));
     at_once(|_| {
@@ -139,7 +142,7 @@ async fn drain_queue_storage(disk: &SmallDisk) {
         begun.elapsed()
     ));
 
-    // Nearly all of the space is there again.
+    // Nearly all of the space is free again.
     takes_messages(&mut client).await;
     let (mut again, begun) = (0, Instant::now());
     while again < large * 3 / 4 {
@@ -221,7 +224,8 @@ async fn drain_service_bus(mut server: Server) {
     assert!(sent[0] > 100_000, "{sent:?} messages fill no 400 MiB");
 
     let begun = Instant::now();
-    // Half is received while the disk is full, and the other half when the purge has begun to make space.
+    // Half is received while the disk is full, and the other half after the purge has begun to free
+    // space.
     let mut receiver = connect(&server).await;
     let half = receive(&mut receiver, "orders", sent[0] / 2).await;
     let text = ok(&server, &["bus", "purge", "purged", "--yes"]);
@@ -261,7 +265,7 @@ async fn send(client: &mut BusClient, link: LinkId, number: u64) -> Result<(), B
     client.send_batch(link, &messages).await
 }
 
-/// Receives and completes so many messages, many at once; each settlement must succeed.
+/// Receives and completes `count` messages, many at once; each settlement must succeed.
 async fn receive(client: &mut BusClient, queue: &str, count: u64) -> u64 {
     let link = client.receiver(queue).await.expect("attached");
     let mut received = 0;

@@ -1,4 +1,4 @@
-//! Clients that mean harm, and what they must not reach: memory, descriptors, files, and those who work.
+//! Hostile clients, and the limits that protect memory, descriptors, files and honest clients.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::server::{Server, show};
 
 const DRIBBLERS: usize = 1000;
 
-/// How long they dribble. A stranger's body is refused after 5 s.
+/// How long they dribble. The body of a client without a key is refused after 5 s.
 const DRIBBLE: Duration = Duration::from_secs(8);
 
-/// What dribblers may cost in memory: 64 KiB each, of which the kernel has none.
+/// The memory that dribblers may use: 64 KiB each, without that of the kernel.
 const MEMORY_MAX_KIB: u64 = 64 * DRIBBLERS as u64;
 
 /// The value of a metric, added up.
@@ -84,7 +84,7 @@ async fn dribbled(data_dir: &Path) {
     assert!(open >= 0.7 * DRIBBLERS as f64, "{open} were open");
     assert!(tally.closed > 0, "no limit of time held: {tally}");
     assert!(memory_more_kib < MEMORY_MAX_KIB, "{memory_more_kib} KiB");
-    // A descriptor for each connection and no more, and those that are being closed.
+    // One descriptor for each connection, and those that are being closed.
     assert!(files_more < 1.2 * DRIBBLERS as f64, "{files_more} files");
     drop(dribblers);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -95,7 +95,7 @@ async fn dribbled(data_dir: &Path) {
     server.terminate();
 }
 
-/// Puts, gets and deletes as long as others dribble; returns how many requests were answered.
+/// Puts, gets and deletes while others dribble; returns how many requests were answered.
 async fn work(endpoint: Arc<Endpoint>) -> usize {
     let mut client = Client::new(endpoint);
     let end = Instant::now() + DRIBBLE;
@@ -134,11 +134,11 @@ fn everything(directory: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
-fn nobody_else_may_look_into_the_data_directory_whatever_the_mask() {
+fn no_other_user_can_read_the_data_directory_with_any_umask() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     for round in 0..2 {
-        // Made in the first round, used and made durable again in the second.
+        // Created in the first round, used and made durable again in the second.
         let server = Server::start_with(|command| {
             *command = std::process::Command::new("sh");
             command.args(["-c", "umask 000; exec \"$0\" \"$@\""]);
@@ -167,7 +167,7 @@ fn nobody_else_may_look_into_the_data_directory_whatever_the_mask() {
 }
 
 #[test]
-fn no_file_is_named_after_what_clients_say() {
+fn no_file_name_contains_client_text() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let server = Server::start(&data_dir);
@@ -209,7 +209,7 @@ fn no_file_is_named_after_what_clients_say() {
             "canary%2fcanary",
             &"canary".repeat(50),
         ] {
-            // Signed, and not: neither may leave a trace.
+            // Signed and unsigned: neither may leave a trace.
             let refused = client.create_queue(name, &[("owner", "..%2fcanary")]).await;
             assert!(refused.is_err(), "{name}");
             let mut stream = TcpStream::connect(address).await.expect("it listens");
@@ -232,7 +232,7 @@ fn no_file_is_named_after_what_clients_say() {
     let after = names(place.path());
     for path in after.difference(&before) {
         let name = path.file_name().expect("a name").to_string_lossy();
-        // The log may have gone on meanwhile, and it puts room aside in the background.
+        // The log may have grown meanwhile, and it reserves space in the background.
         assert!(
             name == "ballast" || name.starts_with("segment-") || name.starts_with("snapshot-"),
             "{}",

@@ -1,7 +1,7 @@
 //! The kill loop: a server under load is killed again and again, and its promises are checked.
 //!
 //! `KEW_KILLS` sets how often the server is killed, `KEW_BUS_KILLS` how often one that serves both
-//! protocols at once is; `KEW_SEED` repeats a run's choices.
+//! protocols at once; `KEW_SEED` repeats a run's choices.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::server::{Server, show};
 const KILLS_DEFAULT: u64 = 50;
 const BUS_KILLS_DEFAULT: u64 = 12;
 
-/// Every so many rounds the server is asked to stop, for a change, and must do so cleanly.
+/// Once in so many rounds the server is asked to stop instead, and must do so cleanly.
 const ROUNDS_TO_A_CLEAN_STOP: u32 = 6;
 
-/// Every so many rounds the next start is killed as well, while it recovers.
+/// Once in so many rounds the next start is killed too, during its recovery.
 const ROUNDS_TO_A_KILLED_START: u32 = 4;
 
 #[test]
@@ -37,7 +37,7 @@ async fn kill_loop(data_dir: &Path, kills: u64, seed: u64) {
         round += 1;
         let clean = round % ROUNDS_TO_A_CLEAN_STOP == 0;
         load.begin(&server.endpoint(), Ending::Unanswered);
-        // The stop falls somewhere among the operations in flight after this many more.
+        // The stop comes among the operations in flight after this many more.
         let count = 200 + load.random.below(2000);
         load.acknowledged(count).await;
         if clean {
@@ -118,7 +118,7 @@ fn kill_a_start(data_dir: &Path, milliseconds: u64) {
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--queue-listen", "127.0.0.1:0"]);
     });
-    // Not a wait for anything: the moment of the kill is what is varied.
+    // This is not a wait: the moment of the kill is what varies.
     std::thread::sleep(Duration::from_millis(milliseconds));
     server.kill();
 }

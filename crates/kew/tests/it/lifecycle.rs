@@ -1,4 +1,4 @@
-//! Start, stop and what stays in between.
+//! Start, stop, and what survives in between.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ fn health_is_shown_without_a_signature() {
     }
 }
 
-/// The home of a user who is new has nothing in it.
+/// The home of a new user is empty.
 #[test]
 fn the_first_start_needs_nothing_but_a_home() {
     let home = tempfile::tempdir().expect("a temporary directory");
@@ -79,7 +79,7 @@ fn every_address_is_printed_and_served() {
     assert_eq!(addresses.len(), 2, "{addresses:?}");
     assert_ne!(addresses[0], addresses[1]);
     block_on(async {
-        // What goes in through one door comes out through the other.
+        // A message put through one listener is received through the other.
         let endpoint = |at: usize| queue_load::Endpoint::development(addresses[at]).into();
         let (mut first, mut second) = (Client::new(endpoint(0)), Client::new(endpoint(1)));
         first.create_queue("doors", &[]).await.expect("created");
@@ -108,7 +108,7 @@ fn the_environment_configures_and_serving_is_the_default() {
 }
 
 #[test]
-fn the_name_of_a_deleted_queue_is_held_if_asked() {
+fn the_name_of_a_deleted_queue_is_reserved_if_configured() {
     let server = Server::start_with(|command| {
         command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
         command.args(["--queue-deletion-delay", "3600"]);
@@ -123,7 +123,7 @@ fn the_name_of_a_deleted_queue_is_held_if_asked() {
 }
 
 #[test]
-fn a_stop_is_clean_and_what_was_acknowledged_is_there_again() {
+fn a_stop_is_clean_and_acknowledged_messages_survive() {
     for signal in [Signal::TERM, Signal::INT] {
         let place = tempfile::tempdir().expect("a temporary directory");
         let server = Server::start(place.path());
@@ -253,7 +253,7 @@ fn a_stop_answers_the_requests_in_flight() {
     let server = Server::start(place.path());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
 
-    // Eight connections put one message after another; the stop comes in between somewhere.
+    // Eight connections put one message after another; the stop comes somewhere in between.
     let endpoint = server.endpoint();
     runtime.block_on(async {
         server
@@ -318,7 +318,8 @@ fn a_stop_answers_the_requests_in_flight() {
         }
     });
     for (acknowledged, next, error) in results {
-        // A clean stop breaks off between requests. A request that it executed was answered.
+        // A clean stop ends connections between requests. Every request that was carried out got
+        // its answer.
         let refused = matches!(
             error,
             Error::NotSent(_) | Error::Refused { status: 503, .. }

@@ -1,4 +1,4 @@
-//! `docs/limits.md` says what the code does.
+//! `docs/limits.md` agrees with the code.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn number(text: &str) -> u64 {
     }
 }
 
-/// The fields of a struct, from how it shows itself.
+/// The fields of a struct, from its `Debug` text.
 fn fields(shown: &str) -> BTreeMap<String, u64> {
     let (_, fields) = shown.split_once('{').expect("a struct");
     let fields = fields.trim_end_matches('}').trim().trim_end_matches(',');

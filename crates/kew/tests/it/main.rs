@@ -1,4 +1,4 @@
-//! Tests of the binary through its door: as a process, with signals, over sockets.
+//! Tests of the binary from outside: as a process, with signals, over sockets.
 //!
 //! Every wait has a limit, every port is chosen by the system, and every server that a test starts
 //! dies with the test.
@@ -29,6 +29,7 @@ mod names;
 mod observe;
 mod open_files;
 mod operate;
+mod plain_english;
 mod power_cut;
 mod preload;
 mod queue_command;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::server::Server;
 
-/// How many messages go through. Fewer without optimization, which would take minutes.
+/// How many messages to use. Fewer without optimization, which would take minutes.
 const MESSAGES: usize = if cfg!(debug_assertions) {
     10_000
 } else {
@@ -17,10 +17,10 @@ const MESSAGES: usize = if cfg!(debug_assertions) {
 
 const PRODUCERS: usize = 16;
 
-/// Far longer than the test: a message that shows twice was given away twice.
+/// Far longer than the test: a message that appears twice was delivered twice.
 const LEASE_SECONDS: u32 = 3600;
 
-/// Item 96 of the checklist: two consumers share a queue, and each message is had by one of them.
+/// Item 96 of the checklist: two consumers share a queue, and each message goes to one of them.
 #[test]
 fn two_consumers_share_a_queue_without_loss_or_repetition() {
     let place = tempfile::tempdir().expect("a temporary directory");
@@ -68,7 +68,7 @@ async fn produce(endpoint: Arc<Endpoint>, producer: usize) {
     }
 }
 
-/// Receives and deletes until the queue is empty, and answers the texts.
+/// Receives and deletes until the queue is empty, and returns the texts.
 async fn consume(endpoint: Arc<Endpoint>) -> Vec<String> {
     let mut client = Client::new(endpoint);
     let mut texts = Vec::new();

@@ -1,9 +1,10 @@
-//! Far more bodies than memory: the server may have 512 MiB and is pushed more than that.
+//! Far more bodies than memory: the server may use 512 MiB and gets more data than that.
 //!
-//! The limit is on writable private memory (`RLIMIT_DATA`), which counts threads' stacks and what
-//! the allocator has, used or not; the most that is resident is checked besides. Beyond the limit
-//! an allocation fails, and the process with it. The server may push back. It may not end, and what it acknowledged is there, also for a server that
-//! starts again within the same limit. `KEW_PUSH_MIB` sets how much is pushed.
+//! The limit is on writable private memory (`RLIMIT_DATA`), which includes threads' stacks and all
+//! of the allocator's memory, used or not. The peak of resident memory is checked too. Beyond the
+//! limit an allocation fails, and the process with it. The server may answer busy. It must not end,
+//! and all acknowledged data must be there, also for a server that starts again within the same
+//! limit. `KEW_PUSH_MIB` sets how much data is sent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const PUSH_MIB_DEFAULT: u64 = 2048;
 
 const CONNECTIONS: u64 = 64;
 
-/// How long the pushing may take, and the draining.
+/// The time limit for sending, and for draining.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 #[test]
@@ -72,7 +73,7 @@ async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
     ));
     assert!(peak_mib < LIMIT_MIB);
 
-    // Everything is there for one who reads it after a crash, in order of need: all at once.
+    // Everything is there after a crash, with the most demanding read: all at once.
     server.kill();
     load.server_is_gone().await;
     let server = start(data_dir);

@@ -1,4 +1,4 @@
-//! By what names a server is called, and what it says of where it listens.
+//! The names of a server, and the addresses that it announces.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,13 +15,13 @@ fn serve(more: &[&str]) -> Server {
     })
 }
 
-/// Where something is served that was printed under a name.
+/// The address of a service that was announced under a name.
 fn address(server: &Server, fact: &str) -> SocketAddr {
     let printed = server.facts(fact).first();
     printed.expect("it is served").parse().expect("an address")
 }
 
-/// The answer to a request with the public key by a host.
+/// The answer to a request with the public key and this host.
 fn ask(address: SocketAddr, target: &str, host: &str) -> String {
     let token = sign_token(
         "sb://localhost/",
@@ -49,7 +49,7 @@ fn check_status(answer: &str, status: u16) {
 }
 
 #[test]
-fn the_public_key_is_taken_by_names_of_the_server_alone() {
+fn the_public_key_works_only_under_names_of_the_server() {
     let server = serve(&[
         "--bus-listen",
         "127.0.0.1:0",
@@ -69,7 +69,7 @@ fn the_public_key_is_taken_by_names_of_the_server_alone() {
     assert!(refused.contains("--server-name"), "{refused}");
     check_status(&ask(metrics, "/metrics", "evil.example"), 403);
     let log = server.terminate();
-    // A person finds there what the name was.
+    // The error tells people which name was wrong.
     let says = ["evil.example:5300", "--server-name"];
     assert!(says.iter().all(|text| log.contains(text)), "{log}");
 }

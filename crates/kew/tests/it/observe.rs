@@ -1,4 +1,4 @@
-//! Can an operator see what is going on, and nobody a secret in it?
+//! Operators can see what happens, and no secret appears in logs and metrics.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::load;
 use crate::server::{Server, run};
 use crate::skip::skip;
 
-/// What must never be shown, besides the account's key and pop receipts.
+/// Texts that must never appear, besides the account's key and pop receipts.
 const CANARIES: [&str; 7] = [
     "canary-body",
     "canary-new-body",
@@ -31,7 +31,7 @@ const CANARIES: [&str; 7] = [
     "Y2FuYXJ5LWtleS1vZi1hbi1hY2NvdW50",
 ];
 
-/// The key of nobody, the last of the canaries.
+/// A key of no account, the last of the canaries.
 const WRONG_KEY: &str = CANARIES[6];
 
 /// A server with everything logged, and an operators' listener.
@@ -50,7 +50,7 @@ fn metrics_address(server: &Server) -> SocketAddr {
     printed.parse().expect("an address and a port")
 }
 
-/// Sends bytes, and reads what comes until the server closes the connection.
+/// Sends bytes, and reads until the server closes the connection.
 async fn exchange(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     stream
@@ -58,7 +58,7 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
         .await
         .expect("it reads");
     let mut answer = String::new();
-    // It may close before it has read everything, which is no matter here.
+    // It may close before it has read everything, which does not matter here.
     let _ = stream.read_to_string(&mut answer).await;
     answer
 }
@@ -77,7 +77,7 @@ async fn scrape_as(address: SocketAddr, accept: &str) -> String {
     page.to_owned()
 }
 
-/// Every operation once, with canaries in everything that has room for one; returns the receipts.
+/// Every operation once, with canaries wherever there is room; returns the receipts.
 async fn every_operation(client: &mut Client) -> Vec<String> {
     let metadata = [("owner", "canary-metadata")];
     client
@@ -186,13 +186,13 @@ async fn many_errors(address: SocketAddr) -> String {
     let mut answers = String::new();
     for request in requests {
         let answer = exchange(address, &request).await;
-        // What a client sent may stand in the answer to itself: it is not counted.
+        // An answer may contain its own client's text: only the first line is kept.
         let _ = writeln!(answers, "{}", answer.lines().next().unwrap_or(""));
     }
     answers
 }
 
-/// A request whose body takes its time.
+/// A request with a slow body.
 async fn slow_request(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let head = format!(
@@ -200,7 +200,7 @@ async fn slow_request(address: SocketAddr) {
          x-ms-client-request-id: slow-one\r\nContent-Length: 5\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
-    // Longer than what was called slow.
+    // Longer than the threshold for slow requests.
     tokio::time::sleep(Duration::from_millis(60)).await;
     stream.write_all(b"hello").await.expect("it reads");
     let mut answer = Vec::new();
@@ -228,7 +228,7 @@ async fn no_secret_is_shown(format: &str) -> String {
         );
     }
     drop(client);
-    // The end of a crash, which may dump what it has.
+    // The end of a crash, which may dump memory.
     server.log_with(&["slow-one"]);
     let log = server.end_by(Signal::ABORT);
     receipts.extend(CANARIES.map(str::to_owned));
@@ -310,7 +310,7 @@ fn requests_are_not_logged_unless_asked_for() {
 }
 
 #[test]
-fn wrong_settings_are_refused_with_what_is_allowed() {
+fn wrong_settings_are_refused_with_the_allowed_values() {
     for (args, expected) in [
         (["--log-format", "xml"], "text or json"),
         (["--slow-request", "0"], "from 1 to 3600000"),
@@ -390,7 +390,7 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             empty.push(name.as_str());
         }
     }
-    // There was no snapshot since the start, and there is no queue of Service Bus.
+    // There was no snapshot since the start, and no Service Bus queue.
     assert_eq!(
         empty,
         [
@@ -405,7 +405,7 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
     );
 }
 
-/// The rules are those of promtool, which reads the older format alone.
+/// The rules are those of promtool, which reads only the older format.
 #[test]
 fn promtool_accepts_the_metrics() {
     let place = tempfile::tempdir().expect("a temporary directory");
@@ -428,7 +428,7 @@ fn promtool_accepts_the_metrics() {
     check_with_promtool(&plain);
 }
 
-/// Lets promtool itself judge a page, where it is installed.
+/// Checks a page with promtool, if it is installed.
 fn check_with_promtool(page: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]);
@@ -457,7 +457,7 @@ fn check_with_promtool(page: &str) {
 }
 
 #[test]
-fn what_the_disk_has_and_what_a_recovery_took_is_shown() {
+fn disk_space_and_recovery_time_are_shown() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let page = load::run(async {
         let server = start(place.path(), "text", "info");

@@ -1,5 +1,5 @@
-//! Few open files: each protocol has its part, what one does not use the other may have, those who are
-//! served go on, and silent connections keep nobody out.
+//! Few open files: each protocol has its guaranteed part, unused files go to the other,
+//! authenticated clients keep their connections, and silent connections lock no client out.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::client::Shell;
 use crate::server::{PATIENCE, Server};
 use crate::skip::skip;
 
-/// Of which the server keeps 512: 512 are left, and each protocol is guaranteed a quarter of them.
+/// The server keeps 512 of them: 512 are left, and each protocol is guaranteed a quarter of those.
 const FILES_MAX: u64 = 1024;
 const MOST: usize = 384;
 const GUARANTEED: usize = 128;
@@ -44,7 +44,7 @@ fn start(data_dir: &std::path::Path) -> Option<Server> {
     }))
 }
 
-/// A list of queues, signed: connections on which it was asked keep their places.
+/// A signed list of queues: connections that sent it keep their places.
 fn queue_request(server: &Server) -> Vec<u8> {
     let url = Shell::of(server).ok(&["sas"]);
     let (_, query) = url.trim_end().split_once('?').expect("a signature");
@@ -61,7 +61,7 @@ fn bus_request() -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {token}\r\n\r\n").into_bytes()
 }
 
-/// A connection on which this was said and answered with that, if the server takes it.
+/// A connection on which this request got this answer, if the server accepts it.
 fn served(address: SocketAddr, said: &[u8], answered: &[u8]) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -71,12 +71,12 @@ fn served(address: SocketAddr, said: &[u8], answered: &[u8]) -> Option<TcpStream
     (answer == answered).then_some(stream)
 }
 
-/// As many as the server takes.
+/// As many connections as the server accepts.
 fn fill(address: SocketAddr, said: &[u8], answered: &[u8]) -> Vec<TcpStream> {
     std::iter::from_fn(|| served(address, said, answered)).collect()
 }
 
-/// Tries until it comes to pass.
+/// Retries until it succeeds.
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -100,12 +100,12 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
         .expect("an address");
     server.log_with(&["384 at most"]);
     let (queue_request, bus_request) = (queue_request(&server), bus_request());
-    // One may have all but what the other is guaranteed.
+    // One protocol may have everything except the other's guarantee.
     let buses = fill(bus, &bus_request, OK);
     assert_eq!(buses.len(), MOST);
     let mut queues = fill(queue, &queue_request, OK);
     assert_eq!(queues.len(), GUARANTEED);
-    // One more is told so, and whoever is served goes on.
+    // One more gets an error, and authenticated connections stay.
     eventually(|| served(queue, &queue_request, BUSY));
     eventually(|| served(bus, &bus_request, BUSY));
     let goes_on = b"GET /health/live HTTP/1.1\r\nhost: kew\r\nconnection: close\r\n\r\n";
@@ -114,7 +114,7 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
     queues[0].read_to_string(&mut rest).expect("an answer");
     assert!(rest.contains("HTTP/1.1 200"), "{rest}");
     queues.remove(0);
-    // What one gives back, the other may have, and the other way round.
+    // Files that one protocol frees are available to the other, in both directions.
     drop(buses);
     eventually(|| {
         let more = fill(queue, &queue_request, OK);
@@ -127,7 +127,7 @@ fn protocols_share_the_files_and_neither_starves_the_other() {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out() {
+fn silent_connections_lock_no_client_out() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let Some(server) = start(place.path()) else {
         return;

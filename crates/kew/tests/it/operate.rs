@@ -1,5 +1,5 @@
-//! `kew bus` and `kew dlq` against the real server, what its audit log says of them, and that a kill in
-//! the middle of their work loses and doubles nothing.
+//! `kew bus` and `kew dlq` against the real server, its audit log of them, and that a kill during
+//! their work loses and duplicates nothing.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -33,7 +33,7 @@ pub(crate) fn start(data_dir: &Path) -> Server {
     })
 }
 
-/// What `check` says of a server with the queues of [`CONFIG`], which ends in order.
+/// Runs `check` with a server with the queues of [`CONFIG`], which then ends cleanly.
 pub(crate) fn with_server(check: impl FnOnce(&Server)) {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(&place.path().join("data"));
@@ -101,7 +101,7 @@ fn send(server: &Server, queue: &str, bodies: impl Iterator<Item = u64>) {
     assert_eq!(status, 201, "{head}");
 }
 
-/// Locks the first message and gives it back, once too often.
+/// Locks the first message and releases it, until it becomes a dead letter.
 fn bury_one(server: &Server) {
     let (status, head, _) = ask(server, "POST", "orders/messages/head?timeout=5", "", "");
     assert_eq!(status, 201, "{head}");
@@ -198,7 +198,7 @@ fn dead_letters_are_looked_at_resubmitted_and_purged() {
         "peer=\"127.0.0.1:",
         "2 of 2 messages done",
     ]);
-    // Neither what only looked nor the dry run.
+    // Neither for reads nor for the dry run.
     let acts = log.lines().filter(|line| line.contains("audit: resubmit"));
     assert_eq!(acts.count(), 3, "{log}");
     let refused = log.lines().find(|line| line.contains("refused="));
@@ -206,7 +206,7 @@ fn dead_letters_are_looked_at_resubmitted_and_purged() {
 }
 
 #[test]
-fn one_message_is_taken_freed_and_deleted() {
+fn one_message_is_received_unlocked_and_deleted() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(&place.path().join("data"));
     send(&server, "target", 0..3);
@@ -331,7 +331,7 @@ fn a_kill_in_the_middle_of_a_resubmission_loses_and_doubles_nothing() {
         );
         assert_eq!(status, 202, "{job}");
         wait_for_progress(&server, &job);
-        // Not a wait for anything: the moment of the kill is what is varied.
+        // This is not a wait: the moment of the kill is what varies.
         std::thread::sleep(Duration::from_millis(u64::from(round)));
         server.kill();
         server = start(&data_dir);

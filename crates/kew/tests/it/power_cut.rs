@@ -1,12 +1,12 @@
-//! Power cuts of the shipped binary: what was not synced is gone after each kill.
+//! Power cuts of the shipped binary: unsynced data is lost after each kill.
 //!
-//! A plain kill proves little, because the page cache survives it. Here `preload/unsynced.c` lies between
-//! the server and the kernel: writes wait in the process until their file is synced, some get
-//! through early, in part and out of order, and names that were not synced are taken back after the
-//! kill. The binary is the one that ships. The rest is the kill loop.
+//! A plain kill proves little, because the page cache survives it. Here `preload/unsynced.c` is
+//! between the server and the kernel: writes wait in the process until their file is synced, some
+//! reach the disk early, in part and out of order, and names that were not synced are undone after
+//! the kill. The binary is the shipped one. The rest is the kill loop.
 //!
-//! `KEW_POWER_CUTS` sets how many there are, and `KEW_BUS_POWER_CUTS` how many of a server that serves
-//! both protocols at once. The seed decides what gets through, not when.
+//! `KEW_POWER_CUTS` sets how many there are, and `KEW_BUS_POWER_CUTS` how many of a server that
+//! serves both protocols at once. The seed decides which writes reach the disk, not when.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use crate::server::{Server, show};
 const CUTS_DEFAULT: u64 = 20;
 const BUS_CUTS_DEFAULT: u64 = 5;
 
-/// Every so many rounds the power fails again while the server recovers.
+/// Once in so many rounds the power fails again during the recovery.
 const ROUNDS_TO_A_CUT_START: u64 = 3;
 
-/// A directory on a disk that forgets.
+/// A directory on a disk that loses unsynced data.
 struct Disk {
     place: tempfile::TempDir,
     library: PathBuf,
@@ -65,15 +65,15 @@ impl Disk {
         Server::start_with(|command| self.arrange(command, seed))
     }
 
-    /// Cuts the power: the process is gone, and names go back to what was synced, or part of the
-    /// way.
+    /// Cuts the power: the process has ended, and names return to their synced state, or part of
+    /// the way.
     fn cut(&mut self, server: Server, random: &mut Random) {
         server.kill();
         let Ok(journal) = fs::read_to_string(self.journal()) else {
-            // It came no further than its first instructions.
+            // It ended during its first instructions.
             return;
         };
-        // A line that is cut off was not carried out.
+        // An incomplete line was not carried out.
         let whole = journal.rfind('\n').map_or("", |end| &journal[..end]);
         let mut pending: Vec<Name<'_>> = Vec::new();
         for line in whole.lines() {
@@ -135,7 +135,7 @@ impl<'a> Name<'a> {
         path.parent() == Some(directory)
     }
 
-    /// Takes it back, unless the kill came before it was carried out.
+    /// Undoes it, unless the kill came before it was carried out.
     fn undo(&self) {
         match self {
             Self::Created { path } if path.exists() => fs::remove_file(path),
@@ -145,7 +145,7 @@ impl<'a> Name<'a> {
             }
             _ => Ok(()),
         }
-        .expect("nobody else is there");
+        .expect("no other process uses it");
     }
 }
 
@@ -175,7 +175,7 @@ async fn power_cut_loop(mut disk: Disk, cuts: u64, seed: u64) {
         if round % ROUNDS_TO_A_CUT_START == 0 {
             let seed = load.random.next();
             let starting = Server::spawn(|command| disk.arrange(command, seed));
-            // Not a wait for anything: the moment of the cut is what is varied.
+            // This is not a wait: the moment of the cut is what varies.
             std::thread::sleep(Duration::from_millis(load.random.below(100)));
             disk.cut(starting, &mut load.random);
             cut += 1;
@@ -236,13 +236,13 @@ async fn cut_both(mut disk: Disk, cuts: u64, seed: u64) {
 }
 
 #[test]
-fn a_disk_that_lies_about_syncs_is_told_from_an_honest_one() {
+fn a_disk_that_lies_about_syncs_is_detected() {
     let Some(mut disk) = Disk::new() else {
         return;
     };
     let mut random = Random::new(1);
     load::run(async {
-        // On an honest disk the messages are there after the cut.
+        // On an honest disk the messages survive the cut.
         let server = disk.start(1);
         let mut client = server.client();
         client.create_queue("honest", &[]).await.expect("created");
@@ -259,7 +259,7 @@ fn a_disk_that_lies_about_syncs_is_told_from_an_honest_one() {
         let honest = client.queue_properties("honest").await.expect("it exists");
         assert_eq!(honest.approximate_message_count, 20);
 
-        // On one that lies they are not: so the loop above would notice a sync left out.
+        // On a lying disk they do not: so the loop above would notice a missing sync.
         for _ in 0..20 {
             let put = client.put("honest", "text", PutOptions::default()).await;
             put.expect("put");

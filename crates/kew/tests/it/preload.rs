@@ -1,11 +1,11 @@
-//! Libraries that lie between the unchanged server and the system, built when a test needs one.
+//! Libraries between the unchanged server and the system, built when a test needs one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::skip::skip;
 
-/// Builds `preload/NAME.c` into a directory; `None`, with a word about it, where that cannot work.
+/// Builds `preload/NAME.c` into a directory; `None`, with a message, if that is not possible.
 pub(crate) fn build(name: &str, place: &Path) -> Option<PathBuf> {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         skip(name, "no LD_PRELOAD", "run on Linux with glibc");

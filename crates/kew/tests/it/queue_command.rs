@@ -1,4 +1,4 @@
-//! `kew queue` against the real server: what is printed, and how it ends.
+//! `kew queue` against the real server: its output and exit codes.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
@@ -23,7 +23,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 #[test]
-fn queues_come_and_go() {
+fn queues_are_created_and_deleted() {
     let (_server, shell) = ephemeral();
     let created = [
         "create",
@@ -40,7 +40,7 @@ fn queues_come_and_go() {
     shell
         .run(&["create", "jobs"])
         .check_error(1, &["kew: ", "QueueAlreadyExists"]);
-    // The same metadata again is a success for the service, and yet nothing was created.
+    // For the service the same metadata again is a success, but it creates nothing.
     shell
         .run(&created)
         .check_error(1, &["jobs", "already exists"]);
@@ -149,7 +149,7 @@ fn bodies_arrive_as_they_were() {
 }
 
 #[test]
-fn what_cannot_be_a_message_is_refused_before_it_is_sent() {
+fn invalid_messages_are_refused_before_they_are_sent() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
     let put = |input: &[u8]| shell.run_with(&["send", "jobs"], input);
@@ -302,7 +302,7 @@ fn watching_shows_growth_and_ends_with_a_signal() {
 }
 
 #[test]
-fn nobody_reading_is_no_failure() {
+fn a_closed_output_is_no_failure() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
     shell.run_with(
@@ -325,7 +325,7 @@ fn nobody_reading_is_no_failure() {
             "{arguments:?}"
         );
     }
-    // What could not be printed was not deleted.
+    // Messages that could not be printed were not deleted.
     assert_eq!(
         shell.json(&["show", "jobs"])["approximate_message_count"],
         1_000
@@ -333,7 +333,7 @@ fn nobody_reading_is_no_failure() {
 }
 
 #[test]
-fn what_a_terminal_would_obey_is_escaped_in_json_too() {
+fn control_characters_are_escaped_in_json_too() {
     let (_server, shell) = ephemeral();
     shell.ok(&["create", "jobs"]);
     let sent = "a\u{7f}\u{85}\u{9b}31m\u{61c}\u{202e}\u{2066}b";
@@ -346,7 +346,7 @@ fn what_a_terminal_would_obey_is_escaped_in_json_too() {
 }
 
 #[test]
-fn a_signature_opens_what_it_says_and_no_more() {
+fn a_signature_grants_exactly_its_permissions() {
     let (_server, shell) = ephemeral();
     let line = |arguments: &[&str]| shell.ok(arguments).trim_end().to_owned();
     let service = line(&["sas"]);
@@ -355,7 +355,7 @@ fn a_signature_opens_what_it_says_and_no_more() {
         command.arg("queue").args(arguments);
         crate::client::finish(command, b"")
     };
-    // What the service's signature makes is used through the queue's.
+    // The service's signature creates a queue, which is used with the queue's signature.
     assert_eq!(with(&service, &["create", "jobs"]).code, 0);
     assert_eq!(with(&service, &["send", "jobs", "x"]).code, 0);
 

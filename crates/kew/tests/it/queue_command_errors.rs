@@ -1,5 +1,5 @@
-//! `kew queue` where things go wrong: command lines, connection strings, services that are busy, gone
-//! or no service at all.
+//! Errors of `kew queue`: command lines, connection strings, and services that are busy,
+//! unreachable or something else.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ fn count(messages: u64) -> String {
 const DONE: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn a_connection_string_that_is_wrong_says_where_and_shows_no_secret() {
+fn an_error_of_a_connection_string_names_the_part_and_no_secret() {
     for (text, named) in [
         (
             "AccountName=a1",
@@ -104,7 +104,7 @@ fn a_command_line_that_cannot_be_meant() {
 }
 
 #[test]
-fn nobody_there() {
+fn an_unreachable_service() {
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.local_addr().expect("it is bound").port()
@@ -117,12 +117,12 @@ fn nobody_there() {
     let told: Value = serde_json::from_str(&done.err).expect("an object");
     assert_eq!(told["error"]["exit_code"], json!(3));
     assert_eq!(told["error"]["code"], Value::Null);
-    // What was begun on standard output is whole.
+    // The array on standard output is complete.
     assert_eq!(done.json(), json!([]));
 }
 
 #[test]
-fn nobody_answers() {
+fn a_service_that_does_not_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let shell = Shell::at(&format!("http://{address}/a1"));
@@ -162,7 +162,7 @@ fn a_clear_that_runs_out_of_time_is_repeated() {
 }
 
 #[test]
-fn lists_go_on_over_pages_and_never_in_circles() {
+fn lists_continue_over_pages_and_never_in_circles() {
     let page = |name: &str, next: &str| {
         let body = format!(
             "\u{FEFF}<?xml version=\"1.0\"?><EnumerationResults><Queues><Queue><Name>{name}</Name></Queue></Queues><NextMarker>{next}</NextMarker></EnumerationResults>"
@@ -182,14 +182,14 @@ fn lists_go_on_over_pages_and_never_in_circles() {
 }
 
 #[test]
-fn what_a_server_says_does_not_reach_the_terminal_as_it_is() {
+fn text_from_a_server_reaches_the_terminal_escaped() {
     let script = Script::start(&[error("400 Bad", "Odd", "\u{9b}31mred\u{202e}")]);
     let done = script.shell.run(&["delete", "jobs", "--yes"]);
     done.check_error(1, &["\\u{9b}31mred\\u{202e} (Odd, status 400)"]);
 }
 
 #[test]
-fn what_is_no_queue_storage_is_called_so() {
+fn another_protocol_is_reported_as_such() {
     for (status, body) in [
         ("200 OK", "<html>hello</html>"),
         ("200 OK", "{}"),

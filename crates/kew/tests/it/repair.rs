@@ -1,4 +1,5 @@
-//! `kew log repair`, with the real binary: a damaged server is listed, repaired and starts again.
+//! `kew log repair`, with the real binary: the losses of a damaged server are listed, it is
+//! repaired, and starts again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::server::{Ended, Server, run};
 
 const QUEUES: [&str; 3] = ["apples", "pears", "plums"];
 
-/// Messages that were acknowledged, by id, with queue and text.
+/// Acknowledged messages by id, with queue and text.
 type Known = BTreeMap<String, (String, String)>;
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -40,7 +41,7 @@ fn fill(data_dir: &Path) -> Known {
     known
 }
 
-/// Everything that a server has.
+/// The whole content of a server.
 fn everything(data_dir: &Path) -> Known {
     let server = Server::start(data_dir);
     let mut found = Known::new();
@@ -101,7 +102,8 @@ pub(crate) fn start_is_refused(data_dir: &Path, named: &[&str]) {
     }
 }
 
-/// Lists, repairs, and checks that all is there but what was listed; returns the listing.
+/// Lists, repairs, and checks that everything is there except the listed losses; returns the
+/// listing.
 fn repair(data_dir: &Path, known: &Known) -> Value {
     let before = contents(data_dir);
     let (ended, printed) = kew(&["log", "repair"], data_dir);

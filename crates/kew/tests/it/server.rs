@@ -1,6 +1,6 @@
-//! Runs `kew` as a process and waits for what it says.
+//! Runs `kew` as a process and waits for its output.
 //!
-//! However a process ends, `verdict` judges its whole log and its exit status.
+//! `verdict` judges the whole log and the exit status of every process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::verdict::{Ending, faults};
 
-/// How long a server may take to become ready, or to end after it was asked to.
+/// How long a server may take to become ready, or to end after a request to stop.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server. Dropping it kills it; a failing test shows what it logged.
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Starts a server as `arrange` says; answers when it is ready or has ended.
+    /// Starts a server as `arrange` says; returns when it is ready or has ended.
     pub(crate) fn try_start_with(arrange: impl FnOnce(&mut Command)) -> Result<Self, Ended> {
         let mut server = Self::spawn(arrange);
         let deadline = Instant::now() + PATIENCE;
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// The server is to log an error with this text by its end. Any other error fails the test.
+    /// By its end the server must log an error with this text. Any other error fails the test.
     pub(crate) fn expect_error(&mut self, text: &'static str) {
         self.expected_errors.push(text);
     }
@@ -113,7 +113,7 @@ impl Server {
         self.facts.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The addresses that Queue Storage is served on, as printed: one line or item for each.
+    /// The printed addresses of Queue Storage: one for each line or item.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.facts("KEW_QUEUE_LISTEN")
             .iter()
@@ -122,7 +122,7 @@ impl Server {
             .collect()
     }
 
-    /// Where the service is, from the connection string it printed.
+    /// The endpoint in the printed connection string.
     pub(crate) fn endpoint(&self) -> Arc<Endpoint> {
         let printed = self.facts("KEW_QUEUE_CONNECTION_STRING");
         let text = printed
@@ -137,8 +137,8 @@ impl Server {
 
     /// Waits until each of these was logged, and returns the log so far.
     ///
-    /// The log comes through a pipe of its own: a line can arrive after the answer that it was written
-    /// before. So nothing can be said of the log without waiting for what should be in it.
+    /// The log comes through a separate pipe: a line can arrive after the answer that it was
+    /// written before. So a test must wait for the lines that it expects before it judges the log.
     pub(crate) fn log_with(&self, expected: &[&str]) -> String {
         self.log.wait_for(expected)
     }
@@ -151,7 +151,7 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
     }
 
-    /// The most memory that the server has had resident, in KiB.
+    /// The peak of the server's resident memory, in KiB.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("it runs");
@@ -161,12 +161,12 @@ impl Server {
             .expect("a number of KiB")
     }
 
-    /// Kills the server as a crash would, and waits until it is gone.
+    /// Kills the server like a crash, and waits until it has ended.
     pub(crate) fn kill(self) {
         self.end_by(Signal::KILL);
     }
 
-    /// Asks the server to stop, waits until it has ended in order, and returns its log.
+    /// Asks the server to stop, waits until it has ended cleanly, and returns its log.
     pub(crate) fn terminate(self) -> String {
         self.stop(Signal::TERM)
     }
@@ -178,7 +178,7 @@ impl Server {
         self.judge(Ending::InOrder).log
     }
 
-    /// Ends the server by a signal that it cannot or does not handle, and returns its log.
+    /// Ends the server with a signal that it cannot or does not handle, and returns its log.
     pub(crate) fn end_by(mut self, signal: Signal) -> String {
         self.signal(signal);
         self.wait();
@@ -198,7 +198,7 @@ impl Server {
         }
     }
 
-    /// Keeps the fact in a line of output; `true` if it is the one that ends them.
+    /// Keeps the fact in a line of output; `true` if it is the last one.
     fn note(&mut self, line: &str) -> bool {
         let Some((name, value)) = line.split_once('=') else {
             return false;
@@ -212,8 +212,8 @@ impl Server {
         name == "KEW_READY"
     }
 
-    /// The one place where a process comes to its end: checks how it ended and all that it logged. Its output is
-    /// closed, or it was killed, so that it is about to end.
+    /// The only place where a process is judged: checks its exit status and its whole log. Its
+    /// output is closed, or it was killed, so it is about to end.
     fn judge(&mut self, ending: Ending) -> Ended {
         self.is_judged = true;
         let status = self.child.wait().expect("our own child");
@@ -239,14 +239,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.is_judged {
-            // An error means that it has ended already, which the judgement says.
+            // An error means that it has ended already, which the judgement reports.
             let _ = self.child.kill();
             self.judge(Ending::By(Signal::KILL));
         }
     }
 }
 
-/// Runs `kew` to its end and returns how it ended and what it printed.
+/// Runs `kew` to its end and returns how it ended and its output.
 pub(crate) fn run(arrange: impl FnOnce(&mut Command)) -> (Ended, String) {
     let mut server = Server::spawn(arrange);
     let deadline = Instant::now() + PATIENCE;
@@ -263,7 +263,7 @@ pub(crate) fn run(arrange: impl FnOnce(&mut Command)) -> (Ended, String) {
     }
 }
 
-/// Prints a line of a test's report, which is shown when the test fails or is asked to show it.
+/// Prints a line of a test's report, which is shown if the test fails or with --show-output.
 #[expect(
     clippy::print_stdout,
     reason = "a test reports where its harness captures it"
@@ -277,20 +277,20 @@ fn read_lines(stdout: ChildStdout) -> Receiver<String> {
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
-                // The test has its facts; the rest is read so that the server never blocks.
+                // The test has its facts; the rest is read only so that the server never blocks.
             }
         }
     });
     receiver
 }
 
-/// What a server writes to standard error.
+/// The standard error of a server.
 struct Log {
     read: Arc<LogRead>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// What was read of it.
+/// The part that was read.
 #[derive(Default)]
 struct LogRead {
     so_far: Mutex<LogSoFar>,

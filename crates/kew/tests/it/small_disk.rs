@@ -1,5 +1,6 @@
-//! A small disk: a tmpfs in a user and mount namespace of its own, which a holder process keeps between
-//! restarts of the server. Where a machine does not allow such namespaces the test says so.
+//! A small disk: a tmpfs in a user and mount namespace of its own, which a holder process keeps
+//! between restarts of the server. If a machine does not allow such namespaces, the test reports
+//! that.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None` if this machine does not allow it.
-    /// Of its `size_mib` somebody else takes `taken_mib`, and gives them back later.
+    /// `None` if this machine does not allow it. A file takes `taken_mib` of its `size_mib`, and is
+    /// deleted later.
     pub(crate) fn new(mount_point: &Path, size_mib: u32, taken_mib: u32) -> Option<Self> {
         std::fs::create_dir(mount_point).expect("writable");
         let script = format!(

@@ -1,4 +1,4 @@
-//! What a start that fails says, and what to do next.
+//! The errors of a failed start, and their advice.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use queue_load::PutOptions;
 use crate::repair::{block_on, corrupt, files};
 use crate::server::{Ended, Server, run};
 
-/// The error of a start that fails: the last line of its log.
+/// The error of a failed start: the last line of its log.
 fn refused(server: Result<Server, Ended>) -> String {
     let Err(ended) = server else {
         panic!("it starts");
@@ -30,7 +30,7 @@ fn serve(data_dir: &Path, listen: &str) -> Result<Server, Ended> {
 }
 
 #[test]
-fn a_second_server_says_which_process_holds_the_port_or_the_directory() {
+fn a_second_server_names_the_process_with_the_port_or_the_directory() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let (first, second) = (place.path().join("first"), place.path().join("second"));
     let server = Server::start(&first);
@@ -84,7 +84,7 @@ fn a_damaged_start_names_the_file_and_the_repair() {
 }
 
 #[test]
-fn a_cause_is_said_once() {
+fn a_cause_is_printed_once() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let file = place.path().join("file");
     std::fs::write(&file, "").expect("a file");
@@ -93,7 +93,7 @@ fn a_cause_is_said_once() {
 }
 
 #[test]
-fn a_level_that_is_none_is_refused() {
+fn an_invalid_level_is_refused() {
     for (filter, named) in [
         ("warnn", "KEW_LOG is \"warnn\""),
         ("info,kew=loud", "KEW_LOG is \"info,kew=loud\""),
@@ -108,7 +108,7 @@ fn a_level_that_is_none_is_refused() {
 }
 
 #[test]
-fn service_bus_that_is_off_unasked_is_told() {
+fn service_bus_that_is_off_by_default_is_announced() {
     let start = |more: &[&str]| {
         Server::start_with(|command| {
             command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);

@@ -1,4 +1,4 @@
-//! HTTP and HTTPS on one port, certificates that change, and the clients that get in nobody's way.
+//! HTTP and HTTPS on one port, certificates that change, and clients that must not block others.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,8 +18,8 @@ use rustls::{
 
 use crate::server::{PATIENCE, Server, run};
 
-/// What is logged of a key that belongs to another certificate.
-const REFUSED_PAIR: &str = "is not that of the first certificate";
+/// The log text for a key that belongs to another certificate.
+const REFUSED_PAIR: &str = "does not belong to the first certificate";
 
 const REQUEST: &[u8] = b"GET /health/live HTTP/1.1\r\nhost: kew\r\n\r\n";
 
@@ -72,7 +72,7 @@ fn connect_with(config: Arc<ClientConfig>, address: SocketAddr) -> Secure {
     StreamOwned::new(connection, dial(address))
 }
 
-/// Asks once, and returns the answer's head after reading all of it.
+/// Sends one request, and returns the answer's head after reading all of it.
 fn ask(stream: &mut (impl io::Read + io::Write)) -> io::Result<String> {
     stream.write_all(REQUEST)?;
     let mut answer = Vec::new();
@@ -131,7 +131,7 @@ fn one_port_serves_both_in_two_versions_of_tls() {
     let printed = server.facts("KEW_QUEUE_CONNECTION_STRING_TLS");
     let endpoint = format!("QueueEndpoint=https://localhost:{}/", address.port());
     assert!(printed[0].contains(&endpoint), "{printed:?}");
-    // The end is told, also to who is idle.
+    // Idle clients get the end of the connection too.
     let mut idle = connect(address, place.path());
     check_served(&mut idle);
     server.terminate();
@@ -155,7 +155,7 @@ fn older_versions_are_refused_with_an_alert() {
 }
 
 #[test]
-fn what_is_no_handshake_ends_in_time_and_disturbs_nobody() {
+fn an_invalid_handshake_ends_in_time_and_disturbs_no_client() {
     let (place, server) = start(&[]);
     let address = server.addresses()[0];
     let began = Instant::now();
@@ -192,7 +192,7 @@ fn what_is_no_handshake_ends_in_time_and_disturbs_nobody() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_while_connections_are_open() {
+fn a_new_certificate_is_loaded_while_connections_are_open() {
     let (place, mut server) = start(&[]);
     server.expect_error(REFUSED_PAIR);
     let address = server.addresses()[0];
@@ -205,7 +205,7 @@ fn a_new_certificate_is_taken_while_connections_are_open() {
         certificate(&stream)
     };
     assert_eq!(presented(), first);
-    // A pair that does not match is not taken, and named.
+    // A pair that does not match is refused, with its names.
     let key_file = place.path().join("tls/server.key");
     let key = std::fs::read(&key_file).expect("a key");
     std::fs::copy(place.path().join("tls/ca.key"), &key_file).expect("copied");
@@ -213,7 +213,7 @@ fn a_new_certificate_is_taken_while_connections_are_open() {
     server.log_with(&[REFUSED_PAIR]);
     assert_eq!(presented(), first);
     std::fs::write(&key_file, key).expect("written");
-    // One that does is found by itself.
+    // A pair that matches is loaded automatically.
     init(place.path(), &["--host", "a.localhost"]);
     let deadline = Instant::now() + PATIENCE;
     while presented() == first {
@@ -253,9 +253,9 @@ fn files_that_cannot_be_used_are_named_at_the_start() {
     for (cert, key, says) in [
         (&absent, &key, "cannot read"),
         (&cert, &absent, "cannot read"),
-        (&key, &key, "there is no certificate in it"),
-        (&cert, &cert, "there is no private key in it"),
-        (&cert, &other, "is not that of the first certificate"),
+        (&key, &key, "it contains no certificate"),
+        (&cert, &cert, "it contains no private key"),
+        (&cert, &other, "does not belong to the first certificate"),
     ] {
         let (ended, printed) = run(|command| {
             command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
@@ -304,7 +304,7 @@ fn keys_are_private_and_an_authority_is_kept() {
     let (is_made, said) = try_init(place.path(), &["--host", "other.example.com"]);
     assert!(!is_made && said.contains("--force"), "{said}");
     assert_eq!(read("server.pem"), renewed);
-    // Half of an authority is not replaced by itself either.
+    // A single file of an authority is not replaced automatically either.
     std::fs::remove_file(tls.join("ca.key")).expect("removed");
     let (is_made, said) = try_init(place.path(), &[]);
     assert!(!is_made && said.contains("--force"), "{said}");
@@ -312,7 +312,7 @@ fn keys_are_private_and_an_authority_is_kept() {
     assert_ne!(read("ca.pem"), ca);
 }
 
-/// What a server without TLS says to SIGHUP.
+/// The log text for SIGHUP without TLS.
 const NOTHING_TO_LOAD: &str = "SIGHUP: nothing to load";
 
 #[test]
@@ -322,7 +322,7 @@ fn a_hangup_never_ends_a_server_without_tls() {
     server.signal(Signal::HUP);
     server.log_with(&[NOTHING_TO_LOAD, "kew tls init"]);
     check_served(&mut dial(server.addresses()[0]));
-    // Its listeners were opened without TLS: that takes a restart, and it says so.
+    // Its listeners were opened without TLS: it logs that it needs a restart.
     init(place.path(), &[]);
     server.signal(Signal::HUP);
     server.log_with(&["restart it to use the certificate in", "tls/server.pem"]);

@@ -1,5 +1,5 @@
-//! What every server and every command under test is held to, however it ends: it does not panic, it logs no
-//! error that its test does not expect, and it ends as it should.
+//! The rules for every server and every command under test, however it ends: it does not panic, it
+//! logs only errors that its test expects, and it exits with the right status.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -9,9 +9,9 @@ use rustix::process::Signal;
 /// How a process should end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// In order.
+    /// Cleanly.
     InOrder,
-    /// By this signal, which the test sent, and not by itself before that.
+    /// By this signal, which the test sent, and not earlier by itself.
     By(Signal),
     /// With an exit code, which its test looks at.
     WithACode,
@@ -30,7 +30,8 @@ impl Ending {
     }
 }
 
-/// What is wrong with how a process ended; nothing, if all is well. An expected error has to be in the log.
+/// The faults of a process that has ended; none if all is well. An expected error must be in the
+/// log.
 pub(crate) fn faults(
     status: ExitStatus,
     log: &str,
@@ -84,7 +85,7 @@ fn a_process_that_ends_as_it_should_has_no_faults() {
         ),
         (by_a_kill, FINE, Ending::By(Signal::KILL), &[]),
         (with_2, "error: no such flag\n", Ending::WithACode, &[]),
-        // What a client wrote is a value, and no level.
+        // A client's text is a value, not a level.
         (
             ExitStatus::default(),
             "20 INFO a client said \"ERROR\"\n",

@@ -17,7 +17,7 @@ fn states(storage: &FaultyStorage, name: &str) -> BTreeSet<Option<Vec<u8>>> {
 }
 
 #[test]
-fn only_what_was_synced_is_certain() {
+fn only_synced_data_is_certain() {
     let storage = FaultyStorage::new();
     let file = storage.create("file").unwrap();
     file.write_at(b"old", 0).unwrap();

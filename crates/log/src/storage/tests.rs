@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_short_or_interrupted_is_finished() {
+fn short_and_interrupted_calls_are_finished() {
     let storage = FaultyStorage::new();
     let file = create(&storage, "file").unwrap();
     storage.fail_after(0, Fault::ShortWrite, Repeat::Once);
@@ -14,7 +14,7 @@ fn what_is_short_or_interrupted_is_finished() {
 }
 
 #[test]
-fn failures_name_what_was_tried_and_where() {
+fn failures_name_the_call_and_the_place() {
     let storage = FaultyStorage::new();
     let file = create(&storage, "file").unwrap();
     storage.fail_after(0, Fault::Enospc, Repeat::Sticky);
@@ -39,7 +39,7 @@ fn failures_name_what_was_tried_and_where() {
 }
 
 #[test]
-fn memory_holds_only_what_is_not_zero() {
+fn memory_holds_only_nonzero_pages() {
     let storage = MemoryStorage::new();
     let file = storage.create("file").unwrap();
     file.write_at(&[0; 1 << 20], 0).unwrap();

@@ -1,6 +1,6 @@
-//! What a golden data directory holds: a fixed history, with fixed entropy, over any storage.
+//! The content of a golden data directory: a fixed history, with fixed entropy, on any storage.
 //!
-//! The history is short and meets every kind of record and file: batches, marks, a roll, a
+//! The history is short and contains every kind of record and file: batches, marks, a roll, a
 //! recovery that copies a tail, two snapshots, a prepared segment.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(crate) fn options() -> LogOptions {
     }
 }
 
-/// Everything that was replayed, in words: a snapshot is all words before it.
+/// The whole replayed history as words: a snapshot is all words before it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words(pub(crate) Vec<String>);
 
@@ -47,7 +47,7 @@ impl Replay for Words {
     }
 }
 
-/// What the directory holds, to compare with what is read.
+/// The content of the directory, for comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     /// Every event, in order.
@@ -67,7 +67,7 @@ pub(crate) fn write(storage: &dyn Storage) -> Expected {
         jobs(&mut log, storage);
     }
     snapshot(&mut log, storage, &expected);
-    // A batch that is on its way while the next is appended, and no mark: recovery copies it.
+    // A batch in progress while the next is appended, and no mark: recovery copies it.
     append(&mut log, &mut expected, "overlapped", 10);
     let job = log.next_job().expect("a commit");
     append(&mut log, &mut expected, "overlapping", 300);

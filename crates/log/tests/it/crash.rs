@@ -1,12 +1,12 @@
-//! Power cuts at every storage call, with several of the states that each may leave, and again
-//! during the recovery that follows.
+//! Power cuts at every storage call, with several of the possible disk states, and again during the
+//! following recovery.
 
 use kew_log::FaultyStorage;
 
 use crate::node::{Node, Step, Step::*, Told, check_whole, run};
 use crate::random::Random;
 
-/// Short histories that between them meet every kind of job in every order that matters.
+/// Short histories that together contain every kind of job in every order that matters.
 const HISTORIES: &[&[Step]] = &[
     &[Send(2), Commit, Send(1), Commit],
     &[Send(2), Send(3), Commit, Mark, Commit, Send(1), Commit],
@@ -22,7 +22,7 @@ const HISTORIES: &[&[Step]] = &[
         Send(2),
         Commit,
     ],
-    // A commit that reaches over a roll.
+    // A commit across a roll.
     &[
         Background,
         Send(6),
@@ -85,7 +85,7 @@ const HISTORIES: &[&[Step]] = &[
     ],
 ];
 
-/// What remains after the `n`-th call of a history, and what was told until then; `None` when
+/// The disk after the `n`-th call of a history, and what was acknowledged until then; `None` when
 /// the history needs fewer calls.
 fn cut_after(steps: &[Step], calls: u64) -> Option<(FaultyStorage, Told)> {
     let storage = FaultyStorage::new();
@@ -98,7 +98,7 @@ fn cut_after(steps: &[Step], calls: u64) -> Option<(FaultyStorage, Told)> {
 }
 
 #[test]
-fn a_power_cut_at_any_call_loses_nothing_that_was_acknowledged() {
+fn a_power_cut_at_any_call_loses_nothing_acknowledged() {
     for (history, steps) in HISTORIES.iter().enumerate() {
         for calls in 0.. {
             let Some((storage, told)) = cut_after(steps, calls) else {
@@ -111,14 +111,14 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_acknowledged() {
                 check_whole(&disk);
                 told.story = format!("history {history}, cut after {calls} calls, seed {seed}");
                 go_on(&disk, &mut told);
-                // What the first start has shown must survive the next cut.
+                // The content that the first start has shown must survive the next cut.
                 go_on(&disk.crash(&mut random.choice()), &mut told);
             }
         }
     }
 }
 
-/// Starts, and shows that the log is good for more.
+/// Starts, and shows that the log still works.
 fn go_on(disk: &FaultyStorage, told: &mut Told) {
     let mut node = Node::open_checked(disk, told);
     node.send(3, told).unwrap();
@@ -152,13 +152,13 @@ fn a_power_cut_after_the_process_was_killed_and_recovered_half_way() {
             let Some((storage, told)) = cut_after(steps, calls) else {
                 break;
             };
-            // Everything written is seen by the next process, and may yet be lost.
+            // The next process sees every write, but unsynced ones may still be lost.
             recover_with_cuts(&storage.kill(), &told, &mut Random::new(calls));
         }
     }
 }
 
-/// The rename of one recovery is lost, and that of the next, which relied on it, is kept.
+/// The rename of one recovery is lost, and that of the next, which depends on it, is kept.
 #[test]
 fn a_recovery_relies_on_no_name_that_may_still_be_lost() {
     let storage = FaultyStorage::new();
@@ -167,7 +167,7 @@ fn a_recovery_relies_on_no_name_that_may_still_be_lost() {
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     node.send(2, &mut told).unwrap();
-    // Written and not synced: the next process sees it, and the disk may never have it.
+    // Written but not synced: the next process sees it, but it may never reach the disk.
     storage.crash_after(1);
     assert!(node.commit(&mut told).is_err());
     let has = |disk: &FaultyStorage, number: u32| {
@@ -185,7 +185,7 @@ fn a_recovery_relies_on_no_name_that_may_still_be_lost() {
     }
 }
 
-/// What a process leaves that is killed after each call of its recovery.
+/// The disk after a process was killed, for each call of its recovery.
 fn cut_recoveries(disk: &FaultyStorage) -> impl Iterator<Item = (FaultyStorage, u64)> {
     let mut done = false;
     (0..)
@@ -227,7 +227,7 @@ fn recover_with_cuts(disk: &FaultyStorage, told: &Told, random: &mut Random) {
         if Node::open(&attempt).is_ok() {
             return;
         }
-        // Killed while it recovered; a third process starts, and is cut off as well.
+        // Killed during its recovery; a third process starts, and its power is cut too.
         let third = attempt.kill();
         third.crash_after(random.below(40));
         let mut told_third = told.clone();

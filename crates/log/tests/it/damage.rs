@@ -1,4 +1,4 @@
-//! Bit rot and lost files: what was durable is missed and named, what was not is cut.
+//! Bit rot and lost files: lost durable records are reported, others are cut.
 
 use kew_log::{FaultyStorage, LogOptions, OpenError, inspect, verify};
 
@@ -7,8 +7,8 @@ use crate::random::Random;
 
 const SEGMENT_1: &str = "segment-00000000000000000001";
 
-/// A log of one segment whose every message is proven to be durable, with the offsets at which
-/// its records begin: three batches and the mark behind them.
+/// A log of one segment in which every message is proven durable, with the offsets of its records:
+/// three batches and the mark behind them.
 fn marked() -> (FaultyStorage, Told, Vec<u64>) {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
@@ -106,7 +106,7 @@ fn damage_before_a_later_record_is_refused_without_any_mark() {
         let (file, offset, _) = refused(&disk);
         assert_eq!((&*file, offset), (SEGMENT_1, 4096));
     }
-    // The last record has nothing behind it: it looks like a torn tail, and is one.
+    // The last record has none behind it: damage there looks like a torn tail.
     storage.flip(SEGMENT_1, second + 30, 1);
     let node = Node::open(&storage).unwrap();
     assert_eq!(node.messages.count, 2);
@@ -227,8 +227,8 @@ fn a_missing_segment_is_refused() {
     let segments = inspect(&storage).unwrap().segments;
     assert!(segments.len() >= 4);
     for segment in &segments {
-        // Without the segment that waits empty behind the last the log is whole, if nothing in
-        // it was begun.
+        // Without the empty segment behind the last one the log is complete, if nothing in it was
+        // begun.
         if segment.state == kew_log::SegmentState::Prepared {
             continue;
         }
@@ -241,7 +241,7 @@ fn a_missing_segment_is_refused() {
 
 #[test]
 fn segments_of_two_histories_do_not_mix() {
-    // As after a backup that was put back in part: the same salts, other messages.
+    // As after a partly restored backup: the same salts, other messages.
     let (storage, _) = long();
     let other = FaultyStorage::new();
     let mut told = Told::default();
@@ -261,7 +261,7 @@ fn segments_of_two_histories_do_not_mix() {
 }
 
 #[test]
-fn a_damaged_roll_is_refused_because_of_what_follows() {
+fn a_damaged_roll_is_refused_because_of_the_next_segment() {
     let (storage, _) = long();
     let report = inspect(&storage).unwrap();
     let roll = report.segments[0].end.as_u64() - 32;
@@ -365,18 +365,18 @@ fn the_only_snapshot_is_not_needed_while_the_log_is_complete() {
 }
 
 #[test]
-fn what_a_snapshot_covers_counts_as_durable() {
+fn events_in_a_snapshot_count_as_durable() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
-    // Before anything is sent, so that the next segment's header proves nothing of it.
+    // Before anything is sent, so that the next segment's header proves nothing about it.
     node.background().unwrap();
     node.send(2, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
     let position = node.log.last_snapshot().unwrap().as_u64();
     drop(node);
-    // Both the snapshot and the only record before it: neither may hide the other.
+    // Both the snapshot and the only record before it: neither error may hide the other.
     storage.flip(&format!("snapshot-{position:020}"), 45, 1);
     storage.flip(SEGMENT_1, 4100, 1);
     let (file, offset, _) = refused(&storage);
@@ -419,7 +419,7 @@ fn a_damaged_body_costs_that_body_and_verify_names_it() {
 }
 
 #[test]
-fn files_that_are_not_the_logs_are_left_alone_and_reported() {
+fn foreign_files_are_left_unchanged_and_reported() {
     let (storage, mut told, _) = marked();
     storage.put("segment-1.backup", b"x");
     storage.put("notes", b"y");
@@ -440,7 +440,8 @@ fn random_damage_is_never_silent() {
     let (snapshotted, told, _) = snapshotted_with(options);
     let logs = [long_with(options, 20), (snapshotted, told)];
     for (storage, _) in &logs {
-        // Two marks in two pages: one page cannot take both with what they prove.
+        // Two marks in two pages: damage to one page cannot destroy both, with the records that
+        // they prove.
         let marks = inspect(storage)
             .unwrap()
             .segments

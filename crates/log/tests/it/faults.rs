@@ -1,4 +1,4 @@
-//! Errors of the storage at the n-th call, once and for ever.
+//! Errors of the storage at the n-th call, once and from then on.
 
 use kew_log::{Fault, FaultyStorage, JobKind, OpenError, Repeat, ReserveError};
 
@@ -36,7 +36,8 @@ const HISTORY: &[Step] = &[
     Commit,
 ];
 
-/// Runs the history with a fault at every call in turn; `check` sees how each run ended.
+/// Runs the history with a fault at every call, one after the other; `check` gets the result of
+/// each run.
 fn at_every_call(fault: Fault, repeat: Repeat, check: impl Fn(u64, Result<(), Stop>)) {
     for calls in 0.. {
         let storage = FaultyStorage::new();
@@ -125,7 +126,7 @@ fn a_failed_sync_is_never_retried_and_nothing_more_is_durable() {
     assert!(node.log.run_commit().is_err());
     assert!(matches!(node.log.reserve(), Err(ReserveError::Failed(_))));
     assert!(!node.log.mark());
-    // The pages of the failed sync are lost with the power, and the log is still whole.
+    // The pages of the failed sync are lost in a power cut, and the log is still intact.
     let disk = storage.crash(&mut |_| 0);
     Node::open_checked(&disk, &mut told);
 }

@@ -1,4 +1,5 @@
-//! Data directories of every released format still open, and today's bytes are what they were.
+//! Data directories of every released format still open, and the bytes that are written today have
+//! not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ fn open(storage: &dyn Storage) -> Result<(Log, Words), OpenError> {
 }
 
 #[test]
-fn every_golden_directory_opens_and_holds_what_was_written() {
+fn every_golden_directory_opens_with_its_content() {
     let expected = scenario::write(&FaultyStorage::new());
     for version in VERSIONS {
         let storage = load(*version);

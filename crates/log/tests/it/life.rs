@@ -1,4 +1,4 @@
-//! A log's ordinary life: what is written is read, marked, replayed and fenced.
+//! A log's ordinary life: written events are read, marked, replayed and fenced.
 
 use bytes::Bytes;
 use kew_log::{
@@ -49,7 +49,7 @@ fn a_body_is_in_memory_from_the_append_on_and_later_in_its_file() {
 }
 
 #[test]
-fn what_is_not_durable_yet_stays_in_memory_beyond_the_bound() {
+fn undurable_bodies_stay_in_memory_beyond_the_bound() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -80,7 +80,7 @@ fn places_that_no_segment_holds_have_no_body() {
     assert!(body(4095, 1).is_none());
     assert!(body(1 << 40, 1).is_none());
     assert!(body(4096, 1 << 20).is_none());
-    // It lies within the file, and nothing was ever written there.
+    // It is within the file, but nothing was ever written there.
     let error = body(4096, 100).unwrap().read().unwrap_err().to_string();
     assert_eq!(
         error,
@@ -168,7 +168,7 @@ fn clean_restarts_leave_no_trace_in_space() {
 }
 
 #[test]
-fn a_snapshot_bounds_what_is_replayed() {
+fn a_snapshot_bounds_the_replay() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -178,7 +178,7 @@ fn a_snapshot_bounds_what_is_replayed() {
     node.snapshot(&mut told).unwrap();
     let busy = node.log.snapshot(vec![], node.live_segments());
     assert!(matches!(busy, Err(BeginSnapshotError::Busy)));
-    // It is the state of its position, also when more is appended before it is written.
+    // A snapshot has the state of its position, even if more is appended before it is written.
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     node.background().unwrap();
@@ -211,7 +211,7 @@ fn segment_spans_cover_every_record_once() {
 }
 
 #[test]
-fn a_log_in_memory_takes_no_memory_for_what_was_never_written() {
+fn a_log_in_memory_takes_no_memory_for_unwritten_space() {
     struct Count(u64);
     impl Replay for Count {
         fn begin(&mut self) {

@@ -5,7 +5,7 @@ use kew_log::{Body, FaultyStorage, Job, JobOutcome, Log, SegmentState, inspect, 
 use crate::node::{Node, Told};
 
 #[test]
-fn a_report_says_what_every_file_is_for() {
+fn a_report_names_the_purpose_of_every_file() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -14,7 +14,7 @@ fn a_report_says_what_every_file_is_for() {
     node.commit(&mut told).unwrap();
     node.send(2, &mut told).unwrap();
     drop(node);
-    // A killed process leaves a prepared segment; the next one takes over in the first.
+    // A killed process leaves a prepared segment; the next one continues in the first.
     let mut node = Node::open(&storage).unwrap();
     node.send(2, &mut told).unwrap();
     node.snapshot(&mut told).unwrap();
@@ -69,7 +69,7 @@ fn looking_changes_nothing_and_needs_no_permission_to() {
     node.snapshot(&mut told).unwrap();
     node.background().unwrap();
     let before = storage.files();
-    // As if a running server were in the midst of a write.
+    // Like a running server in the middle of a write.
     node.send(1, &mut told).unwrap();
     storage.crash_after(1);
     assert!(node.log.run_commit().is_err());

@@ -1,7 +1,7 @@
-//! The log through its public door, over disks that fail.
+//! The log through its public interface, on failing disks.
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on has failed, and helpers are not marked as tests"
+    reason = "a test that cannot continue has failed, and helpers are not marked as tests"
 )]
 
 mod crash;

@@ -1,5 +1,5 @@
-//! A small owner of a log: it sends numbered messages, forgets all but the newest, and can tell
-//! from any replay whether something is missing, half there or changed.
+//! A small owner of a log: it sends numbered messages, forgets all but the newest, and can detect
+//! after any replay whether something is missing, incomplete or changed.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ pub(crate) fn small() -> LogOptions {
     }
 }
 
-/// The state: how many messages there were, and where the newest lie.
+/// The state: how many messages there were, and where the newest are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Messages {
     pub(crate) count: u64,
@@ -94,7 +94,7 @@ fn decode(bytes: &[u8]) -> (u64, BodyLocation) {
     (number(0), location)
 }
 
-/// What a message says: of its own length, and never zeros.
+/// The body of a message: its length differs, and it has no zeros.
 pub(crate) fn body_of(id: u64) -> Vec<u8> {
     let length = id * 229 % 701;
     (0..length)
@@ -102,14 +102,14 @@ pub(crate) fn body_of(id: u64) -> Vec<u8> {
         .collect()
 }
 
-/// What the test's client was told, over all runs.
+/// What the test's client learned, over all runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
-    /// Which of the many runs of a test this is, for when it fails.
+    /// Which of the many runs of a test this is, for its failure message.
     pub(crate) story: String,
-    /// The first `acknowledged` messages must be there for ever.
+    /// The first `acknowledged` messages must always be there.
     pub(crate) acknowledged: u64,
-    /// Counts at which a batch ended: any of them from `acknowledged` on may be what is there.
+    /// Counts at the ends of batches: any of them from `acknowledged` on may be the state.
     pub(crate) batch_ends: BTreeSet<u64>,
 }
 
@@ -131,7 +131,7 @@ impl Told {
         );
     }
 
-    /// What was there after a start stays.
+    /// State that was shown after a start must stay.
     pub(crate) fn seen(&mut self, messages: &Messages) {
         self.acknowledged = self.acknowledged.max(messages.count);
         self.batch_ends.retain(|end| *end <= messages.count);
@@ -180,7 +180,7 @@ impl Node {
         })
     }
 
-    /// Opens, and holds the result against what was told.
+    /// Opens, and compares the result with what was acknowledged.
     pub(crate) fn open_checked(storage: &FaultyStorage, told: &mut Told) -> Self {
         let node = Self::open(storage).unwrap();
         told.check(&node.messages);
@@ -189,7 +189,7 @@ impl Node {
         node
     }
 
-    /// Sends in one batch, or in as many as the room asks for.
+    /// Sends in one batch, or in as many as the room requires.
     pub(crate) fn send(&mut self, count: u64, told: &mut Told) -> Result<(), Stop> {
         let end = self.messages.count + count;
         while self.messages.count < end {
@@ -279,7 +279,7 @@ impl Node {
             .collect()
     }
 
-    /// Every live body must be readable and as it was sent.
+    /// Every live body must be readable and unchanged.
     pub(crate) fn check_bodies(&self) {
         for (id, location) in &self.messages.live {
             let body = self.log.body(*location).expect("a live body has a segment");
@@ -295,7 +295,7 @@ impl Node {
     }
 }
 
-/// One thing that an owner does.
+/// One act of an owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Send(u64),
@@ -309,7 +309,7 @@ pub(crate) enum Step {
     Close,
 }
 
-/// Does the steps one after the other until one fails.
+/// Carries out the steps until one fails.
 pub(crate) fn run(storage: &FaultyStorage, steps: &[Step], told: &mut Told) -> Result<(), Stop> {
     let mut node = Node::open(storage).map_err(Stop::Open)?;
     told.check(&node.messages);
@@ -339,7 +339,7 @@ pub(crate) fn run(storage: &FaultyStorage, steps: &[Step], told: &mut Told) -> R
     Ok(())
 }
 
-/// A disk that the log left in a legal state has nothing to be reported.
+/// A disk in a legal state has nothing to report.
 pub(crate) fn check_whole(storage: &FaultyStorage) {
     let report = verify(storage).unwrap();
     assert_eq!(report.damage, []);

@@ -19,7 +19,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// As [`kew_log::FaultyStorage::crash`] wants to be told.
+    /// In the form that [`kew_log::FaultyStorage::crash`] needs.
     pub(crate) fn choice(&mut self) -> impl FnMut(u32) -> u32 {
         |bound| u32::try_from(self.below(u64::from(bound))).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Segments that are used again, and readers that still hold them.
+//! Segments that are reused, and readers that still hold them.
 
 use kew_log::FaultyStorage;
 
@@ -10,7 +10,7 @@ fn names(storage: &FaultyStorage, prefix: &str) -> Vec<String> {
     files.filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Sends, and takes snapshots, until segments were used again several times.
+/// Sends, and takes snapshots, until segments were reused several times.
 fn churn(node: &mut Node, told: &mut Told, rounds: usize) {
     for round in 0..rounds {
         node.send(5, told).unwrap();
@@ -24,7 +24,7 @@ fn churn(node: &mut Node, told: &mut Told, rounds: usize) {
 }
 
 #[test]
-fn what_a_recycled_segment_held_before_never_comes_back() {
+fn the_old_content_of_a_recycled_segment_never_reappears() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut told = Told::default();
@@ -68,7 +68,7 @@ fn a_reader_keeps_its_segment_from_being_used_again() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
-    // In a segment of full size: smaller ones are not used again.
+    // In a segment of full size: smaller ones are not reused.
     churn(&mut node, &mut told, 10);
     let (id, location) = node.messages.live[1];
     let span = node.log.segment_of(location.record).unwrap();
@@ -126,7 +126,7 @@ fn a_segment_that_took_over_stays_as_long_as_the_one_before_it() {
         node.commit(&mut told).unwrap();
     }
     let kept = node.log.segments().next().unwrap().base;
-    // The next run takes over within that segment, behind the first record.
+    // The next run continues within that segment, behind the first record.
     let mut node = Node::open(&storage).unwrap();
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
@@ -140,7 +140,7 @@ fn a_segment_that_took_over_stays_as_long_as_the_one_before_it() {
         node.log.snapshot(vec![], live).unwrap();
         node.background().unwrap();
     }
-    // Without it the older segment would answer for this position, with what it has there.
+    // Without it the older segment would answer for this position, with its own content.
     let body = node.log.body(location).unwrap();
     assert_eq!(body.read().unwrap(), body_of(id));
     check_whole(&storage);
@@ -159,7 +159,7 @@ fn a_single_snapshot_retires_nothing() {
     node.background().unwrap();
     let before = names(&storage, "segment-");
     assert!(before.len() > 3);
-    // The same state again is no second snapshot.
+    // The same state again makes no second snapshot.
     let live = node.live_segments();
     assert!(!node.log.snapshot(vec![], live).unwrap());
     assert!(node.log.next_background_job().is_none());

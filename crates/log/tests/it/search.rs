@@ -1,4 +1,4 @@
-//! What it costs to search a damaged segment for records.
+//! The cost of searching a damaged segment for records.
 
 use std::io;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl StorageFile for CountingFile {
     }
 }
 
-/// How much a start reads of a damaged segment of that size, all of it look-alikes: whoever writes
-/// messages knows the format and not the salt.
+/// How much a start reads of a damaged segment of that size, full of look-alikes: a client that
+/// writes messages knows the format, but not the salt.
 fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
     let storage = FaultyStorage::new();
     let options = LogOptions {
@@ -86,7 +86,7 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
         ..LogOptions::default()
     };
     let mut node = Node::open_with(&storage, options, 5).unwrap();
-    // As long as it can be: whoever believes it reads to the end of the segment.
+    // The longest possible one: a reader that trusts it reads to the end of the segment.
     let mut look_alike = [0; 24];
     look_alike[12] = 1;
     look_alike[13] = 1;
@@ -104,7 +104,7 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
         let reservation = node.log.reserve().unwrap();
         let mut batch = BatchBuilder::at(reservation.position);
         let offset = batch.push_body(content).offset;
-        // The first one is moved to where records may be.
+        // The first one is aligned like a record.
         let mut batch = BatchBuilder::at(reservation.position);
         let padding = vec![0; usize::try_from(8 - offset % 8).unwrap()];
         batch.push_body(&[&padding, content].concat());

@@ -15,7 +15,7 @@ fn without_ballast() -> LogOptions {
 #[test]
 fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     let storage = FaultyStorage::new();
-    // Room for the first segment and not for the second.
+    // Room for the first segment but not for the second.
     storage.set_capacity_bytes(Some(15 << 10));
     let mut told = Told::default();
     let mut node = Node::open_with(&storage, without_ballast(), 7).unwrap();
@@ -28,7 +28,7 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     };
     assert!(matches!(stop, Stop::NoSpace));
     assert!(node.log.space().is_full);
-    // The half-written segment does not keep the space from others.
+    // The half-written segment does not take space.
     assert_eq!(storage.files().len(), 1);
 
     let mut settled = 0;
@@ -59,7 +59,7 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     Node::open_checked(&disk, &mut told);
 }
 
-/// Settles on a full disk until there is no room, with a mark after each batch or without; answers
+/// Settles on a full disk until there is no room, with or without a mark after each batch; returns
 /// how many batches found room.
 fn settle_on_a_full_disk(is_marked: bool) -> usize {
     let storage = FaultyStorage::new();
@@ -93,7 +93,7 @@ fn settle_on_a_full_disk(is_marked: bool) -> usize {
 
 #[test]
 fn marks_leave_the_space_that_settlements_need() {
-    // Each mark takes a record, and never a page: a slow consumer drains a full disk, too.
+    // Each mark takes a record, and never a page: a slow consumer can drain a full disk too.
     let (hasty, slow) = (settle_on_a_full_disk(false), settle_on_a_full_disk(true));
     assert!(hasty >= 40, "{hasty} batches");
     assert!(slow >= hasty * 3 / 4, "{slow} of {hasty} batches");
@@ -207,7 +207,7 @@ fn options_that_contradict_each_other_are_refused() {
     assert!(refused(long).contains("above the batch size"));
 }
 
-/// A log whose disk has no byte left; the ballast is there.
+/// A log on a disk without a free byte; the ballast exists.
 fn full() -> (FaultyStorage, Node, Told) {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
@@ -238,7 +238,7 @@ fn a_snapshot_takes_the_ballast_and_new_messages_do_not() {
     assert!(node.log.snapshot_error().is_none());
     assert_eq!(node.log.last_snapshot(), Some(node.log.end()));
     assert!(!has_ballast(&storage) && !node.log.space().has_ballast);
-    // There is room for a segment now, and it is kept for the next ballast.
+    // There is room for a segment now, and it is reserved for the next ballast.
     node.log.retry_prepare();
     assert!(matches!(node.send(1, &mut told), Err(Stop::NoSpace)));
     assert!(
@@ -263,7 +263,7 @@ fn a_full_disk_is_recovered_in_the_place_of_the_ballast() {
     drop(node);
     let mut node = Node::open_checked(&storage, &mut told);
     assert!(!has_ballast(&storage));
-    // What is left is not taken by segments before the ballast is there again.
+    // Segments do not take the remaining space before the ballast exists again.
     node.background().unwrap();
     assert!(node.log.space().is_full && !has_ballast(&storage));
     storage.set_capacity_bytes(None);
@@ -273,7 +273,7 @@ fn a_full_disk_is_recovered_in_the_place_of_the_ballast() {
 }
 
 #[test]
-fn a_full_disk_without_ballast_is_named_with_what_is_needed() {
+fn a_full_disk_without_ballast_is_reported_with_the_space_needed() {
     let (storage, node, _) = full();
     drop(node);
     storage.lose_file("ballast");
@@ -289,14 +289,14 @@ fn a_full_disk_without_ballast_is_named_with_what_is_needed() {
 
 #[test]
 fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
-    // The ballast is made, taken by a snapshot, made again, and taken by a recovery.
+    // The ballast is created, used by a snapshot, created again, and used by a recovery.
     let story = |storage: &FaultyStorage, told: &mut Told| -> Result<(), Stop> {
         let mut node = Node::open(storage).map_err(Stop::Open)?;
         node.background()?;
         node.send(2, told)?;
         node.commit(told)?;
         storage.set_capacity_bytes(Some(storage.used_bytes()));
-        // The first one finds the disk full, and the second one takes the ballast.
+        // The first one finds the disk full, and the second one uses the ballast.
         for _ in 0..2 {
             node.snapshot(told)?;
             node.background()?;
@@ -310,18 +310,18 @@ fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
         drop(node);
         let mut node = Node::open(storage).map_err(Stop::Open)?;
         told.seen(&node.messages);
-        // New messages have no room; what frees some has.
+        // New messages have no room; records that free space have some.
         match node.send(1, told) {
             Err(Stop::NoSpace) => {}
             Err(stop) => return Err(stop),
-            Ok(()) => panic!("a message got the space that is kept"),
+            Ok(()) => panic!("a message got the reserved space"),
         }
         node.log.force_mark();
         node.commit(told)
     };
     let whole = FaultyStorage::new();
     story(&whole, &mut Told::default()).unwrap();
-    assert!(!has_ballast(&whole), "it was taken at last");
+    assert!(!has_ballast(&whole), "the ballast was used");
     for calls in 0..whole.calls() {
         let storage = FaultyStorage::new();
         let mut told = Told::default();
@@ -363,7 +363,7 @@ fn a_ballast_of_another_size_is_made_anew() {
 }
 
 #[test]
-fn a_forced_mark_moves_the_end_so_that_a_second_snapshot_frees_what_was_drained() {
+fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -382,7 +382,7 @@ fn a_forced_mark_moves_the_end_so_that_a_second_snapshot_frees_what_was_drained(
     assert!(node.log.segments().count() < before);
     let live = node.live_segments();
     assert!(!node.log.can_free_segments(&live));
-    // Never more than the segment has room for, with its roll.
+    // Never more than fit into the segment, with its roll.
     while node.log.force_mark() {
         node.commit(&mut told).unwrap();
     }
@@ -416,7 +416,7 @@ fn where_a_large_segment_does_not_fit_a_small_one_is_made() {
     assert_eq!(sizes, [8, 16, 32, 8, 8]);
 }
 
-/// What there is to drain takes some 8 MB in a snapshot, and so a ballast of 24 MB and more.
+/// Draining needs some 8 MB for a snapshot, and so a ballast of 24 MB and more.
 const LARGE_STATE_BYTES: u64 = 8 << 20;
 
 #[test]
@@ -459,7 +459,7 @@ fn a_ballast_that_does_not_fit_is_not_begun() {
 
 #[test]
 fn a_disk_whose_draining_ended_is_not_full_at_once() {
-    // In steps of 1 KiB, there is space at last for draining to end.
+    // In steps of 1 KiB, until there is enough space to finish draining.
     let (storage, mut node, mut told) = full();
     let state_bytes = 256 << 10;
     node.log.keep_for_draining(state_bytes);
@@ -481,7 +481,7 @@ fn a_disk_whose_draining_ended_is_not_full_at_once() {
 }
 
 #[test]
-fn what_could_not_be_removed_for_want_of_space_is_removed_later() {
+fn files_kept_for_lack_of_space_are_removed_later() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
     let mut node = Node::open(&storage).unwrap();
@@ -505,7 +505,7 @@ fn what_could_not_be_removed_for_want_of_space_is_removed_later() {
     assert!(refused >= 10, "{refused} were refused");
     let segments = storage.files().into_iter();
     let segments = segments.filter(|(name, _)| name.starts_with("segment-"));
-    // Those in use, and the one that is prepared.
+    // Those in use, and the prepared one.
     assert_eq!(segments.count(), node.log.segments().count() + 1);
     let snapshots = storage.files().into_iter();
     let snapshots = snapshots.filter(|(name, _)| name.starts_with("snapshot-"));

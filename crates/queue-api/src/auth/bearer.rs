@@ -12,11 +12,11 @@ pub(super) fn authenticate(credentials: &Credentials<'_>, token: &str) -> Result
     Ok(Authentic::of(Principal::Bearer(caller), Plus::Literal))
 }
 
-/// Who the bearer is.
+/// The bearer of a token.
 ///
-/// Refuses with `AuthenticationFailed` where tokens are not taken at all, over a connection that others
-/// may read or in a version from before them, and with `InvalidAuthenticationInfo`, 401, a token that
-/// does not hold.
+/// Refuses with `AuthenticationFailed` if tokens are not enabled, over a connection that others may
+/// read, or in a version before tokens. Refuses with `InvalidAuthenticationInfo`, 401, an invalid
+/// token.
 pub(super) fn verify(credentials: &Credentials<'_>, token: &str) -> Result<Caller, Error> {
     if credentials.issuers.is_empty() {
         return Err(Error::InvalidBearerToken {

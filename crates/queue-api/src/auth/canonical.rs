@@ -1,8 +1,8 @@
 //! The strings that a shared key signs.
 //!
-//! Clients disagree in a few corners: the order of headers, whether runs of spaces in their values
-//! are signed as one, and whether a `+` in a query is a space. A [`Reading`] is one choice; whoever
-//! verifies tries each that makes a difference.
+//! Clients disagree in a few details: the order of headers, whether runs of spaces in their values
+//! are signed as one, and whether a `+` in a query is a space. A [`Reading`] is one choice.
+//! Verification tries each that makes a difference.
 //!
 //! Source: *Authorize with Shared Key*.
 
@@ -39,18 +39,18 @@ pub(super) struct Reading {
 /// How header names are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As the service sorts them.
+    /// The service's order.
     Collation,
     /// By their bytes.
     Ordinal,
 }
 
-/// How runs of white space in header values are signed.
+/// How to sign runs of white space in header values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spaces {
-    /// As one space, outside quotes: what the documentation says.
+    /// As one space, outside quotes, as documented.
     Folded,
-    /// As they were sent: what the Python SDK does.
+    /// As they were sent, as in the Python SDK.
     AsSent,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Spaces {
 pub(super) enum Path {
     /// The one in the request.
     AsSent,
-    /// With the first segment, which names the secondary, naming the primary instead.
+    /// With the name of the primary in place of the secondary's in the first segment.
     OfPrimary,
 }
 
@@ -135,7 +135,7 @@ fn has_special_order(ordinal: &[&HeaderName]) -> bool {
     })
 }
 
-/// About how much of a request is signed, in bytes: no string to sign has more than this and some.
+/// About how many bytes of a request are signed: no string to sign is much longer.
 pub(super) fn size_bytes(credentials: &Credentials<'_>) -> usize {
     let is_signed =
         |name: &HeaderName| name.as_str().starts_with("x-ms-") || FULL_LINES.contains(name);
@@ -147,7 +147,7 @@ pub(super) fn size_bytes(credentials: &Credentials<'_>) -> usize {
     credentials.path.len() + headers.sum::<usize>() + query.sum::<usize>()
 }
 
-/// The headers whose values are lines of their own, in the order of the full form.
+/// The headers whose values have a line of their own, in the order of the full form.
 const FULL_LINES: [HeaderName; 11] = [
     CONTENT_ENCODING,
     CONTENT_LANGUAGE,
@@ -220,7 +220,7 @@ fn put_path(out: &mut Vec<u8>, credentials: &Credentials<'_>, path: Path) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// The value of one of the lines without names; nothing where its rules make it empty.
+/// The value of a line without a name; empty where its rules demand that.
 fn standard_header<'a>(
     credentials: &Credentials<'a>,
     name: &HeaderName,

@@ -1,8 +1,8 @@
 //! The order in which the service sorts header names: the collation of a culture, not of bytes.
 //!
-//! Hyphens and apostrophes count only between names that are otherwise equal; before letters and
-//! digits comes punctuation, in an order of its own. For most headers it agrees with the order of
-//! bytes; for `x-ms-meta-a_b` beside `x-ms-meta-ab` it does not.
+//! Hyphens and apostrophes count only between names that are otherwise equal. Punctuation comes
+//! before letters and digits, in an order of its own. For most headers this agrees with the order
+//! of bytes; for `x-ms-meta-a_b` beside `x-ms-meta-ab` it does not.
 //!
 //! Source: the signing policies of the Azure SDKs for Python and JavaScript.
 
@@ -24,7 +24,7 @@ fn weight(byte: u8) -> Option<usize> {
     WEIGHTS.iter().position(|&other| other == byte)
 }
 
-/// What the second pass sees: where the hyphens and apostrophes are.
+/// The input of the second pass: the places of hyphens and apostrophes.
 const fn mark(byte: u8) -> u8 {
     match byte {
         b'\'' => 1,

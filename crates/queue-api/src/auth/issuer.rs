@@ -1,4 +1,4 @@
-//! What Queue Storage makes of a bearer token.
+//! Bearer tokens for Queue Storage.
 
 use std::time::SystemTime;
 
@@ -9,10 +9,10 @@ use super::rights::Roles;
 /// The application id of Azure Storage, which tokens may have as their audience.
 const STORAGE_APPLICATION_ID: &str = "e406a681-f3d4-42a8-90b6-c2b029497af1";
 
-/// What clients are told to get a token for.
+/// The resource that clients must request a token for.
 pub(crate) const RESOURCE: &str = "https://storage.azure.com";
 
-/// Who a token says its bearer is.
+/// The bearer that a token names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) user: Box<str>,
@@ -20,7 +20,7 @@ pub(crate) struct Caller {
     pub(crate) roles: Roles,
 }
 
-/// Who the bearer of the token is, or in the service's words why it does not hold.
+/// The bearer that the token names, or why the token is refused, in the service's words.
 pub(crate) fn verify(
     issuer: &Issuer,
     token: &str,
@@ -35,8 +35,9 @@ pub(crate) fn verify(
     })
 }
 
-/// What the service documents: `https://storage.azure.com`, `https://{account}.queue.core.windows.net`,
-/// each with or without a slash at its end, or the application id of Azure Storage.
+/// The documented audiences: `https://storage.azure.com`,
+/// `https://{account}.queue.core.windows.net`, each with or without a slash at its end, or the
+/// application id of Azure Storage.
 fn is_audience(audience: &str, account: &str) -> bool {
     let resource = audience.strip_suffix('/').unwrap_or(audience);
     audience == STORAGE_APPLICATION_ID

@@ -1,4 +1,5 @@
-//! What each operation asks of each kind of credential: one table, and nothing else decides.
+//! The rights that each operation needs with each kind of credential: one table, and no other
+//! checks.
 //!
 //! Sources: *Create an account SAS*, *Create a service SAS*, *Permissions for calling data
 //! operations*, *Set Queue ACL*.
@@ -10,7 +11,7 @@ use kew_issuer::Role;
 use crate::route::Operation;
 use crate::version::Version;
 
-/// What the URI of an operation names, as the `srt` of an account SAS counts it.
+/// The resource type in the URI of an operation, as in the `srt` of an account SAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourceType {
     /// `s`: the account's queue service.
@@ -74,7 +75,7 @@ impl Actions {
     }
 }
 
-/// The bit of a role in a set; that of another service has none.
+/// The bit of a role in a set; roles of other services have none.
 const fn bit(role: Role) -> u8 {
     match role {
         Role::Reader => 1,
@@ -86,7 +87,7 @@ const fn bit(role: Role) -> u8 {
     }
 }
 
-/// What a role allows with queues of Queue Storage.
+/// The actions that a role allows in Queue Storage.
 const fn actions(role: Role) -> Actions {
     use Action::{
         MessagesAdd, MessagesDelete, MessagesProcess, MessagesRead, MessagesWrite, QueuesDelete,
@@ -104,7 +105,7 @@ const fn actions(role: Role) -> Actions {
             MessagesProcess,
             MessagesWrite,
             MessagesDelete,
-            // At the service these four are of roles that manage accounts, which Kew does not know.
+            // In Azure these four belong to roles that manage accounts, which Kew does not have.
             ServiceRead,
             ServiceWrite,
             QueuesGetAcl,
@@ -119,7 +120,8 @@ const fn actions(role: Role) -> Actions {
 pub(crate) struct Roles(u8);
 
 impl Roles {
-    /// What a user delegation key may be bound to: every set that [`Self::delegated`] can answer.
+    /// The role sets that a user delegation key may be bound to: every possible result of
+    /// [`Self::delegated`].
     pub(crate) fn all_delegated() -> impl Iterator<Item = Self> {
         (0..=bit(Role::Contributor)).map(Self)
     }
@@ -132,8 +134,8 @@ impl Roles {
         self.0
     }
 
-    /// The roles that still mean something to who uses a key that they were given: a contributor may
-    /// all that the others may, and a key gives no keys.
+    /// The roles that matter for a user delegation key: a contributor has all the rights of the
+    /// others, and a key cannot create keys.
     pub(crate) const fn delegated(self) -> Self {
         let contributor = bit(Role::Contributor);
         if self.0 & contributor != 0 {
@@ -168,27 +170,28 @@ impl FromIterator<Role> for Roles {
     }
 }
 
-/// What the bearer of a token needs.
+/// The rights that the bearer of a token needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bearer {
     /// Every role allows it.
     AnyRole,
-    /// All actions of one of these. If there is none of these, no role allows it.
+    /// All actions of one of these sets. If there is no set, no role allows it.
     Needs(&'static [&'static [Action]]),
 }
 
-/// What an operation asks of each kind of credential.
+/// The rights that an operation needs with each kind of credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// Whether a key of the account is enough.
     pub(crate) owner: bool,
-    /// One of these letters in an account SAS that has this resource type, if any will do.
+    /// One of these letters in an account SAS with this resource type; `None` if no letter is
+    /// enough.
     pub(crate) account_sas: Option<(ResourceType, &'static str)>,
-    /// The letter in a service SAS of the queue, if any will do. A user delegation SAS needs the same,
-    /// and that its user may do it.
+    /// The letter in a service SAS of the queue; `None` if no letter is enough. A user delegation
+    /// SAS needs the same, and its user must have the right too.
     pub(crate) service_sas: Option<char>,
     pub(crate) bearer: Bearer,
-    /// The first version in which the bearer of a token may.
+    /// The first version that accepts bearer tokens for it.
     pub(crate) bearer_since: Version,
 }
 
@@ -238,7 +241,7 @@ pub(crate) const fn needs(operation: Operation) -> Needs {
         Operation::SetServiceProperties => row(Service, "w", None, &[&[ServiceWrite]]),
         Operation::GetQueueAcl => policies(&[&[QueuesGetAcl]]),
         Operation::SetQueueAcl => policies(&[&[QueuesSetAcl]]),
-        // It is let in before anybody asks for its rights.
+        // It is admitted before rights are checked.
         Operation::PreflightRequest => policies(&[]),
         Operation::CreateQueue => row(Container, "cw", None, &[&[QueuesWrite]]),
         Operation::DeleteQueue => row(Container, "d", None, &[&[QueuesDelete]]),
@@ -274,7 +277,7 @@ mod tests {
             let delegated = roles.delegated();
             assert!(Roles::all_delegated().any(|listed| listed == delegated));
             assert_eq!(delegated.delegated(), delegated);
-            // A sender's right to add is a contributor's right to write.
+            // A sender's right to add is part of a contributor's right to write.
             let add = Action::MessagesAdd as u16;
             assert_eq!(delegated.actions().0 | add, roles.actions().0 | add);
         }

@@ -1,12 +1,12 @@
-//! Shared access signatures: rights that the owner of an account, or a user with a delegation key,
-//! wrote into a query and signed.
+//! Shared access signatures: rights in a query, signed by the owner of an account or by a user with
+//! a delegation key.
 //!
-//! Three kinds: of an account, of a queue, and of a queue by a user. Each has strings to sign by the
-//! version `sv` that it names; the fields in them are taken as they were sent, decoded. What is signed
-//! is enforced: who may come (`sip`), how (`spr`), when (`st`, `se`), and for what.
+//! Three kinds: of an account, of a queue, and of a queue by a user. Each has strings to sign by
+//! the version `sv` that it names. Their fields are the decoded values of the query. Kew enforces
+//! all that is signed: addresses (`sip`), protocols (`spr`), times (`st`, `se`), and permissions.
 //!
-//! Every field is one line of the string to sign. Queries have no control characters, and the name of
-//! the queue is checked before it goes in, so no field can pass for two.
+//! Every field is one line of the string to sign. Queries have no control characters, and the name
+//! of the queue is checked before it is used, so no field can look like two.
 //!
 //! Sources: *Create an account SAS*, *Create a service SAS*, *Create a user delegation SAS*, *Shared
 //! access signature error codes*.
@@ -31,9 +31,9 @@ use crate::error::Error;
 use crate::query::{Plus, Query};
 use crate::version::Version;
 
-/// Every field, and how long it may be, in bytes: what is documented where something is, and beyond that
-/// room for what nobody has signed yet. Whoever sends them has proven nothing, and each is part of a text
-/// that is signed many times.
+/// Every field, and its longest value in bytes: the documented one if there is one, else a generous
+/// one. The sender is not authenticated yet, and each field is part of a text that is signed many
+/// times.
 const FIELDS: [(&str, usize); 20] = [
     ("sv", 10),
     ("ss", 16),
@@ -43,7 +43,7 @@ const FIELDS: [(&str, usize); 20] = [
     ("se", TIME_SIZE_BYTES_MAX),
     // 64 characters.
     ("si", 256),
-    // Two IPv4 addresses with a hyphen between, or what is refused as none.
+    // Two IPv4 addresses with a hyphen between them, or an invalid text to show in the refusal.
     ("sip", 128),
     ("spr", 16),
     // The name of an encryption scope.
@@ -60,10 +60,10 @@ const FIELDS: [(&str, usize); 20] = [
     ("sduoid", USER_SIZE_BYTES_MAX),
 ];
 
-/// How long a time may be, in bytes: one with seven digits of the second has 28.
+/// The longest time, in bytes: one with seven digits of the second has 28.
 const TIME_SIZE_BYTES_MAX: usize = 64;
 
-/// How long users' and tenants' names may be, in bytes: those that an issuer may give.
+/// The longest names of users and tenants, in bytes: the limit for issuers.
 const USER_SIZE_BYTES_MAX: usize = 256;
 
 /// Whether a parameter of the query is a field of a signature.
@@ -72,11 +72,11 @@ pub(crate) fn is_signature_field(name: &str) -> bool {
     fields.any(|(field, _)| field.eq_ignore_ascii_case(name))
 }
 
-/// How much of a string to sign is shown to whom it failed, in bytes.
+/// How many bytes of a string to sign an error shows.
 const SHOWN_STRING_SIZE_BYTES_MAX: usize = 4 * 1024;
 
-/// Finds out what the signature in the query allows. `bearer_token` is what came in the header, if a
-/// user must prove with it who they are.
+/// Determines the rights of the signature in the query. `bearer_token` is the token in the header,
+/// for signatures whose user must authenticate too.
 pub(super) fn authenticate(
     credentials: &Credentials<'_>,
     bearer_token: Option<&str>,
@@ -93,13 +93,13 @@ pub(super) fn authenticate(
     }
 }
 
-/// Refuses fields that are longer than they can be, before anything is computed from them.
+/// Refuses fields that are too long, before anything is computed from them.
 fn check_sizes(query: &Query<'_>) -> Result<(), Error> {
     for (name, size_bytes_max) in FIELDS {
         let size_bytes = query.value(name).map_or(0, |value| value.len());
         if size_bytes > size_bytes_max {
             return Err(malformed(format!(
-                "{name} has {size_bytes} bytes, and may have {size_bytes_max}"
+                "{name} has {size_bytes} bytes, at most {size_bytes_max} are allowed"
             )));
         }
     }
@@ -114,8 +114,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The value of a field. One that is not there, and one that is empty, are signed alike and mean
-    /// the same.
+    /// The value of a field. A missing and an empty field are signed alike and mean the same.
     fn text(&self, name: &str) -> Cow<'a, str> {
         self.query.value_as(name, self.plus).unwrap_or_default()
     }
@@ -124,14 +123,14 @@ impl<'a> Fields<'a> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
 
-    /// The version that decides the string to sign.
+    /// The version that determines the string to sign.
     fn version(&self, since: Version) -> Result<Version, Error> {
         let text = self.text("sv");
         Version::parse(text.as_bytes())
             .filter(|version| *version >= since)
             .ok_or_else(|| {
                 malformed(format!(
-                    "sv is '{text}', which is no version that has such signatures"
+                    "sv is '{text}', which is not a version with signatures of this kind"
                 ))
             })
     }
@@ -143,7 +142,7 @@ impl<'a> Fields<'a> {
         match time::Ticks::parse(&text) {
             Some(ticks) => Ok(Some(ticks)),
             None => Err(malformed(format!(
-                "{name} is '{text}', which is no time of the form YYYY-MM-DDThh:mm:ssZ"
+                "{name} is '{text}', which is not a time of the form YYYY-MM-DDThh:mm:ssZ"
             ))),
         }
     }
@@ -153,9 +152,9 @@ fn malformed(why: String) -> Error {
     Error::authentication_failed(format!("Signature fields not well formed: {why}."))
 }
 
-/// Finds the reading of the fields whose string to sign has the signature that the query brings.
+/// Finds the reading of the fields whose string to sign has the signature in the query.
 ///
-/// `string_to_sign` has a line a field; `verifies` says whether it has the signature.
+/// `string_to_sign` has one line for each field; `verifies` returns whether it has the signature.
 fn verified<'a>(
     credentials: &'a Credentials<'a>,
     string_to_sign: impl Fn(Fields<'a>) -> String,

@@ -15,20 +15,20 @@ use crate::version::Version;
 /// The size of an HMAC-SHA256.
 const SIGNATURE_SIZE_BYTES: usize = 32;
 
-/// The most readings that are tried of one request: whoever makes the server compute them has shown
-/// no key yet. Real clients differ from the first one in one corner or two.
+/// The most readings that are tried of one request: the sender is not authenticated yet. Real
+/// clients differ from the first reading in one or two details.
 const READINGS_MAX: usize = 5;
 
-/// How much of a signature and of a string to sign is shown to whom they failed, in bytes.
+/// How many bytes of a signature and of a string to sign an error shows.
 const SHOWN_SIGNATURE_SIZE_BYTES_MAX: usize = 128;
 const SHOWN_STRING_SIZE_BYTES_MAX: usize = 4 * 1024;
 
-/// How much of a request may be signed, in bytes. Metadata of 8 KiB in the shortest pairs takes 20 KiB of
-/// it, with the names of its headers; everything else is documented as short.
+/// How many bytes of a request may be signed. Metadata of 8 KiB in the shortest pairs takes 20 KiB
+/// of it, with the names of its headers. Everything else is short by documentation.
 const SIGNED_SIZE_BYTES_MAX: usize = 32 * 1024;
 
 thread_local! {
-    /// Where strings to sign are built; none is held across an await.
+    /// A buffer for strings to sign. It is not held across an await.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -48,7 +48,7 @@ impl Scheme {
     }
 }
 
-/// `parameters` is `account:signature`; the first clients put a space after the colon.
+/// `parameters` is `account:signature`. The first clients put a space after the colon.
 pub(super) fn authenticate(
     credentials: &Credentials<'_>,
     scheme: Scheme,
@@ -63,14 +63,16 @@ pub(super) fn authenticate(
         .map_err(|_| Error::InvalidAuthenticationInfo)?;
     if account.trim() != &**credentials.account.name() {
         return Err(Error::authentication_failed(
-            "The account in the Authorization header is not the account that is addressed.",
+            "The account in the Authorization header is not the account that the request \
+             addresses.",
         ));
     }
     check_date(credentials)?;
     let size_bytes = canonical::size_bytes(credentials);
     if size_bytes > SIGNED_SIZE_BYTES_MAX {
         return Err(Error::authentication_failed(format!(
-            "What the signature is of has {size_bytes} bytes, and may have {SIGNED_SIZE_BYTES_MAX}."
+            "The string to sign has {size_bytes} bytes, at most {SIGNED_SIZE_BYTES_MAX} are \
+             allowed."
         )));
     }
     let form = scheme.form(credentials.version);
@@ -86,7 +88,7 @@ pub(super) fn authenticate(
     })
 }
 
-/// Finds the reading of the request that was signed. Without one, the first is left in `buffer`.
+/// Finds the reading of the request that was signed. If there is none, the first stays in `buffer`.
 fn verify(
     buffer: &mut Vec<u8>,
     credentials: &Credentials<'_>,
@@ -109,7 +111,7 @@ fn verify(
     None
 }
 
-/// The beginning of a text that may be no text, and long.
+/// The beginning of bytes that may be long, and may not be text.
 fn shown(bytes: &[u8], size_bytes_max: usize) -> String {
     match bytes.get(..size_bytes_max) {
         Some(start) if start.len() < bytes.len() => {
@@ -119,7 +121,7 @@ fn shown(bytes: &[u8], size_bytes_max: usize) -> String {
     }
 }
 
-/// Every way to read the request that makes a difference, the most likely first.
+/// All readings of the request that differ, the most likely first.
 fn readings<'a>(
     credentials: &Credentials<'_>,
     headers: &'a SignedHeaders<'_>,
@@ -129,7 +131,7 @@ fn readings<'a>(
     } else {
         &[Plus::Literal]
     };
-    // Asking the secondary with the path style, some clients sign the path of the primary.
+    // For the secondary in the path style, some clients sign the path of the primary.
     let address = credentials.address;
     let paths: &[Path] = if address.secondary && address.style == Style::Path {
         &[Path::AsSent, Path::OfPrimary]

@@ -89,8 +89,8 @@ fn every_part_of_a_rule_is_needed() {
     assert_eq!(code(&["<Other/>".to_owned()]), "UnsupportedXmlNode");
 }
 
-/// What a preflight of method and headers from `http://a` is answered with: the allowed origin and
-/// the age.
+/// The answer to a preflight from `http://a` for a method and headers: the allowed origin and the
+/// age.
 fn ask(rules: &[CorsRule], origin: &str, method: &str, headers: &str) -> Option<(String, String)> {
     let mut asked = HeaderMap::new();
     asked.insert(ORIGIN, origin.parse().unwrap());
@@ -145,7 +145,7 @@ fn the_first_rule_that_knows_everything_decides() {
 }
 
 #[test]
-fn a_preflight_says_who_asks_for_what() {
+fn a_preflight_names_origin_and_method() {
     for (origin, method, expected) in [
         (None, Some("GET"), "InvalidHeaderValue"),
         (Some("http://a"), None, "InvalidHeaderValue"),

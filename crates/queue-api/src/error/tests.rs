@@ -1,4 +1,4 @@
-//! What refusals and rejections are on the wire.
+//! Refusals and rejections on the wire.
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn refusals_and_rejections() {
 }
 
 #[test]
-fn a_full_disk_is_told_in_the_text() {
+fn a_full_disk_is_named_in_the_text() {
     let wire = Error::of_rejection(Rejection::Full, Version::NEWEST).wire();
     assert!(wire.message.contains("disk of the server is full"));
 }

@@ -1,4 +1,4 @@
-//! What every error is on the wire: its status, its code, its text and the elements that explain it.
+//! Every error on the wire: its status, code, text and explaining elements.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -10,10 +10,10 @@ use kew_listen::Barred;
 
 use super::{Error, Mismatch};
 
-/// What the text begins with that is told to somebody who is known and may not.
+/// The beginning of the text for an authenticated client without the right.
 const FAILURE: &str = "This request is not authorized to perform this operation";
 
-/// What every error has on the wire.
+/// The parts of an error on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {
     pub(crate) status: StatusCode,
@@ -25,7 +25,7 @@ impl Error {
     /// Status, code and text.
     ///
     /// Source: *Common REST API error codes*, *Queue Storage error codes*, and answers of the
-    /// service, whose wording wins.
+    /// service, whose wording has precedence.
     pub(crate) fn wire(&self) -> Wire {
         const AUTHENTICATE: &str = "Server failed to authenticate the request. Please refer to \
              the information in the www-authenticate header.";
@@ -35,13 +35,13 @@ impl Error {
                 "AccountIsDisabled",
                 "The specified account is disabled.",
             ),
-            // The service documents no code for an account that is full. A 403 is what it answers
-            // where an account may not do more, and no SDK tries again after one.
+            // The service documents no code for a full account. It uses 403 for accounts without
+            // further rights, and no SDK retries after one.
             Self::AccountQuotaExceeded { .. } => (
                 StatusCode::FORBIDDEN,
                 "AccountQuotaExceeded",
-                "The account has reached its quota. Delete messages or queues, or have the quota \
-                 raised.",
+                "The account has reached its quota. Delete messages or queues, or ask for a higher \
+                 quota.",
             ),
             Self::AccountRequiresHttps => (
                 StatusCode::BAD_REQUEST,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Deletes every message of a queue, hidden ones too: 204, also if there was none.
+/// Deletes every message of a queue, including hidden ones: 204, also if there was none.
 ///
 /// Source: *Clear Messages*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Creates a queue with the metadata in the headers: 201, or 204 if it is there already, just so.
-/// Refuses with `QueueBeingDeleted` while a deleted queue's name is held.
+/// Creates a queue with the metadata in the headers: 201, or 204 if it exists with the same
+/// metadata. Refuses with `QueueBeingDeleted` while a deleted queue's name is reserved.
 ///
 /// Source: *Create Queue*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {

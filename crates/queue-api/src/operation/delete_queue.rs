@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Deletes a queue with everything in it: 204. Its name is free at once,
-/// unless an option holds it.
+/// Deletes a queue with everything in it: 204. Its name is free at once, unless an option reserves
+/// it.
 ///
-/// Source: *Delete Queue*; the service keeps the name for half a minute.
+/// Source: *Delete Queue*; Azure reserves the name for half a minute.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;

@@ -11,7 +11,7 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
 
-/// How long messages are hidden if the receiver does not say, in seconds.
+/// The default visibility timeout, in seconds.
 const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 
 /// The longest before 2011-08-18, in seconds: two hours.
@@ -19,8 +19,8 @@ const OLD_VISIBILITY_TIMEOUT_SECONDS_MAX: u32 = 7_200;
 
 /// Takes up to 32 messages from the head of a queue and hides them: 200, also if there is none.
 ///
-/// `numofmessages` is 1 to 32, default 1. `visibilitytimeout` is 1 s to 7 days, before 2011-08-18 to
-/// two hours, default 30 s; it may end after a message's expiry.
+/// `numofmessages` is 1 to 32, default 1. `visibilitytimeout` is 1 s to 7 days (before 2011-08-18:
+/// to two hours), default 30 s; it may end after a message's expiry.
 ///
 /// Source: *Get Messages*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_an_empty_list() {
+    fn no_messages_are_an_empty_list() {
         let out = document(&[], &[], Version::NEWEST);
         assert!(out.ends_with(b"?><QueueMessagesList />"));
     }

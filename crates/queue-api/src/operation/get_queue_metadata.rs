@@ -13,8 +13,8 @@ use crate::request::Request;
 const X_MS_APPROXIMATE_MESSAGES_COUNT: HeaderName =
     HeaderName::from_static("x-ms-approximate-messages-count");
 
-/// Answers, in headers, with a queue's metadata and how many messages it holds, hidden ones
-/// included: 200.
+/// Answers, in headers, with a queue's metadata and its number of messages, including hidden ones:
+/// 200.
 ///
 /// Source: *Get Queue Metadata*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {

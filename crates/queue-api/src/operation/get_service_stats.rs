@@ -9,9 +9,9 @@ use crate::properties::put_within;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Answers, on an account's secondary alone, how far that is behind: 200.
+/// Answers, only on an account's secondary, how far it is behind: 200.
 ///
-/// The secondary here is another name of the primary, and never behind.
+/// Here the secondary is another name of the primary, and never behind.
 ///
 /// Source: *Get Queue Service Stats*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -19,7 +19,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         return Err(Error::invalid_query(
             "comp",
             "stats",
-            "Statistics are served at the secondary location alone.",
+            "Statistics are available only at the secondary location.",
         ));
     }
     body?;

@@ -16,17 +16,17 @@ use crate::request::Request;
 /// How long a key may be good.
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How far the clocks of clients may be ahead, who ask for the maximum from now.
+/// How far a client's clock may be ahead, for clients that request the maximum from now.
 const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// How long the name of a tenant is at most, in bytes. It is a GUID.
+/// The longest name of a tenant, in bytes. It is a GUID.
 const TENANT_SIZE_BYTES_MAX: usize = 64;
 
-/// Gives a user a key that signs shared access signatures in their name: 200.
+/// Creates a key with which a user signs shared access signatures in their name: 200.
 ///
-/// The key is good from `Start` to `Expiry`, which is at most 7 days from now; it has the roles that
-/// the token names now. `DelegatedUserTid` names the tenant of users for whom it may
-/// sign, if it is not their own.
+/// The key is valid from `Start` to `Expiry`, at most 7 days from now. It has the roles that the
+/// token names now. `DelegatedUserTid` names the tenant of the users that it may sign for, if it is
+/// not their own.
 ///
 /// Source: *Get User Delegation Key*.
 pub(super) fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -54,7 +54,7 @@ pub(super) fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Err
     request.reply(document(&made_for, &value))
 }
 
-/// A time in the request: where it stands, how it is written, and when it is.
+/// A time in the request: its element, its text, and its value.
 struct Moment<'a> {
     element: &'a Element<'a>,
     text: &'a str,
@@ -66,7 +66,7 @@ impl<'a> Moment<'a> {
         let element = element.ok_or(Error::MissingRequiredXmlNode { name })?;
         let text = element.text()?;
         let at = Ticks::parse(text).ok_or_else(|| {
-            element.invalid_value::<Error>("The value is no time in UTC of ISO 8601.")
+            element.invalid_value::<Error>("The value is not a time in UTC of ISO 8601.")
         })?;
         Ok(Self { element, text, at })
     }
@@ -79,7 +79,7 @@ fn check_lifetime(start: &Moment<'_>, expiry: &Moment<'_>, now: Ticks) -> Result
             .invalid_value("The expiry must be after the start."));
     }
     if expiry.at <= now {
-        return Err(expiry.element.invalid_value("The expiry is past."));
+        return Err(expiry.element.invalid_value("The expiry is in the past."));
     }
     if expiry.at > now.plus(LIFETIME_MAX + CLOCK_SKEW) {
         return Err(expiry

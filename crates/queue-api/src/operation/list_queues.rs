@@ -14,18 +14,18 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
 
-/// How many queues a page has if the client does not say, and at most.
+/// How many queues a page has by default, and at most.
 const PAGE_QUEUE_COUNT_MAX: u32 = 5_000;
 
-/// A page that has this many bytes ends after its queue, whatever was asked for. Queues with much
-/// metadata would make it forty times as long.
+/// A page that reaches this size ends after its queue, regardless of the requested number. Queues
+/// with much metadata would make it forty times as long.
 const PAGE_SIZE_BYTES: usize = 1024 * 1024;
 
-/// What of the query goes into the command and the answer.
+/// The parts of the query for the command and the answer.
 struct Listing {
     prefix: Option<Box<str>>,
     marker: Option<Box<str>>,
-    /// The queue that the marker names; empty without one.
+    /// The queue in the marker; empty without one.
     from: Box<str>,
     max_results: Option<Box<str>>,
     limit: u32,
@@ -34,9 +34,9 @@ struct Listing {
 
 /// Lists an account's queues in ascending order of their names' bytes: 200.
 ///
-/// `prefix` is what names begin with; `marker` is where an earlier page ended; `maxresults` is at
-/// least 1, and above 5,000 taken as 5,000; `include` may be `metadata`. A page of much metadata may
-/// have fewer queues than asked for, and then names the next.
+/// `prefix` is the beginning of the names; `marker` is the end of an earlier page; `maxresults` is
+/// at least 1, and above 5,000 counts as 5,000; `include` may be `metadata`. A page of much
+/// metadata may have fewer queues than requested, and then names the next.
 ///
 /// Source: *List Queues*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -155,14 +155,14 @@ fn put_metadata(out: &mut BytesMut, queue: &ListedQueue) {
         if is_identifier(name) {
             put_element(out, name, value);
         } else {
-            // A version before 2009-09-19 took a name that is no name in XML.
+            // A version before 2009-09-19 accepted a name that is not valid in XML.
             put_element(out, "x-ms-invalid-name", name);
         }
     }
     out.put_slice(b"</Metadata>");
 }
 
-/// `maxresults` as it was sent, and the number of queues that it asks for.
+/// `maxresults` as it was sent, and the resulting number of queues.
 fn max_results(query: &Query<'_>) -> Result<(Option<Box<str>>, u32), Error> {
     const NAME: &str = "maxresults";
     let Some(text) = query.value(NAME) else {
@@ -180,7 +180,7 @@ fn max_results(query: &Query<'_>) -> Result<(Option<Box<str>>, u32), Error> {
             maximum: PAGE_QUEUE_COUNT_MAX.into(),
         });
     }
-    // What does not fit is above the maximum too.
+    // A number that does not fit is above the maximum too.
     let limit = text
         .parse()
         .unwrap_or(PAGE_QUEUE_COUNT_MAX)
@@ -201,7 +201,7 @@ fn queue_of_marker<'a>(marker: &'a str, account: &str) -> Result<&'a str, Error>
     Ok(queue)
 }
 
-/// `include`, which before 2009-09-19 meant nothing.
+/// `include`, which had no meaning before 2009-09-19.
 fn includes_metadata(query: &Query<'_>, version: Version) -> Result<bool, Error> {
     if version < Version::V2009_09_19 {
         return Ok(false);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_repeated() {
+    fn the_request_is_repeated() {
         assert_eq!(
             shown(
                 "comp=list&prefix=&marker=/devstoreaccount1/abc&maxresults=9&include=metadata",

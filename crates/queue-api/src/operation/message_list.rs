@@ -10,7 +10,7 @@ use crate::limits::TEXT_SIZE_BYTES_MAX;
 use crate::version::Version;
 use crate::{date, id};
 
-/// What a document needs besides texts, in bytes: for itself, and for each message.
+/// The size of a document besides texts, in bytes: for itself, and for each message.
 const ENVELOPE_SIZE_BYTES: usize = 128;
 const MESSAGE_SIZE_BYTES: usize = 512;
 
@@ -19,20 +19,20 @@ pub(super) struct Listed<'a> {
     pub(super) message: Token,
     pub(super) inserted_at: Timestamp,
     pub(super) expires_at: Timestamp,
-    /// The receipt, and until when the message is hidden from others.
+    /// The receipt, and the time until which the message is hidden.
     pub(super) lease: Option<(Token, Timestamp)>,
     pub(super) delivery_count: Option<u32>,
     pub(super) text: Option<(BodyEncoding, &'a Bytes)>,
 }
 
-/// What a list of that many messages may well need: texts are as long as they may be, and have few
-/// characters that are escaped.
+/// The likely size of a list with that many messages: texts of the maximum length, with few escaped
+/// characters.
 pub(super) fn size_bytes(message_count: u32) -> usize {
     let message_count = usize::try_from(message_count).unwrap_or(usize::MAX);
     message_count.saturating_mul(MESSAGE_SIZE_BYTES + TEXT_SIZE_BYTES_MAX)
 }
 
-/// A delivery count as a version shows it: the oldest do not.
+/// A delivery count as a version shows it: the oldest versions do not.
 pub(super) fn delivery_count(count: u32, version: Version) -> Option<u32> {
     (version >= Version::V2009_09_19).then_some(count)
 }
@@ -78,7 +78,7 @@ impl Listed<'_> {
     }
 }
 
-/// An element whose text has nothing to be escaped.
+/// An element whose text needs no escapes.
 fn put_element(out: &mut BytesMut, name: &str, text: &[u8]) {
     out.put_u8(b'<');
     out.put_slice(name.as_bytes());
@@ -89,7 +89,7 @@ fn put_element(out: &mut BytesMut, name: &str, text: &[u8]) {
     out.put_u8(b'>');
 }
 
-/// Writes the text of a message: as it is, or as Base64 if the message was put as bytes.
+/// Writes the text of a message: unchanged, or as Base64 if the message was put as bytes.
 fn put_body(out: &mut BytesMut, encoding: BodyEncoding, body: &Bytes) {
     if body.is_empty() {
         out.put_slice(b"<MessageText />");

@@ -11,9 +11,9 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
 
-/// Shows up to 32 messages at the head of a queue and leaves them there: 200, also if there is none.
+/// Shows up to 32 messages at the head of a queue without taking them: 200, also if there is none.
 ///
-/// `numofmessages` is 1 to 32, default 1. A `visibilitytimeout` means nothing here.
+/// `numofmessages` is 1 to 32, default 1. A `visibilitytimeout` is ignored.
 ///
 /// Source: *Peek Messages*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
@@ -35,7 +35,7 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     }
 }
 
-/// The route took anything but `false` for a peek, which is the side to err on.
+/// The route treats anything but `false` as a peek, which is the safer error.
 fn check_peekonly(request: &Request<'_>) -> Result<(), Error> {
     match request.query.value("peekonly") {
         Some(text) if !text.eq_ignore_ascii_case("true") => Err(Error::invalid_query(

@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Tells a browser whether a page may send a request: 200. The browser has no credential for asking.
+/// Tells a browser whether a page may send a request: 200. The browser needs no credential for
+/// this.
 ///
 /// Source: *Preflight Queue Request*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {

@@ -16,18 +16,19 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::version::Version;
 
-/// How long a message lives if its sender does not say, and at most before 2017-07-29: 7 days.
+/// The default time to live, and the maximum before 2017-07-29: 7 days.
 const TIME_TO_LIVE_SECONDS: u32 = 604_800;
 
 /// The largest text before 2011-08-18, in bytes of UTF-8.
 const OLD_TEXT_SIZE_BYTES_MAX: usize = 8_192;
 
 /// Puts a message at the tail of a queue: 201, from 2016-05-31 on with the message's id, times and
-/// a pop receipt that is good at once.
+/// a pop receipt that is valid at once.
 ///
-/// `messagettl` is at least 1 s, or -1 for ever; what is above 2,147,483,647 s counts as that. Before
-/// 2017-07-29 it is at most 7 days, which is the default. `visibilitytimeout` is 0 s to 7 days and below the time to live; before 2011-08-18 it
-/// means nothing. The text has at most 64 KiB of UTF-8, before 2011-08-18 8 KiB.
+/// `messagettl` is at least 1 s, or -1 for no expiry; values above 2,147,483,647 s count as that.
+/// Before 2017-07-29 it is at most 7 days, which is the default. `visibilitytimeout` is 0 s to 7
+/// days and below the time to live; before 2011-08-18 it is ignored. The text has at most 64 KiB of
+/// UTF-8, before 2011-08-18 8 KiB.
 ///
 /// In the 2008 dialect, with the verb `PUT`, the body is the message itself: any bytes, which every
 /// version shows as Base64.
@@ -73,7 +74,7 @@ fn raw(body: Bytes, limit_bytes: usize) -> Result<Bytes, Error> {
     }
 }
 
-/// The largest text that a version takes, in bytes of UTF-8.
+/// The largest text that a version allows, in bytes of UTF-8.
 pub(super) fn text_size_bytes_max(version: Version) -> usize {
     if version < Version::V2011_08_18 {
         OLD_TEXT_SIZE_BYTES_MAX
@@ -97,7 +98,7 @@ fn time_to_live(query: &Query<'_>, version: Version) -> Result<Option<u32>, Erro
     match text.parse::<i32>() {
         Ok(-1) => Ok(None),
         Ok(seconds @ 1..) => Ok(Some(seconds.unsigned_abs())),
-        // A number that is larger still: clients send the largest that they have.
+        // A larger number: some clients send the largest that they have.
         Err(_) if !text.starts_with('-') => Ok(Some(i32::MAX.unsigned_abs())),
         Ok(_) | Err(_) => Err(Error::invalid_query(NAME, text, REASON_TIME_TO_LIVE)),
     }
@@ -111,8 +112,8 @@ fn visibility_timeout(query: &Query<'_>, version: Version) -> Result<VisibilityT
     Ok(parameter::visibility_timeout(query, bounds)?.unwrap_or(VisibilityTimeout::ZERO))
 }
 
-/// A message that is hidden until it expires is refused here rather than by the engine, because a
-/// bad query is to be told before a bad body or a missing queue.
+/// A message that stays hidden until it expires is refused here and not by the engine, because a
+/// bad query must be reported before a bad body or a missing queue.
 fn check_shown_before_expiry(
     visibility_timeout: VisibilityTimeout,
     time_to_live_seconds: Option<u32>,
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_ignore_what_they_do_not_know() {
+    fn old_versions_ignore_unknown_parameters() {
         let query = Query::parse(Some("visibilitytimeout=nonsense")).unwrap();
         assert!(visibility_timeout(&query, Version::V2009_09_19).is_ok());
         assert!(visibility_timeout(&query, Version::V2011_08_18).is_err());

@@ -9,9 +9,11 @@ use crate::policies;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Replaces all of a queue's access policies with those in the body: 204. Without any it has none.
+/// Replaces all of a queue's access policies with those in the body: 204. An empty list removes
+/// them.
 ///
-/// Source: *Set Queue ACL*; the service may take half a minute to act on a change, Kew none.
+/// Source: *Set Queue ACL*; in Azure a change may take half a minute, in Kew it takes effect at
+/// once.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let command = Command::SetQueuePolicies {
         queue: request.queue()?,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Replaces all of a queue's metadata with what is in the headers: 204.
+/// Replaces all of a queue's metadata with that in the headers: 204.
 ///
 /// Source: *Set Queue Metadata*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {

@@ -14,11 +14,11 @@ use crate::{date, id, message_text, parameter};
 const X_MS_POPRECEIPT: HeaderName = HeaderName::from_static("x-ms-popreceipt");
 const X_MS_TIME_NEXT_VISIBLE: HeaderName = HeaderName::from_static("x-ms-time-next-visible");
 
-/// Hides a message for another while, counted from now, and may replace its text: 204 with the new
-/// pop receipt and the end of the while.
+/// Hides a message for a new time, counted from now, and may replace its text: 204 with the new pop
+/// receipt and the end of that time.
 ///
-/// `visibilitytimeout` is 0 s to 7 days and required. It may end after the message's expiry, as the
-/// service allows and its documentation does not. Without a body the text stays; an empty
+/// `visibilitytimeout` is 0 s to 7 days and required. It may end after the message's expiry, as
+/// Azure allows, although its documentation does not. Without a body the text stays; an empty
 /// `MessageText` empties it.
 ///
 /// Source: *Update Message*.

@@ -1,10 +1,10 @@
-//! Reads and writes properties, and remembers the rules for browsers.
+//! Reads and writes properties, and caches the CORS rules.
 //!
-//! Every request of a page needs the rules, so they are read once and replaced when they are set. One
-//! lock for each account orders its changes, and a first read among them, so that what is remembered
-//! is what was stored last; nobody waits for it to see what is remembered. It holds while one process
-//! alone serves the account. An account that was changed, or removed and added again, is read anew:
-//! whoever gets a name next must not get the rules of who had it before.
+//! Every request of a page needs the rules, so they are read once, and replaced when they are set.
+//! One lock for each account orders its changes, and the first read among them, so that the cached
+//! rules are the stored ones. Reading the cache does not wait for that lock. The cache is correct
+//! while only one process serves the account. If an account is changed, or removed and added again,
+//! its rules are read again: a new account must not get the rules of an old one with the same name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +19,16 @@ use crate::cors::CorsRule;
 use crate::error::Error;
 use crate::version::Version;
 
-/// The rules of an account, as they are now.
+/// The current rules of an account.
 type Rules = Arc<[CorsRule]>;
 
-/// Rules, and the account that they were read for: its name as it is served, the same in memory.
+/// Rules, and the account that they were read for: the same name and the same object in memory.
 struct Remembered {
     account: Arc<str>,
     rules: Rules,
 }
 
-/// What is remembered, and the way to the broker.
+/// The cache, and the way to the broker.
 #[derive(Default)]
 pub(crate) struct PropertyStore {
     accounts: Mutex<HashMap<Arc<str>, Arc<Entry>>>,
@@ -36,9 +36,9 @@ pub(crate) struct PropertyStore {
 
 #[derive(Default)]
 struct Entry {
-    /// Nothing until it was read, and after a change that may have happened or not.
+    /// `None` until the first read, and after a change with an unknown outcome.
     remembered: Mutex<Option<Remembered>>,
-    /// Held by whoever changes the properties, or reads them to remember.
+    /// Held while properties are changed, or read for the cache.
     turn: Arc<AsyncMutex<()>>,
 }
 
@@ -79,8 +79,8 @@ impl PropertyStore {
 
     /// Changes the account's properties.
     ///
-    /// Once begun it ends, also if nobody waits for it any more: what is remembered must follow what
-    /// is stored.
+    /// Once it has begun it runs to its end, even if its caller is gone: the cache must follow the
+    /// stored properties.
     pub(crate) async fn change(
         &self,
         broker: &Broker,

@@ -49,7 +49,7 @@ fn defaults_are_well_formed_and_complete() {
 }
 
 #[test]
-fn what_is_set_is_shown_and_the_rest_stays() {
+fn set_properties_are_shown_and_the_rest_stays() {
     let mut properties = Properties::default();
     let set = |properties: &mut Properties, inner: &str| {
         let document = format!("<StorageServiceProperties>{inner}</StorageServiceProperties>");

@@ -1,4 +1,4 @@
-//! No change to what is signed leaves the signature valid and the meaning another one.
+//! No change to a signed part of a request leaves the signature valid and changes the meaning.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::pin::pin;
@@ -23,12 +23,12 @@ const ORIGIN: Origin = Origin {
 const DATE: &str = "Sun, 21 Jun 2026 08:00:00 GMT";
 const DATE_SECONDS: u64 = 1_782_028_800;
 
-/// A request as a client would sign it, and the string that it would sign.
+/// A request as a client would sign it, and its string to sign.
 struct Case {
     method: &'static str,
     target: &'static str,
     host: &'static str,
-    /// Beside the host and the credential. All are signed.
+    /// Besides the host and the credential. All are signed.
     headers: &'static [(&'static str, &'static str)],
     string_to_sign: &'static str,
 }
@@ -108,7 +108,7 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// A request on the wire, in parts that can be changed one by one.
+/// A request on the wire, in parts that can be changed separately.
 #[derive(Clone, Debug)]
 struct Wire {
     method: String,
@@ -132,14 +132,14 @@ impl Wire {
         }
     }
 
-    /// What the HTTP library makes of it, if it takes it for a request.
+    /// What the HTTP library parses, if it accepts the request.
     fn parse(&self) -> Option<Parts> {
         let mut request = hyper::Request::builder()
             .method(self.method.as_str())
             .uri(self.target.as_slice());
         for (name, value) in &self.headers {
             let name = HeaderName::from_bytes(name).ok()?;
-            // White space around a value is none of it.
+            // Surrounding white space is not part of a value.
             let value = HeaderValue::from_bytes(value.trim_ascii()).ok()?;
             request = request.header(name, value);
         }
@@ -147,7 +147,7 @@ impl Wire {
     }
 }
 
-/// All that an operation goes by.
+/// Everything that determines an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Meaning {
     operation: Operation,
@@ -205,7 +205,7 @@ fn folded(value: &str) -> String {
     words.join(" ")
 }
 
-/// What other readers may take for ends, escapes, or another way to write the same.
+/// Texts that other readers may take for ends, escapes, or another spelling of the same.
 fn texts() -> Vec<Vec<u8>> {
     [
         "",
@@ -279,7 +279,7 @@ fn each_change(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(Vec<
     }
 }
 
-/// Calls `check` with every text in which two of the signs that hold a target together differ.
+/// Calls `check` with every text in which two of the separators of a target differ.
 fn each_two_signs(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(Vec<u8>)) {
     let is_sign = |index: &usize| b"/?&=+%".contains(&text[*index]);
     let signs: Vec<_> = (0..text.len()).filter(is_sign).collect();
@@ -296,7 +296,7 @@ fn each_two_signs(text: &[u8], replacements: &[Vec<u8>], mut check: impl FnMut(V
 }
 
 #[test]
-fn no_change_to_what_is_signed_changes_what_is_done() {
+fn no_change_to_a_signed_part_changes_the_operation() {
     let api = api();
     let replacements = replacements();
     for case in &CASES {
@@ -318,7 +318,7 @@ fn no_change_to_what_is_signed_changes_what_is_done() {
             changed.target = target;
             check(&changed);
         });
-        // Every header but the last two, which are the host and the signature.
+        // Every header but the last two: the host and the signature.
         for index in 0..case.headers.len() {
             let mut changed = signed.clone();
             let (name, value) = signed.headers[index].clone();
@@ -340,13 +340,13 @@ fn no_change_to_what_is_signed_changes_what_is_done() {
             removed.headers.remove(index);
             check(&removed);
         }
-        // Some changes are none, as those to the case of a parameter's or a header's name.
+        // Some changes have no effect, such as the case of a parameter's or header's name.
         assert!(same_count > 0, "{}", case.target);
     }
 }
 
 #[test]
-fn no_other_host_changes_what_is_done() {
+fn no_other_host_changes_the_operation() {
     let api = api();
     for case in &CASES {
         let signed = Wire::of(case);

@@ -9,7 +9,7 @@ use kew_queue_api::{AccountStore, QueueApi, QueueApiOptions, ServedAccounts, Sto
 
 use crate::client::{Call, Door, call, message};
 
-/// A front end, and what changes its accounts.
+/// A front end, and the store that changes its accounts.
 async fn door() -> (Door, AccountStore) {
     let broker = Broker::start_in_memory().unwrap();
     let api = QueueApi::new(broker.clone(), QueueApiOptions::default());
@@ -71,7 +71,7 @@ async fn either_key_works_until_it_is_rotated() {
 }
 
 #[tokio::test]
-async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
+async fn only_a_client_with_a_key_learns_that_an_account_is_disabled() {
     let (door, store) = door().await;
     let added = add(&store, "orders", AccountQuota::default()).await;
     let [key, _] = keys(&added.unwrap());
@@ -91,7 +91,7 @@ async fn only_who_has_a_key_learns_that_an_account_is_disabled() {
 }
 
 #[tokio::test]
-async fn a_full_account_is_told_its_limit() {
+async fn the_error_of_a_full_account_has_its_limit() {
     let (door, store) = door().await;
     let quota = AccountQuota {
         queues_max: Some(1),
@@ -120,7 +120,7 @@ async fn a_full_account_is_told_its_limit() {
 }
 
 #[tokio::test]
-async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
+async fn a_removal_takes_effect_and_a_refused_one_does_not() {
     let (door, store) = door().await;
     let text = STANDARD.encode(b"a key of some bytes");
     let brought = Key::pair(Some(Key::brought(&text).unwrap())).unwrap();
@@ -141,7 +141,7 @@ async fn what_is_removed_is_gone_and_what_is_refused_is_not() {
     door.send(as_orders("GET", "/one?comp=metadata", &key))
         .await
         .check_error(404, "ResourceNotFound");
-    // A new account with this name gets nothing of it.
+    // A new account with the same name gets nothing from the old one.
     let added = add(&store, "orders", unlimited).await.unwrap();
     let [key, _] = keys(&added);
     door.send(as_orders("GET", "/one?comp=metadata", &key))
@@ -166,7 +166,7 @@ async fn names_that_cannot_be_are_refused_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_added_is_served_after_a_restart_of_the_front_end() {
+async fn added_accounts_are_served_after_a_restart_of_the_front_end() {
     let broker = Broker::start_in_memory().unwrap();
     let served = ServedAccounts::default();
     let store = StorageAccounts::open(broker.clone(), served, false).await;
@@ -199,7 +199,7 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
     let shared_with = "access-control-allow-origin";
     let answer = door.send(ask(&key)).await;
     assert_eq!(answer.header(shared_with), Some("http://page"));
-    // A new key changes nothing of it.
+    // A new key does not change the quota.
     let rotated = store
         .rotate(&(), "orders", WhichKey::Primary)
         .await
@@ -216,7 +216,7 @@ async fn a_name_that_is_used_again_does_not_share_with_pages_of_before() {
 }
 
 #[tokio::test]
-async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
+async fn a_body_after_the_removal_of_its_key_does_nothing() {
     let (door, store) = door().await;
     let unlimited = AccountQuota::default();
     let added = add(&store, "orders", unlimited).await;
@@ -224,7 +224,7 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
     let begin = |target| as_orders("PUT", target, &key).body("late").to_bytes();
     let cut = |bytes: &[u8]| bytes.len() - 1;
 
-    // Of a key that still works nothing is lost.
+    // Requests with the other key still succeed.
     let wire = &mut door.connect();
     let bytes = begin("/kept");
     wire.write(&bytes[..cut(&bytes)]).await;
@@ -270,7 +270,7 @@ async fn a_body_that_comes_after_the_key_is_gone_does_nothing() {
         .check_error(404, "QueueNotFound");
 }
 
-/// Lets the server, which runs on the same thread, read what was sent.
+/// Lets the server, which runs on the same thread, read the request.
 async fn let_in() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -48,7 +48,7 @@ async fn item_64_policies_round_trip_with_seven_digits() {
     let head = wire.send(call("HEAD", "/orders?comp=acl")).await;
     head.check_status(200);
 
-    // Metadata and policies leave each other alone.
+    // Metadata and policies do not affect each other.
     let metadata = call("PUT", "/orders?comp=metadata").header("x-ms-meta-a", "1");
     wire.send(metadata).await.check_status(204);
     assert_eq!(get(wire).await.body, policies(&shown));
@@ -90,7 +90,7 @@ async fn item_64_five_policies_with_ids_of_64_characters() {
     wire.send(set("<SignedIdentifiers>"))
         .await
         .check_error(400, "InvalidXmlDocument");
-    // What was refused changed nothing.
+    // A refused request changed nothing.
     assert_eq!(get(wire).await.body, policies(&many(5)));
 }
 

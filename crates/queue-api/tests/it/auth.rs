@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Which credentials allow which operations.
 
 use std::time::{Duration, SystemTime};
 
@@ -61,7 +61,7 @@ async fn few_readings_of_a_request_are_tried() {
     let door = Door::open();
     let create = call("PUT", "/orders?extra=a%20b");
     let odd = create.clone().header("x-ms-meta-a1", "two  spaces");
-    // The client takes the plus for a space, and signs odd headers by their bytes and as sent.
+    // The client reads the plus as a space, and signs odd headers by their bytes and unchanged.
     for (create, status) in [
         (create, 201),
         (odd.clone().header("x-ms-meta-ac", "1"), 409),
@@ -99,7 +99,7 @@ async fn host_style() {
 }
 
 #[tokio::test]
-async fn a_wrong_signature_is_told_what_was_signed() {
+async fn a_wrong_signature_gets_the_string_to_sign() {
     let door = Door::open();
     let list = call("GET", "/?comp=list").key(ACCOUNT, "d3Jvbmc=");
     let expected = format!(
@@ -134,7 +134,7 @@ async fn a_long_string_to_sign_is_shown_in_part() {
 }
 
 #[tokio::test]
-async fn whatever_is_signed_must_stay() {
+async fn every_signed_part_must_stay() {
     let door = Door::open();
     door.send(call("PUT", "/orders")).await.check_status(201);
     let body = message("x");
@@ -165,7 +165,7 @@ async fn whatever_is_signed_must_stay() {
         (&*length, "Transfer-Encoding: chunked"),
         (":00 GMT", ":59 GMT"),
     ] {
-        // The clock gives the date whatever seconds it has.
+        // The date comes from the clock, with any seconds.
         let from = if from == ":00 GMT" {
             let end = signed.find(" GMT").unwrap();
             &signed[end - 3..end + 4]
@@ -205,7 +205,7 @@ async fn no_two_queries_have_one_signature() {
     door.send(put("orders", "", "x")).await.check_status(201);
     let peek = call("GET", "/orders/messages?numofmessages=5&peekonly=true");
     for query in [
-        // Each of these once had the string to sign of the first.
+        // Each of these once had the same string to sign as the first.
         "numofmessages%3A5%0Apeekonly=true",
         "numofmessages=5%0Apeekonly:true",
         "numofmessages=5%0Apeekonly%3Atrue",
@@ -216,7 +216,7 @@ async fn no_two_queries_have_one_signature() {
             .await
             .check_error(400, "InvalidQueryParameterValue");
     }
-    // U+212A is a `k` in lower case, but not for whoever looks for `marker`.
+    // U+212A is a `k` in lower case, but it must not make this the parameter `marker`.
     let list = call("GET", "/?comp=list&marker=abc");
     for query in [
         "comp=list&mar\u{212A}er=abc",
@@ -232,7 +232,7 @@ async fn no_two_queries_have_one_signature() {
 }
 
 #[tokio::test]
-async fn the_host_does_not_change_what_was_signed() {
+async fn the_host_does_not_change_the_string_to_sign() {
     let door = Door::open();
     for queue in [ACCOUNT, "messages"] {
         let create = call("PUT", &format!("/{queue}"));
@@ -297,7 +297,7 @@ async fn malformed_credentials() {
 }
 
 #[tokio::test]
-async fn a_space_after_the_colon_is_taken() {
+async fn a_space_after_the_colon_is_accepted() {
     let door = Door::open();
     let bytes = call("GET", "/?comp=list").to_bytes();
     let text = String::from_utf8(bytes).unwrap();
@@ -322,7 +322,7 @@ async fn without_a_credential() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_yet_is_refused_by_name() {
+async fn unsupported_schemes_are_refused_by_name() {
     let door = Door::open();
     door.send(call("GET", "/?comp=list").authorization("Bearer x.y.z"))
         .await

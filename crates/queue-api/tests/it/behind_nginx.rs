@@ -1,11 +1,11 @@
-//! The same requests in doubt, through nginx: what it passes on is never split in another way.
+//! The ambiguous requests through nginx: forwarded requests are never split in another way.
 //!
-//! nginx writes down each request that it passes on. The front end must not see one that is not among
-//! them: that one was smuggled. And whoever asks next through the same connections gets an answer to
-//! what he asked.
+//! nginx logs each request that it forwards. The front end must see only those: any other was
+//! smuggled. And the next client on the same connections must get the answer to its own request.
 //!
-//! nginx is looked for as `$KEW_TEST_NGINX`, in `target/tools/nginx`, where `./test` puts it, and in
-//! the usual places. Without it the test says that it was skipped, or fails where nothing may be.
+//! The test looks for nginx in `$KEW_TEST_NGINX`, in `target/tools/nginx`, where `./test` puts it,
+//! and in the usual places. Without it the test reports that it was skipped, or fails if nothing
+//! may be skipped.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -22,11 +22,11 @@ use crate::client::{Call, Door, call, put};
 use crate::forms::{FIRST_LINES, FORMS};
 use crate::skip::skip;
 
-/// How long an answer of nginx may take, and its log.
+/// The time limit for an answer of nginx, and for its log.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Two servers: one that passes requests on whole and is strict, as it is by default, and one that
-/// passes them on as they come and lets by whatever it may.
+/// Two servers: one buffers requests and is strict, which is the default, and one streams them and
+/// allows as much as possible.
 const CONFIGURATION: &str = "\
 daemon off; master_process off; pid @/pid; error_log @/error.log warn;
 events { worker_connections 256; }
@@ -90,7 +90,7 @@ impl Nginx {
         self.place.path().join(name)
     }
 
-    /// Sends bytes, with nothing behind them, and reads all that comes.
+    /// Sends bytes, with nothing behind them, and reads the whole answer.
     async fn exchange(&self, server: &str, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(self.path(server)).await.unwrap();
         // It may close before it has read everything.
@@ -103,7 +103,7 @@ impl Nginx {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// The verbs and targets of all requests that were passed on.
+    /// The verbs and targets of all forwarded requests.
     fn passed(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.path("passed.log")).unwrap();
         let lines = log.lines().filter_map(|line| {
@@ -113,7 +113,8 @@ impl Nginx {
         lines.collect()
     }
 
-    /// The same, once there are so many or no more come: nginx may write one down after its answer was read.
+    /// The same, when there are `count` of them or no more arrive: nginx may log a request after
+    /// its answer was read.
     async fn passed_once(&self, count: usize) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -156,7 +157,7 @@ fn text(call: &Call) -> String {
     String::from_utf8(call.to_bytes()).unwrap()
 }
 
-/// Not by a macro: what those print is shown only if the test fails.
+/// Not with a macro: their output is shown only if the test fails.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -187,7 +188,7 @@ async fn no_form_is_smuggled_through_nginx() {
             nginx
                 .exchange(server, format!("{form}{smuggled}").as_bytes())
                 .await;
-            // The connection to the front end is kept: this one comes over the same.
+            // The connection to the front end is kept: this request uses the same one.
             let honest = call("GET", "/orders?comp=metadata")
                 .header("x-ms-client-request-id", &format!("honest-{count}"))
                 .header("Connection", "close");
@@ -200,7 +201,7 @@ async fn no_form_is_smuggled_through_nginx() {
             let passed = &passed[passed_before..];
             assert!(
                 seen <= passed.len(),
-                "{server}, {name}: {seen} requests were seen, and these were passed on: {passed:?}"
+                "{server}, {name}: {seen} requests were seen, and these were forwarded: {passed:?}"
             );
         }
     }

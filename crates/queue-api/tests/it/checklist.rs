@@ -1,4 +1,4 @@
-//! Behaviours of messages and listings that other files do not show, by their numbers in
+//! Behaviour of messages and listings that other files do not test, by the numbers in
 //! `docs/queue-storage.md`.
 
 use std::sync::Arc;
@@ -117,7 +117,7 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
     wire.send(on("PUT", &first, "&visibilitytimeout=0"))
         .await
         .check_error(404, "MessageNotFound");
-    // Shown again and fetched by nobody, it is deleted with the last receipt.
+    // Visible again and received by no one, it is deleted with the last receipt.
     let peek = Instant::now();
     while wire
         .send(get("?peekonly=true"))
@@ -135,7 +135,7 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
 }
 
 #[tokio::test]
-async fn items_34_to_38_an_update_changes_text_and_visibility_alone() {
+async fn items_34_to_38_an_update_changes_only_text_and_visibility() {
     let wire = &mut orders().await;
     wire.send(put("orders", "?messagettl=100", "x"))
         .await
@@ -318,7 +318,7 @@ async fn items_56_to_62_listings() {
     let plain = wire.send(list("")).await;
     assert_eq!(plain.element("Metadata"), None);
 
-    // The queue that the next page begins with goes away, and one comes before it.
+    // The first queue of the next page is deleted, and a new one comes before it.
     let first = wire.send(list("&maxresults=1")).await;
     assert_eq!(first.elements("Name"), ["a-1"]);
     let marker = first.element("NextMarker").unwrap();

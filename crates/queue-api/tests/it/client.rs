@@ -1,4 +1,4 @@
-//! A client that speaks bytes and signs by itself: it shares no code with what it tests.
+//! A client that writes bytes and signs by itself: it shares no code with the crate under test.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -66,15 +66,15 @@ impl Door {
         self.connect_through(1 << 20)
     }
 
-    /// A connection that takes so many bytes at a time.
+    /// A connection that transfers at most `size_bytes` at a time.
     pub(crate) fn connect_through(&self, size_bytes: usize) -> Wire {
         let (ours, theirs) = tokio::io::duplex(size_bytes);
         self.serve(theirs);
         Wire::new(ours)
     }
 
-    /// A connection through the kernel, which destroys what is on its way when a socket is closed
-    /// with bytes unread. The client's buffer is small, so that it notices while it writes.
+    /// A connection through the kernel, which discards data in transit when a socket is closed with
+    /// unread bytes. The client's buffer is small, so that it notices while it writes.
     pub(crate) async fn connect_tcp(&self) -> Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -85,7 +85,7 @@ impl Door {
         Wire::new(ours.unwrap())
     }
 
-    /// Serves a port of this machine, as long as the test runs.
+    /// Serves a port of this machine, until the test ends.
     pub(crate) async fn listen(&self) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -139,7 +139,7 @@ impl Door {
         let mut shutdown = self.shutdown.subscribe();
         tokio::spawn(async move {
             let shutdown = async move {
-                // A door that is dropped does not close its connections.
+                // Dropping a door does not close its connections.
                 if shutdown.wait_for(|down| *down).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -167,7 +167,7 @@ impl Door {
     }
 }
 
-/// What a connection can be made of.
+/// The streams that a connection can use.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
@@ -196,7 +196,7 @@ impl Wire {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Ends what this side sends.
+    /// Ends the client's direction.
     pub(crate) async fn finish(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
@@ -237,19 +237,19 @@ impl Wire {
         answer
     }
 
-    /// Whether the server closes the connection at once, in order, and says nothing before.
+    /// Whether the server closes the connection at once, cleanly, and without an answer.
     pub(crate) async fn is_closed(&mut self) -> bool {
-        // Sooner than a connection that is idle, and late enough for a machine that stands still for a while.
+        // Sooner than an idle connection, but late enough for a machine that stalls for a while.
         self.closes_within(Duration::from_secs(20)).await
     }
 
-    /// Whether the server closes the connection ever, and says nothing before. For clocks that run
-    /// ahead while the test waits.
+    /// Whether the server ever closes the connection, without an answer. For clocks that run ahead
+    /// while the test waits.
     pub(crate) async fn is_closed_at_last(&mut self) -> bool {
         self.closes_within(Duration::from_secs(3600)).await
     }
 
-    /// Whether the server closes the connection before anything is asked.
+    /// Whether the server closes the connection before any request.
     pub(crate) async fn closes_soon(&mut self) -> bool {
         self.closes_within(Duration::from_millis(100)).await
     }
@@ -302,7 +302,7 @@ impl Answer {
             .collect()
     }
 
-    /// Checks an error: its status, its code in body and header, and what every answer carries.
+    /// Checks an error: its status, its code in body and header, and the headers of every answer.
     #[track_caller]
     pub(crate) fn check_error(&self, status: u16, code: &str) -> &Self {
         assert_eq!(self.status, status, "{self:?}");
@@ -331,7 +331,7 @@ impl Answer {
     }
 }
 
-/// A request in the making. Signed, of the newest version, and dated now, unless told otherwise.
+/// A request in the making. By default it is signed, of the newest version, and dated now.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) method: &'static str,
@@ -551,12 +551,12 @@ fn unescape(value: &str) -> String {
         .into_owned()
 }
 
-/// What `Content-MD5` says of a body.
+/// The `Content-MD5` of a body.
 pub(crate) fn md5_of(body: &str) -> String {
     STANDARD.encode(Md5::digest(body))
 }
 
-/// Escapes what must be in a query.
+/// Escapes the characters that must be escaped in a query.
 pub(crate) fn escape(value: &str) -> String {
     value
         .replace('+', "%2B")

@@ -12,7 +12,7 @@ async fn set(wire: &mut Wire, rules: &[String]) {
     wire.send(set).await.check_status(202);
 }
 
-/// What a browser asks before it gets, for a page of this origin.
+/// A browser's preflight for a get, from a page of this origin.
 fn preflight(origin: &str, target: &str) -> Call {
     call("OPTIONS", target)
         .anonymous()
@@ -41,7 +41,7 @@ async fn item_86_preflight() {
         .check_error(403, "CorsPreflightFailure");
     set(wire, &[rule("http://a"), rule("http://b,http://c")]).await;
 
-    // Whether the queue is there does not matter, nor a credential.
+    // It needs neither an existing queue nor a credential.
     let headers = "x-ms-version,x-ms-date";
     let asked = ask("http://c").header("Access-Control-Request-Headers", headers);
     let answer = wire.send(asked).await;
@@ -127,7 +127,7 @@ async fn item_86_actual_requests_and_errors_are_shared() {
         );
     }
     let put = call("PUT", "/orders").header("Origin", "http://a");
-    // With the public key, what no rule allows is refused.
+    // With the public key, a request that no rule allows is refused.
     for call in [list("http://b"), put] {
         let answer = wire.send(call).await;
         answer.check_error(403, "AuthorizationFailure");
@@ -158,7 +158,7 @@ async fn item_86_rules_act_at_once_on_every_connection() {
 }
 
 #[tokio::test]
-async fn item_86_a_page_reads_what_was_wrong_with_its_query() {
+async fn item_86_a_page_can_read_the_error_of_its_query() {
     let door = Door::open();
     let wire = &mut door.connect();
     set(wire, &[rule("http://a")]).await;
@@ -172,7 +172,7 @@ async fn item_86_a_page_reads_what_was_wrong_with_its_query() {
 }
 
 #[tokio::test]
-async fn item_86_what_is_remembered_is_what_was_set_last() {
+async fn item_86_the_cached_rules_are_those_set_last() {
     let door = Door::open();
     let target = "/?restype=service&comp=properties";
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! More connections than there may be: those on which nothing authentic was asked give way.
+//! More connections than the limit: those without an authentic request give way.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use kew_queue_api::Limits;
 use crate::client::{Door, Wire, call, message, put};
 
 const CONNECTIONS_MAX: usize = 8;
-/// More than the server keeps, and no more than may be closed at once.
+/// More than the server keeps, but no more than may be closed at once.
 const SILENT: usize = 50;
 
 fn open() -> Door {
@@ -21,7 +21,7 @@ fn peer(address: &str) -> SocketAddr {
     address.parse().unwrap()
 }
 
-/// Connections that begin a head and go no further.
+/// Connections that begin a head and stop.
 async fn fall_silent(count: usize, connect: impl Fn() -> Wire) -> Vec<Wire> {
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -34,11 +34,11 @@ async fn fall_silent(count: usize, connect: impl Fn() -> Wire) -> Vec<Wire> {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_lock_no_client_out() {
     let door = open();
     let known = &mut door.connect();
     known.send(call("PUT", "/orders")).await.check_status(201);
-    // Whose body is still to come is known, too.
+    // A request whose body has not arrived is authentic too.
     let slow = &mut door.connect();
     slow.write(&put("orders", "", "x").head()).await;
     let mut all = Vec::new();
@@ -53,7 +53,7 @@ async fn silent_connections_keep_nobody_out() {
     for wire in &mut all[..2 * SILENT] {
         assert!(wire.is_closed().await);
     }
-    // Who is known keeps its connection, idle or not.
+    // An authentic client keeps its connection, idle or not.
     slow.write(message("x").as_bytes()).await;
     slow.answer(false).await.check_status(201);
     let get = call("GET", "/orders?comp=metadata");
@@ -63,7 +63,7 @@ async fn silent_connections_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn who_opens_many_gives_way_before_who_opens_few() {
+async fn a_client_with_many_connections_gives_way_first() {
     let door = open();
     let few = &mut door.connect_from(peer("192.0.2.1:1"));
     few.write(b"GET / HT").await;

@@ -1,10 +1,10 @@
 //! The 2008 dialect, as the first description of the service shows it: checklist 89 to 92.
 //!
-//! Three requests of that description are written out here, byte for byte but for dates, signatures
-//! and what the server chose. Of the answers these must match: the status line, the headers that the
-//! description shows, and every byte of the body. What may differ: the framing, for Kew knows the
-//! length of an answer and says so where the service sent chunks, which HTTP/1.1 lets either do; the
-//! order and the case of header names; and headers besides.
+//! Three requests of that description are written out here, byte for byte except dates, signatures
+//! and values that the server chose. These parts of the answers must match: the status line, the
+//! documented headers, and every byte of the body. These may differ: the framing, because Kew sends
+//! the length where the service sent chunks, and HTTP/1.1 allows both; the order and case of header
+//! names; and additional headers.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -90,14 +90,14 @@ async fn get_example(wire: &mut Wire) -> Answer {
     send(wire, &request).await
 }
 
-/// The third example: a message is deleted, by the address with the account in its path.
+/// The third example: a message is deleted, with the account in the path.
 async fn delete_example(wire: &mut Wire, id: &str, receipt: &str) -> Answer {
     let date = now();
     let dated = format!("x-ms-date:{date}");
     let path = format!("/sally/myqueue/messages/{id}");
     let resource = format!("/sally{path}");
     let signature = sign(&["DELETE", "", "binary/octet-stream", "", &dated, &resource]);
-    // Clients of that time escape with small letters.
+    // Clients of that time escape with lower-case letters.
     let receipt = receipt
         .replace('+', "%2b")
         .replace('/', "%2f")
@@ -180,7 +180,7 @@ async fn item_90_a_stale_receipt_is_a_mismatch_with_details_for_people() {
         ),
         "{stale:?}"
     );
-    // The message is still there for whoever has the right one.
+    // The message still exists for a client with the right receipt.
     let receipt = got.element("PopReceipt").unwrap();
     delete_example(wire, id, receipt).await.check_status(204);
     let gone = delete_example(wire, id, receipt).await;
@@ -326,7 +326,7 @@ async fn item_91_every_version_sees_base64_until_the_text_is_replaced() {
 }
 
 #[tokio::test]
-async fn old_readers_see_what_new_writers_put() {
+async fn old_versions_read_messages_of_new_ones() {
     let wire = &mut orders().await;
     let long = "é".repeat(32_768);
     wire.send(put("orders", "?messagettl=-1", &long))

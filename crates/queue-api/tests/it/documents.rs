@@ -1,10 +1,10 @@
-//! XML that costs more to read than to send, or reaches for something outside of itself.
+//! XML that costs more to read than to send, or refers to external resources.
 
 use std::time::{Duration, Instant};
 
 use crate::client::{Door, call};
 
-/// A body that is read: who sends it, and the elements that it needs.
+/// A body that is parsed: its sender, and the elements that it needs.
 struct Place {
     method: &'static str,
     target: &'static str,
@@ -33,8 +33,8 @@ const PLACES: [Place; 3] = [
     },
 ];
 
-/// Time for all documents of a place, on a machine that is busy with other things. Reading each as
-/// often as it is long would take many times that.
+/// Time for all documents of a place, on a busy machine. Quadratic parsing would take many times
+/// that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const BODY_SIZE_BYTES: usize = 390_000;
@@ -90,7 +90,10 @@ fn documents() -> Vec<(&'static str, String)> {
             "a document type without end",
             format!("<!DOCTYPE @ [{}", filled("<!")),
         ),
-        ("an entity of nobody", "<@><#>&nothing;</#></@>".into()),
+        (
+            "an entity that is not declared",
+            "<@><#>&nothing;</#></@>".into(),
+        ),
         ("ampersands", format!("<@><#>{}</#></@>", filled("&"))),
         ("a character above all", "<@><#>&#1114112;</#></@>".into()),
         (
@@ -179,7 +182,7 @@ async fn hostile_documents_are_refused_at_little_cost() {
         let began = Instant::now();
         for (name, document) in documents() {
             let document = document.replace('@', place.root).replace('#', place.child);
-            // The sign of a character's number was meant as it is.
+            // The `#` of a character reference stays.
             let document = document.replace(&format!("&{}", place.child), "&#");
             let document = document.into_bytes();
             let call = call(place.method, place.target).body(document);
@@ -199,7 +202,7 @@ async fn hostile_documents_are_refused_at_little_cost() {
                 ),
                 "{name}: {answer:?}"
             );
-            // What was wrong is said in a few words, and not by repeating it.
+            // The error is short, and does not repeat the input.
             assert!(
                 answer.body.len() < 16 << 10,
                 "{name}: {}",

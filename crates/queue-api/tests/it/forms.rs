@@ -1,13 +1,13 @@
-//! Requests whose end is in doubt, by name. One who is on the way may see another request in each of
-//! them than the server does; so none may be carried out, nor what follows it.
+//! Requests with an ambiguous end, by name. An intermediary may see another request in each of them
+//! than the server does; so none may be carried out, nor anything that follows it.
 
 use crate::client::Call;
 
-/// A request in doubt: a good one with these lines in its head, and this after its head.
+/// An ambiguous request: a good one with these lines in its head, and this after its head.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) name: &'static str,
-    /// The length that is signed.
+    /// The signed length.
     length: &'static str,
     lines: &'static str,
     rest: &'static str,
@@ -39,7 +39,7 @@ const NONE: &str = "0\r\n\r\n";
 
 #[rustfmt::skip]
 pub(crate) const FORMS: [Form; 84] = [
-    // Two lengths, or one that is none.
+    // Two lengths, or one that is invalid.
     length("two lengths, the second larger", "5", "Content-Length: 5\r\nContent-Length: 6\r\n", "12345"),
     length("two lengths, the first larger", "6", "Content-Length: 6\r\nContent-Length: 5\r\n", "12345"),
     length("one length twice", "5", "Content-Length: 5\r\nContent-Length: 5\r\n", "12345"),
@@ -80,7 +80,7 @@ pub(crate) const FORMS: [Form; 84] = [
     lines("a length after chunks, in other case", "transfer-encoding:CHUNKED\r\nX: y\r\ncontent-length:5\r\n", NONE),
     lines("chunks that are no chunks, and a length", "Content-Length: 5\r\nTransfer-Encoding: xchunked\r\n", "12345"),
     lines("chunks with a vertical tab, and a length", "Content-Length: 5\r\nTransfer-Encoding: \x0bchunked\r\n", "12345"),
-    // Encodings that are not just chunks.
+    // Encodings other than just chunks.
     length("chunks that are then themselves, and a length", "5", "Content-Length: 5\r\nTransfer-Encoding: chunked, identity\r\n", "12345"),
     lines("an encoding of nothing", "Transfer-Encoding:\r\n", NONE),
     lines("the encoding identity", "Transfer-Encoding: identity\r\n", "12345"),
@@ -103,7 +103,7 @@ pub(crate) const FORMS: [Form; 84] = [
     lines("identity, then chunked", "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", NONE),
     lines("a folded encoding", "Transfer-Encoding:\r\n chunked\r\n", NONE),
     lines("a tab before the name of an encoding", "X: y\r\n\tTransfer-Encoding: chunked\r\n", NONE),
-    // Lines that are none.
+    // Invalid lines.
     lines("a folded first line", " folded: x\r\n", ""),
     lines("a length in a folded line", "X: y\r\n Content-Length: 5\r\n", "12345"),
     lines("a space in a name", "Bad Name: x\r\n", ""),
@@ -115,7 +115,7 @@ pub(crate) const FORMS: [Form; 84] = [
     length("a line feed alone", "5", "X: y\nContent-Length: 5\r\n", "12345"),
     length("a carriage return alone", "5", "X: y\rContent-Length: 5\r\n", "12345"),
     length("two carriage returns", "5", "X: y\r\r\nContent-Length: 5\r\n", "12345"),
-    // Chunks that are none.
+    // Invalid chunks.
     chunks("a chunk above 64 bits", "FFFFFFFFFFFFFFFFF\r\n"),
     chunks("a chunk whose size ends with a line feed", "1\n1\r\n0\r\n\r\n"),
     chunks("a chunk in hexadecimal with its mark", "0x1\r\n1\r\n0\r\n\r\n"),
@@ -130,7 +130,7 @@ pub(crate) const FORMS: [Form; 84] = [
     chunks("two sizes of a chunk", "1 1\r\n1\r\n0\r\n\r\n"),
 ];
 
-/// First lines that are none: what of a good one is replaced, and by what.
+/// Invalid first lines: the part of a good one to replace, and its replacement.
 #[rustfmt::skip]
 pub(crate) const FIRST_LINES: [(&str, &str, &str); 14] = [
     ("two spaces after the verb", "POST ", "POST  "),
@@ -150,7 +150,7 @@ pub(crate) const FIRST_LINES: [(&str, &str, &str); 14] = [
 ];
 
 impl Form {
-    /// The request, signed as if it were in order, so that it is let in where it is understood.
+    /// The request, signed as if it were valid, so that a lenient server would admit it.
     pub(crate) fn of(&self, call: Call) -> String {
         let Self {
             length,

@@ -1,10 +1,10 @@
-//! What the heads of requests may take, all connections together.
+//! The memory of request heads, for all connections together.
 
 use kew_queue_api::Limits;
 
 use crate::client::{Door, Wire, call, put};
 
-/// A head without its end, of so many bytes and some.
+/// A head without its end, slightly larger than this size.
 fn begun(size_bytes: usize) -> Vec<u8> {
     let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(size_bytes));
     text.into_bytes()
@@ -18,7 +18,7 @@ fn open() -> Door {
     })
 }
 
-/// Gives the server time to read what was written.
+/// Gives the server time to read the bytes.
 async fn read_all() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -38,7 +38,7 @@ async fn long_heads_of_strangers_take_no_room_from_the_others() {
     // It is known from now on.
     let known = &mut door.connect();
     known.send(call("PUT", "/orders")).await.check_status(201);
-    // One is of a request that is being answered: its body has not come.
+    // One belongs to a request in progress: its body has not arrived.
     let slow = put("orders", "", "x").header("X-Long", &"x".repeat(40_000));
     let first = &mut door.connect();
     first.write(&slow.head()).await;
@@ -50,10 +50,10 @@ async fn long_heads_of_strangers_take_no_room_from_the_others() {
         third.write(&begun(60_000)).await;
         check_turned_away(third).await;
     }
-    // Short ones are not in the way of each other, nor of what they ask.
+    // Short heads are not affected, nor are their requests.
     let wire = &mut door.connect();
     wire.send(put("orders", "", "x")).await.check_status(201);
-    // Nor is whoever is known, with bodies and heads that take nearly all the room there is.
+    // Nor is an authentic client, with bodies and heads that take nearly all the room.
     known
         .send(put("orders", "", &"x".repeat(60_000)))
         .await
@@ -76,19 +76,19 @@ async fn long_heads_of_the_known_share_the_budget_of_bodies() {
     read_all().await;
     second.write(&begun(60_000)).await;
     check_turned_away(second).await;
-    // A stranger has room of its own.
+    // Strangers have separate room.
     let stranger = &mut door.connect();
     let long = call("PUT", "/orders").header("X-Long", &"x".repeat(60_000));
     stranger.send(long).await.check_status(201);
 }
 
 #[tokio::test]
-async fn what_heads_took_comes_back() {
+async fn the_memory_of_heads_is_freed() {
     let door = open();
     let wire = &mut door.connect();
     let long = call("DELETE", "/Orders").header("X-Long", &"x".repeat(60_000));
     for _ in 0..20 {
-        // Were it kept once only, the second of these would find no room.
+        // If it did not free its part, the second of these would find no room.
         wire.send(long.clone()).await.check_status(400);
         door.send(long.clone()).await.check_status(400);
     }
@@ -102,7 +102,7 @@ async fn what_heads_took_comes_back() {
         }
     }
     wire.send(long.clone()).await.check_status(400);
-    // A connection that breaks gives back its part, too.
+    // A connection that breaks frees its part too.
     for _ in 0..20 {
         let other = &mut door.connect();
         other.write(&begun(60_000)).await;

@@ -118,7 +118,7 @@ async fn a_body_is_asked_for() {
     wire.write(message("x").as_bytes()).await;
     wire.answer(false).await.check_status(201);
 
-    // Who may not put is not asked, nor who would put too much.
+    // A client without the right to put is not asked to continue, nor is one with too large a body.
     let large = put.clone().header("Content-Length", "397313");
     wire.write(&large.head()).await;
     let answer = wire.answer(false).await;
@@ -138,7 +138,7 @@ async fn large_bodies_end_early() {
     let door = Door::open();
     let wire = &mut door.connect();
     wire.send(call("PUT", "/orders")).await.check_status(201);
-    // A little too large is read to its end, and the connection goes on.
+    // A body slightly too large is read to its end, and the connection stays usable.
     let body = vec![b'x'; 500_000];
     let answer = wire.send(call("POST", "/orders/messages").body(body)).await;
     answer.check_error(413, "RequestBodyTooLarge");
@@ -239,7 +239,7 @@ async fn a_slow_body_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_takes_ends_its_connection() {
+async fn an_unread_answer_ends_its_connection() {
     let door = Door::open();
     let wire = &mut door.connect_through(64);
     let start = tokio::time::Instant::now();
@@ -284,14 +284,14 @@ async fn the_last_answer_survives_unread_bytes() {
         .await
         .check_status(201);
     for _ in 0..5 {
-        // Far too large, and sent to its end before the answer is looked at.
+        // Far too large, and sent to its end before the client reads the answer.
         let wire = &mut door.connect_tcp().await;
         let put = call("POST", "/orders/messages").body(vec![b'x'; 2 * 1024 * 1024]);
         let answer = wire.send(put).await;
         answer.check_error(413, "RequestBodyTooLarge");
         assert_eq!(answer.header("connection"), Some("close"));
         assert!(wire.is_closed().await);
-        // What is no request at all.
+        // Input that is not a request.
         let wire = &mut door.connect_tcp().await;
         wire.write(&[b'x'; 300_000]).await;
         wire.answer(false).await.check_error(400, "InvalidInput");
@@ -309,7 +309,7 @@ async fn a_farewell_ends() {
         .await
         .check_error(413, "RequestBodyTooLarge");
     assert!(wire.is_closed().await);
-    // The client goes on sending, and the server listens for a while only.
+    // The client continues to send, and the server reads only for a while.
     let start = tokio::time::Instant::now();
     while door.connection_count() > 0 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -330,13 +330,13 @@ async fn shutting_down_ends_idle_connections() {
         tokio::task::yield_now().await;
     }
     door.shut_down();
-    // Much sooner than the idle time that they may have.
+    // Much sooner than after the idle time.
     assert!(used.is_closed().await);
     assert!(new.is_closed().await);
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so() {
+async fn one_connection_too_many_gets_an_error() {
     let limits = Limits {
         connections_max: 1,
         ..Limits::default()
@@ -363,7 +363,7 @@ async fn one_connection_too_many_is_told_so() {
 
 /// How long a connection stays open after this request, in seconds of a clock that runs ahead.
 ///
-/// What asks the broker would race with that clock, so the request is one that is answered without.
+/// A request to the broker would race with that clock, so this is one that is answered without.
 async fn idle_seconds(call: Call, status: u16) -> u64 {
     let wire = &mut Door::open().connect();
     for _ in 0..3 {
@@ -377,7 +377,7 @@ async fn idle_seconds(call: Call, status: u16) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_connections_are_kept_for_long_if_somebody_has_proven_to_have_a_key() {
+async fn idle_connections_are_kept_longer_after_an_authentic_request() {
     let signed = call("DELETE", "/Orders");
     assert_eq!(idle_seconds(signed.clone(), 400).await, 180);
     assert_eq!(idle_seconds(signed.anonymous(), 401).await, 30);
@@ -386,7 +386,7 @@ async fn idle_connections_are_kept_for_long_if_somebody_has_proven_to_have_a_key
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_told_so() {
+async fn invalid_requests_get_an_error() {
     let door = Door::with_limits(Limits {
         head_size_bytes_max: 100_000,
         ..Limits::default()
@@ -402,7 +402,7 @@ async fn what_is_no_request_is_told_so() {
         (&format!("GET / HTTP/1.1\r\nX: {long}\r\n"), "InvalidInput"),
         (&format!("GET / HTTP/1.1\r\n{many}"), "InvalidInput"),
     ] {
-        // Alone, and after a request that was in order.
+        // Alone, and after a valid request.
         for before in ["", "GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n"] {
             let wire = &mut door.connect();
             wire.write(format!("{before}{head}\r\n").as_bytes()).await;
@@ -420,7 +420,7 @@ async fn what_is_no_request_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_cut_body_is_told_so() {
+async fn a_cut_body_gets_an_error() {
     let wire = &mut Door::open().connect();
     let mut bytes = call("POST", "/orders/messages")
         .header("Transfer-Encoding", "chunked")

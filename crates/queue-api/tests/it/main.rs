@@ -1,6 +1,6 @@
 //! Raw bytes against the front end, with a real broker in memory behind it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod accounts;
 mod acl;

@@ -366,9 +366,9 @@ async fn everything_needs_its_queue() {
 }
 
 #[tokio::test]
-async fn a_missing_queue_is_told_before_what_is_wrong_with_id_and_receipt() {
+async fn a_missing_queue_is_reported_before_a_wrong_id_or_receipt() {
     let own = "AAAAAAAAAAAAAAAAAAAAAA==";
-    // As the service makes them.
+    // In the service's form.
     let foreign = "AgAAAAMAAAAAAAAAzpYJ2yQg1QE%3D";
     let id = "00112233-4455-6677-8899-aabbccddeeff";
     let of_queue = |id: &str, receipt: &str| {
@@ -396,7 +396,7 @@ async fn a_missing_queue_is_told_before_what_is_wrong_with_id_and_receipt() {
             wire.send(call).await.check_error(status, code);
         }
     }
-    // A receipt of another server does not harm the message that is there.
+    // A receipt of another server does not affect an existing message.
     let put = wire.send(put("orders", "", "x")).await;
     let id = put.element("MessageId").unwrap();
     for call in of_queue(id, foreign) {

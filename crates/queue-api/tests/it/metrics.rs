@@ -1,4 +1,4 @@
-//! What operators are shown, through the door.
+//! Metrics and health, through the door.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) async fn scrape(door: &Door) -> Page {
     read(&answer.body).unwrap()
 }
 
-/// The sum of the samples of that name that have these labels among theirs.
+/// The sum of the samples with that name that have these labels, perhaps among others.
 pub(crate) fn sum(page: &Page, name: &str, labels: &[(&str, &str)]) -> f64 {
     let has = |sample: &BTreeMap<String, String>| {
         let mut labels = labels.iter();
@@ -108,7 +108,7 @@ async fn requests_are_counted_by_operation_status_and_code() {
 }
 
 #[tokio::test]
-async fn denials_are_counted_by_what_was_offered() {
+async fn denials_are_counted_by_credential() {
     let door = Door::open();
     let signed = call("PUT", "/orders");
     let wrong = call("PUT", "/orders").key("devstoreaccount1", "c2VjcmV0");
@@ -213,7 +213,7 @@ async fn other_machines_are_not_shown_metrics() {
         let answer = door.connect_from(peer).send(scrape_call("GET")).await;
         answer.check_status(200);
     }
-    // Nor through a proxy that says what it is.
+    // Nor through a proxy that identifies itself.
     for header in [
         "Forwarded",
         "Via",
@@ -226,7 +226,7 @@ async fn other_machines_are_not_shown_metrics() {
             .await;
         assert!(answer.status >= 400, "{header}");
     }
-    // Nor to a page that made its own name point here.
+    // Nor to a page whose own name points here.
     for (host, status) in [
         ("evil.example", 400),
         ("127.0.0.1.evil.example:10001", 400),
@@ -236,7 +236,7 @@ async fn other_machines_are_not_shown_metrics() {
         let answer = door.send(scrape_call("GET").header("Host", host)).await;
         answer.check_status(status);
     }
-    // Nor is it anything but a path without a query.
+    // Nor with any other path, or with a query.
     for target in ["/metrics?", "/metrics/", "/metrics?x=1", "/Metrics"] {
         let answer = door.send(scrape_call("GET").target(target)).await;
         assert!(answer.status >= 400, "{target}");
@@ -270,7 +270,7 @@ async fn a_client_gets_the_format_that_it_asks_for() {
 }
 
 #[tokio::test]
-async fn the_operators_listener_serves_metrics_and_health_alone() {
+async fn the_operators_listener_serves_only_metrics_and_health() {
     let door = Door::open();
     for (method, target, status) in [
         ("GET", "/metrics", 200),
@@ -350,11 +350,11 @@ async fn connections_are_counted() {
     slow.write(b"GET /x HT").await;
     assert!(slow.is_closed_at_last().await);
     assert!(idle.is_closed_at_last().await);
-    // One that has asked nothing gives way to those that do.
+    // A connection without a request gives way to those with one.
     let mut silent = door.connect();
     let mut known = [door.connect(), door.connect(), door.connect()];
     for wire in &mut known {
-        // The broker is asked nothing, since it lives by another clock.
+        // Without the broker, which has another clock.
         let list = call("GET", "/?comp=list&maxresults=0");
         wire.send(list).await.check_status(400);
     }

@@ -1,4 +1,4 @@
-//! Names that try to be something else: a path, a device, another name.
+//! Names that look like something else: a path, a device, another name.
 
 use crate::client::{Call, Door, call};
 
@@ -6,7 +6,7 @@ const REFUSED: (u16, &str) = (400, "InvalidResourceName");
 const TOO_LONG: (u16, &str) = (400, "OutOfRangeInput");
 const NO_URI: (u16, &str) = (400, "InvalidUri");
 
-/// As they stand in a path, and how a queue of that name is refused.
+/// In the form of a path, and how a queue of that name is refused.
 #[rustfmt::skip]
 const NAMES: [(&str, (u16, &str)); 52] = [
     // Paths.
@@ -54,7 +54,7 @@ const NAMES: [(&str, (u16, &str)); 52] = [
     ("%c0%afetc", REFUSED),
     ("%ff%fe", REFUSED),
     ("%ed%a0%80%ed%b0%80", REFUSED),
-    // Letters that are another letter to somebody.
+    // Letters that some readers treat as other letters.
     ("ORDERS", REFUSED),
     ("Orders", REFUSED),
     ("order%c5%bf", REFUSED),
@@ -68,7 +68,7 @@ const NAMES: [(&str, (u16, &str)); 52] = [
     ("-rf", REFUSED),
 ];
 
-/// Names that mean something elsewhere, and are names of queues like all others.
+/// Names with a special meaning elsewhere, which are ordinary names of queues.
 const ALLOWED: [&str; 9] = [
     "con",
     "nul",
@@ -89,7 +89,7 @@ fn in_path(name: &str, rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn names_that_are_none_are_refused_wherever_they_stand() {
+async fn invalid_names_are_refused_in_every_place() {
     let door = Door::open();
     let wire = &mut door.connect();
     let long = [

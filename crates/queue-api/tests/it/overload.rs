@@ -1,5 +1,4 @@
-//! When there is more to do than can be done: too much in flight, a busy or stopped broker, a disk
-//! that does not answer.
+//! Overload: too much in flight, a busy or stopped broker, a disk that does not answer.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -22,8 +21,8 @@ fn check_busy(answer: &Answer) {
     assert_eq!(answer.header("retry-after"), Some("1"));
 }
 
-/// Sends a request again and again until there is no room for it: what takes the room may not have
-/// been noticed yet.
+/// Repeats a request until there is no room for it: the requests that use the room may not be
+/// counted yet.
 async fn send_until_busy(wire: &mut Wire, call: &Call) {
     for _ in 0..1000 {
         let answer = wire.send(call.clone()).await;
@@ -46,14 +45,14 @@ fn room_for(size_bytes: usize) -> Limits {
 async fn bodies_share_one_budget() {
     let door = Door::with_limits(room_for(100_000));
     door.send(call("PUT", "/orders")).await.check_status(201);
-    // One body is on its way, all but its last byte.
+    // One body is arriving, except for its last byte.
     let slow = &mut door.connect();
     let bytes = put("orders", "", &text()).to_bytes();
     let (last, first) = bytes.split_last().unwrap();
     slow.write(first).await;
     let wire = &mut door.connect();
     send_until_busy(wire, &put("orders", "", &text())).await;
-    // What is small finds room, on the same connection.
+    // A small request finds room, on the same connection.
     wire.send(put("orders", "", "x")).await.check_status(201);
     slow.write(&[*last]).await;
     slow.answer(false).await.check_status(201);
@@ -75,7 +74,7 @@ async fn answers_count_until_they_are_read() {
     slow.write(&peek.to_bytes()).await;
     let wire = &mut door.connect();
     send_until_busy(wire, &peek).await;
-    // Nothing was taken for an answer that found no room.
+    // No message was received for an answer without room.
     let get = call("GET", "/orders/messages?numofmessages=2");
     check_busy(&wire.send(get.clone()).await);
     let answer = slow.answer(false).await;
@@ -85,7 +84,7 @@ async fn answers_count_until_they_are_read() {
 }
 
 #[tokio::test]
-async fn a_busy_broker_is_told_so() {
+async fn a_busy_broker_gets_an_error() {
     let options = BrokerOptions {
         admission: AdmissionLimits {
             body_bytes_max: 1000,
@@ -131,12 +130,12 @@ async fn an_operation_has_the_time_that_its_request_gives() {
     let waited = start.elapsed().as_secs();
     assert!((1..10).contains(&waited), "{waited}");
     disk.gate.set_open(true);
-    // It was carried out all the same, and the connection goes on.
+    // It was carried out nevertheless, and the connection stays usable.
     let get = call("GET", "/orders/messages");
     wire.send(get).await.check_element("MessageText", "x");
 }
 
-/// A door to a broker whose disk answers nothing from now on. Its queue is `orders`.
+/// A door to a broker whose disk does not answer from now on. Its queue is `orders`.
 async fn stuck() -> (Door, Arc<StuckDisk>) {
     let disk = Arc::new(StuckDisk::default());
     let (broker, _) = Broker::start(disk.clone(), BrokerOptions::default()).unwrap();
@@ -152,7 +151,7 @@ async fn every_operation_has_the_time_that_its_request_gives() {
     let on_message = "/orders/messages/00112233-4455-6677-8899-aabbccddeeff?timeout=1\
                       &popreceipt=AAAAAAAAAAAAAAAAAAAAAA==&visibilitytimeout=0";
     let properties = "/?timeout=1&restype=service&comp=properties";
-    // The first writes, so that all that follow wait behind it.
+    // The first writes, so that all others wait behind it.
     let calls = [
         put("orders", "?timeout=1", "x"),
         call("GET", "/?timeout=1&comp=list"),
@@ -172,7 +171,7 @@ async fn every_operation_has_the_time_that_its_request_gives() {
         call("OPTIONS", "/orders?timeout=1")
             .header("Origin", "http://a")
             .header("Access-Control-Request-Method", "GET"),
-        // Its rules are late too, and it does not wait for both in turn.
+        // Its rules are late too, and the two waits do not add up.
         call("GET", "/?timeout=1&comp=list").header("Origin", "http://a"),
     ];
     let start = Instant::now();
@@ -191,7 +190,7 @@ async fn every_operation_has_the_time_that_its_request_gives() {
 #[tokio::test]
 async fn nothing_takes_longer_than_30_seconds() {
     let (door, disk) = stuck().await;
-    // Only now, because a clock that nobody waits for would run ahead of the broker.
+    // Only now, because a paused clock would run ahead of the broker.
     tokio::time::pause();
     for query in [
         "",
@@ -209,7 +208,7 @@ async fn nothing_takes_longer_than_30_seconds() {
 }
 
 #[tokio::test]
-async fn a_bad_timeout_is_told_before_the_body_is_read() {
+async fn a_bad_timeout_is_refused_before_the_body_is_read() {
     let wire = &mut Door::open().connect();
     let put = call("POST", "/orders/messages?timeout=soon").body(message("x"));
     wire.write(&put.header("Expect", "100-continue").head())

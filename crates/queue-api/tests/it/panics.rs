@@ -1,13 +1,13 @@
-//! A panic of a server that runs within the test ends the whole run.
+//! A panic of a server inside the test process ends the whole run.
 //!
-//! The runtime and the server itself catch such a panic: the client sees a connection that closes, or an error
-//! of the server, and the test may expect either.
+//! The runtime and the server itself catch such a panic: the client sees a closed connection, or an
+//! error of the server, and the test may expect either.
 
 use std::io::Write as _;
 use std::panic;
 use std::sync::Once;
 
-/// Called by whatever starts such a server.
+/// Called by every function that starts such a server.
 pub(crate) fn fail_on_panics_of_the_server() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -18,7 +18,7 @@ pub(crate) fn fail_on_panics_of_the_server() {
                 .location()
                 .is_some_and(|at| is_of_the_server(at.file()))
             {
-                // Not by a macro: what those print is lost with the test.
+                // Not with a macro: their output is lost with the test.
                 let _ = writeln!(std::io::stderr(), "the server under test panicked: {info}");
                 std::process::abort();
             }
@@ -26,18 +26,18 @@ pub(crate) fn fail_on_panics_of_the_server() {
     });
 }
 
-/// Whether a file is one of ours and no test.
+/// Whether a file is one of ours and not a test.
 fn is_of_the_server(file: &str) -> bool {
     file.starts_with("crates/") && file.contains("/src/")
 }
 
 #[test]
-fn panics_of_tests_and_libraries_are_told_from_those_of_the_server() {
+fn panics_of_tests_and_libraries_are_distinguished_from_the_servers() {
     assert!(is_of_the_server("crates/broker/src/runner.rs"));
     assert!(!is_of_the_server(file!()), "{}", file!());
     assert!(!is_of_the_server(
         "/home/a/.cargo/registry/src/index/tokio-1.0.0/src/lib.rs"
     ));
-    // And this is how the compiler names our files.
+    // This is how the compiler names our files.
     assert!(file!().starts_with("crates/"), "{}", file!());
 }

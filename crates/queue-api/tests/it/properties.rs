@@ -22,7 +22,7 @@ async fn get(wire: &mut Wire) -> String {
     answer.body
 }
 
-/// A rule that lets pages of this origin get.
+/// A rule that allows pages of this origin to get.
 pub(crate) fn cors(origin: &str) -> String {
     format!(
         "<CorsRule><AllowedMethods>GET</AllowedMethods><AllowedOrigins>{origin}</AllowedOrigins>\
@@ -63,7 +63,7 @@ async fn item_85_properties_round_trip_in_parts() {
 }
 
 #[tokio::test]
-async fn item_85_what_cannot_be_meant_is_refused() {
+async fn item_85_invalid_values_are_refused() {
     let wire = &mut Door::open().connect();
     let before = get(wire).await;
     for (inner, code) in [

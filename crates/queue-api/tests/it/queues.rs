@@ -39,7 +39,7 @@ async fn delete_frees_the_name() {
 }
 
 #[tokio::test]
-async fn item_100_the_name_of_a_deleted_queue_may_be_held() {
+async fn item_100_the_name_of_a_deleted_queue_may_be_reserved() {
     let options = QueueApiOptions {
         accounts: Accounts::well_known(),
         queue_deletion_delay: Duration::from_secs(30),
@@ -142,7 +142,7 @@ async fn metadata_is_checked() {
 }
 
 #[tokio::test]
-async fn metadata_may_come_in_many_short_pairs() {
+async fn metadata_may_be_many_short_pairs() {
     let door = Door::open();
     let mut create = call("PUT", "/orders");
     for number in 0..900 {
@@ -235,7 +235,7 @@ async fn names_of_metadata_keep_their_case() {
     door.send(create("X-Ms-Meta-OwnerName"))
         .await
         .check_status(201);
-    // The same but for its case, so the first spelling stays.
+    // The same except for its case, so the first spelling stays.
     door.send(create("x-ms-meta-OWNERNAME"))
         .await
         .check_status(204);

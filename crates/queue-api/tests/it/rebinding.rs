@@ -1,4 +1,4 @@
-//! Web pages that know the public key: by a name of their own for this machine, or as another origin.
+//! Web pages with the public key: under their own name for this machine, or as another origin.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use crate::properties::cors as rule;
 
 const OTHER: &str = "team1";
 
-/// A server that is called `kew.example`, with the well-known account and another one with the same key.
+/// A server with the name `kew.example`, the well-known account and another one with the same key.
 fn door() -> Door {
     let key = AccountKey::from_base64(KEY).unwrap();
     let accounts = [ACCOUNT, OTHER];
@@ -30,7 +30,7 @@ fn door() -> Door {
     Door::with_options(Broker::start_in_memory().unwrap(), options)
 }
 
-/// A signature for everything in an account, as a page would have it in its links.
+/// A signature for everything in an account, as in the links of a page.
 fn sas(account: &str) -> String {
     let (permissions, expiry, version) = ("rwdlacup", "2999-01-01T00:00:00Z", "2019-02-02");
     let signed = format!("{account}\n{permissions}\nq\nsco\n\n{expiry}\n\n\n{version}\n");
@@ -40,7 +40,8 @@ fn sas(account: &str) -> String {
     format!("sv={version}&ss=q&srt=sco&sp={permissions}&se={expiry}&sig={signature}")
 }
 
-/// What a page can send without a question before: no header of its own, and everything in the link.
+/// A request that a page can send without a preflight: no header of its own, and everything in the
+/// link.
 fn linked(method: &'static str, account: &str, rest: &str) -> Call {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let target = format!("/{account}{path}?{query}&{}", sas(account));
@@ -65,7 +66,7 @@ async fn begin(wire: &mut Wire) {
     wire.send(put("orders", "", "mine")).await.check_status(201);
 }
 
-/// How many messages there are, and that the first one is to be seen.
+/// Checks the number of messages, and that the first one is visible.
 async fn check_untouched(wire: &mut Wire, count: &str) {
     let read = wire.send(call("GET", "/orders?comp=metadata")).await;
     let found = read.header("x-ms-approximate-messages-count");
@@ -113,7 +114,7 @@ async fn a_name_that_points_here_is_refused_with_the_public_key() {
             let refused = wire.send(link.header("Host", host)).await;
             refused.check_error(403, "AuthorizationFailure");
         }
-        // A key that nobody else knows proves itself.
+        // A secret key is enough.
         let own = linked("GET", OTHER, "/orders/messages").header("Host", host);
         wire.send(own)
             .await
@@ -123,7 +124,7 @@ async fn a_name_that_points_here_is_refused_with_the_public_key() {
 }
 
 #[tokio::test]
-async fn the_servers_own_names_are_taken_with_the_account_in_them_or_not() {
+async fn the_servers_own_names_work_with_and_without_the_account() {
     let door = door();
     let wire = &mut door.connect();
     begin(wire).await;
@@ -157,7 +158,7 @@ async fn a_page_of_another_origin_is_refused_with_the_public_key() {
     for (name, value) in [
         ("Origin", "http://evil.example"),
         ("Origin", "null"),
-        // An image, say, which has no origin.
+        // For example an image, which has no origin.
         ("Sec-Fetch-Site", "cross-site"),
     ] {
         for asked in [linked_put(ACCOUNT), hide(ACCOUNT)] {

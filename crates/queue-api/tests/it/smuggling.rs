@@ -1,4 +1,4 @@
-//! Requests whose end is in doubt. What follows one of them must never pass for another request.
+//! Requests with an ambiguous end. The bytes after one must never count as another request.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ const ORDERS: &str = "/orders/messages";
 
 async fn check(door: &Door, name: &str, text: &str) {
     let smuggled = String::from_utf8(call("PUT", "/smuggled").to_bytes()).unwrap();
-    // Whole, and in pieces that cut lines.
+    // As a whole, and in pieces that cut lines.
     for size in [100_000, 61] {
         let wire = &mut door.connect();
         for piece in format!("{text}{smuggled}").as_bytes().chunks(size) {
@@ -24,7 +24,7 @@ async fn check(door: &Door, name: &str, text: &str) {
     }
 }
 
-/// Nothing that followed a form was carried out, and no form was.
+/// Nothing after an ambiguous request was carried out, and neither was the request.
 async fn check_untouched(door: &Door) {
     let list = door.send(call("GET", "/?comp=list")).await;
     assert_eq!(list.elements("Name"), ["orders"]);
@@ -51,7 +51,7 @@ fn every_form_has_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+async fn ambiguous_requests_are_refused_with_everything_after_them() {
     let door = open().await;
     for form in FORMS {
         check(&door, form.name, &form.of(post())).await;
@@ -60,7 +60,7 @@ async fn what_is_in_doubt_is_refused_with_all_that_follows() {
 }
 
 #[tokio::test]
-async fn nor_does_it_matter_how_it_is_signed() {
+async fn ambiguous_requests_are_refused_with_any_signature() {
     let door = open().await;
     for form in FORMS {
         check(&door, form.name, &form.of(post().lite())).await;
@@ -88,7 +88,7 @@ async fn a_request_before_does_not_help() {
 }
 
 #[tokio::test]
-async fn first_lines_that_are_none_are_refused() {
+async fn invalid_first_lines_are_refused() {
     let door = open().await;
     let good = String::from_utf8(put("orders", "", "x").to_bytes()).unwrap();
     for (name, part, other) in FIRST_LINES {
@@ -112,7 +112,7 @@ async fn http_10_has_no_chunks() {
     check_untouched(&door).await;
 }
 
-/// It is no request of this protocol, and what follows is none either.
+/// It is not a request of this protocol, and nor is anything after it.
 #[tokio::test]
 async fn http_2_ends_the_connection() {
     let door = open().await;
@@ -126,10 +126,10 @@ async fn http_2_ends_the_connection() {
     check_untouched(&door).await;
 }
 
-/// Where a request ends is certain, and something else about it is odd: it has one answer, and the
-/// next request has the next one.
+/// The end of the request is certain, and something else about it is odd: it gets one answer, and
+/// the next request gets the next one.
 #[tokio::test]
-async fn what_is_odd_has_one_answer() {
+async fn odd_requests_get_one_answer() {
     let door = open().await;
     let get = || call("GET", "/orders?comp=metadata");
     let text = |call: Call| String::from_utf8(call.to_bytes()).unwrap();
@@ -250,7 +250,8 @@ async fn what_is_odd_has_one_answer() {
     check_untouched(&door).await;
 }
 
-/// The body is asked for, or the connection ends: what follows the head is never the next request.
+/// The body is requested, or the connection ends: the bytes after the head are never the next
+/// request.
 #[tokio::test]
 async fn an_expectation_hides_no_request() {
     let door = open().await;

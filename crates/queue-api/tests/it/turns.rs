@@ -1,4 +1,4 @@
-//! Requests that come one behind the other, and an honest client beside them. What each turn takes is counted:
+//! Pipelined requests, and an honest client beside them. The requests of each turn are counted:
 //! nothing here looks at a clock.
 
 use kew_queue_api::Limits;
@@ -28,13 +28,13 @@ async fn check(attack: Call, status: u16) {
 }
 
 #[tokio::test]
-async fn requests_that_are_refused_hold_nobody_up() {
+async fn refused_requests_delay_no_client() {
     let wrong = call("GET", "/orders/messages").authorization("SharedKey devstoreaccount1:AAAA");
     check(wrong, 403).await;
 }
 
 #[tokio::test]
-async fn requests_of_anybody_hold_nobody_up() {
+async fn requests_without_credentials_delay_no_client() {
     let health = call("GET", "").target("/health/live").anonymous();
     check(health, 200).await;
 }

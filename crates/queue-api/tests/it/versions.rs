@@ -1,4 +1,4 @@
-//! What versions change.
+//! Differences between versions.
 
 use crate::client::{Door, call, message, put};
 
@@ -21,7 +21,7 @@ async fn versions_are_echoed() {
 }
 
 #[tokio::test]
-async fn what_is_no_version_is_refused() {
+async fn invalid_versions_are_refused() {
     let door = Door::open();
     for version in ["2007-01-01", "2020-01-01", "latest", "2099-99-99"] {
         door.send(call("GET", "/?comp=list").version(version))

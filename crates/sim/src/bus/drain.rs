@@ -1,4 +1,5 @@
-//! The liveness phase of bus queues: nothing is locked or waits any more, all that is there comes out.
+//! The liveness phase of bus queues: no message is locked or scheduled any more, and every message
+//! is received.
 
 use kew_engine::bus::{
     BusCommand, BusMessageState, BusOutcome, BusQueueCounts, DeferredRead, DeliveredMessage,
@@ -19,7 +20,8 @@ const REQUESTS_MAX: u32 = 2_000;
 
 impl World {
     pub(crate) fn drain_bus(&mut self, queues: usize) -> Result<(), Violation> {
-        // Twice: what is dead-lettered or activated in one rest may be forwarded after it.
+        // Twice: messages that are dead-lettered or activated in one rest may be forwarded after
+        // it.
         for _ in 0..3 {
             self.rest(REST_MS)?;
         }
@@ -35,7 +37,7 @@ impl World {
         self.check_bus_drained()
     }
 
-    /// Nothing waits to be forwarded after a rest; then the queue gives away what it has.
+    /// After a rest no message waits to be forwarded. Then the queue delivers its messages.
     fn open_up(&mut self, queue: usize) -> Result<(), Violation> {
         let name = named(queue, Part::Queue);
         let read = BusCommand::ReadQueue {
@@ -77,7 +79,7 @@ impl World {
         self.take_deferred(&name, None, None)
     }
 
-    /// Receives and completes what is ready, until nothing is.
+    /// Receives and completes ready messages, until there are none.
     fn take_all(&mut self, queue: &EntityName, session: Option<Token>) -> Result<(), Violation> {
         for _ in 0..REQUESTS_MAX {
             let receive = BusCommand::Receive {
@@ -139,7 +141,7 @@ impl World {
         Ok(all.map(|it| (it.sequence_number, it.state)).collect())
     }
 
-    /// Takes what only its number brings.
+    /// Takes messages that only their number returns.
     fn take_deferred(
         &mut self,
         queue: &EntityName,
@@ -158,7 +160,7 @@ impl World {
                     session,
                 },
             };
-            // It may have expired, which only who asks for it finds out.
+            // It may have expired, which only receiving it shows.
             if let Some(BusOutcome::Received(messages)) = self.of_bus(receive)? {
                 self.complete(queue, &messages)?;
             }
@@ -206,7 +208,7 @@ impl World {
         Ok(())
     }
 
-    /// When all was taken, nothing is shown, and nothing counts.
+    /// After everything was taken, nothing is shown or counted.
     fn check_empty_bus(&mut self, queue: usize) -> Result<(), Violation> {
         for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
             let left = self.peek(&named(queue, part), None)?;
@@ -229,7 +231,7 @@ impl World {
         }
     }
 
-    /// What a bus queue answers, if it does not refuse.
+    /// The answer of a bus queue, unless it refuses.
     fn of_bus(&mut self, command: BusCommand) -> Result<Option<BusOutcome>, Violation> {
         match self.ask_until_answered(0, Command::Bus(command))? {
             Some(Outcome::Bus(outcome)) => Ok(Some(outcome)),

@@ -1,4 +1,4 @@
-//! What an operator asks of bus queues, beside what clients ask.
+//! An operator's commands for bus queues, besides those of clients.
 
 use bytes::Bytes;
 use kew_engine::bus::{
@@ -17,7 +17,7 @@ use crate::random::Stream;
 struct Known {
     queue: EntityName,
     number: SequenceNumber,
-    /// The first bytes of its body, by which it is known.
+    /// The first bytes of its body, which identify it.
     body: [u8; 8],
     overlay_count: u32,
     is_locked: bool,
@@ -155,8 +155,8 @@ impl Operator {
         }
     }
 
-    /// Sends messages again that were shown, of a queue that never goes: so no number is ever that of
-    /// another message, whose body this would not be.
+    /// Resubmits messages that were shown, of a queue that is never deleted: so no number is ever
+    /// reused for another message with another body.
     fn resubmit(&mut self, swarm: &BusSwarm) -> BusCommand {
         let is_lasting = |known: &&Known| entity(&known.queue).queue < swarm.queues_lasting;
         let lasting: Vec<_> = self.known.iter().filter(is_lasting).collect();
@@ -209,7 +209,7 @@ impl Operator {
         }
     }
 
-    /// Remembers what an answer showed.
+    /// Remembers the messages in an answer.
     pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome, bodies: &[Bytes]) {
         let mut bodies = bodies.iter();
         match (command, outcome) {
@@ -266,8 +266,8 @@ impl Operator {
     }
 }
 
-/// How many queues never go in a world where somebody sends messages again: one of them at least, and not
-/// the one that deletes itself.
+/// How many queues are never deleted in a world with resubmissions: at least one, and not the one
+/// that deletes itself.
 pub(crate) fn draw_lasting(r: &mut Stream, queues: usize) -> usize {
     1 + r.index(queues.min(QUEUES - 1))
 }

@@ -1,4 +1,4 @@
-//! What is known of accounts, of their quotas, and of the properties of the service.
+//! The known facts about accounts, their quotas, and the service's properties.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::queue::Queue;
 use super::{Operation, Seen, Violation, promise, violated};
 use crate::workload::ACCOUNT;
 
-/// What an account may be: `None` where it may not be there.
+/// The possible states of an account: `None` if it may not exist.
 type Possible = Vec<Option<AccountRecord>>;
 
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ impl Accounts {
         possible.or_insert_with(|| vec![None])
     }
 
-    /// I1, I3: an account is there, or is not, as an answer says.
+    /// I1, I3: an account exists, or does not, as an answer says.
     fn must_be(
         &mut self,
         name: &Arc<str>,
@@ -215,7 +215,7 @@ impl Accounts {
         }
     }
 
-    /// Every quota that the account of the queues may have.
+    /// All possible quotas of the queues' account.
     fn quotas(&self) -> Vec<AccountQuota> {
         let Some(possible) = self.accounts.get(ACCOUNT) else {
             return vec![AccountQuota::default()];
@@ -227,7 +227,7 @@ impl Accounts {
         possible.iter().map(quota).collect()
     }
 
-    /// I7: nobody is refused for a quota that is not used up, and it counts nothing that is gone.
+    /// I7: a refusal for a quota requires that it is used up, and deleted messages do not count.
     pub(super) fn check_refusal(
         &self,
         operation: &Operation,
@@ -272,7 +272,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// I7: what succeeded was within the quota. Called before what it adds is taken in.
+    /// I7: a success must be within the quota. Called before its effect is added.
     pub(super) fn check_success(
         &self,
         operation: &Operation,

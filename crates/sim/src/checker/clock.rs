@@ -1,5 +1,4 @@
-//! I10, as far as clocks go: a lease lasts as long as it was asked for, whatever the wall clock
-//! does.
+//! I10, for clocks: a lease lasts as long as requested, even if the wall clock jumps.
 
 use kew_broker::{Clock, ClockReading};
 use kew_engine::Timestamp;
@@ -8,8 +7,8 @@ use super::{Violation, promise, violated};
 
 /// Follows a partition's time over one life of its process.
 ///
-/// It may run faster or slower than elapsed time by the rate that the clock states, and no more:
-/// so no jump of the wall clock ends a lease early or makes messages expire in bulk.
+/// It may run faster or slower than elapsed time by the clock's stated rate, and no more: so no
+/// jump of the wall clock ends a lease early or makes messages expire in bulk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timekeeping {
     began: ClockReading,
@@ -28,7 +27,7 @@ impl Timekeeping {
         let elapsed_us = reading.boot_us - self.began.boot_us;
         let slew_us = elapsed_us / Clock::SLEW_DIVISOR;
         let start_ms = self.shown_at_start.as_ms();
-        // What is shown is cut to milliseconds at both ends.
+        // The shown time is cut to milliseconds at both ends.
         let least = start_ms + (elapsed_us - slew_us) / 1000;
         let most = start_ms + (elapsed_us + slew_us) / 1000 + 1;
         if !(least.saturating_sub(1)..=most).contains(&shown.as_ms()) {

@@ -1,11 +1,11 @@
-//! What is known of one message.
+//! The known facts about one message.
 
 use bytes::Bytes;
 use kew_engine::{Timestamp, Token};
 
 use super::{Violation, promise};
 
-/// Whether something is so, as far as the history tells.
+/// Whether something is true, as far as the history shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certainty {
     No,
@@ -17,15 +17,16 @@ pub(crate) enum Certainty {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) id: Option<Token>,
-    /// What its body may be: one, or more after an update of unknown outcome.
+    /// Its possible bodies: one, or more after an update of unknown outcome.
     pub(crate) bodies: Vec<Bytes>,
     pub(crate) gone: Certainty,
     pub(crate) inserted_at: Option<Timestamp>,
     pub(crate) expires_at_min: Timestamp,
     pub(crate) expires_at_max: Timestamp,
-    /// The last receipt that a client learned: all before it are stale.
+    /// The last receipt that a client learned: all earlier ones are stale.
     pub(crate) receipt: Option<Token>,
-    /// Whether something of unknown outcome may have made a newer one, which nobody knows.
+    /// Whether an operation of unknown outcome may have created a newer receipt, which no client
+    /// knows.
     pub(crate) receipt_may_be_stale: bool,
     /// Certainly hidden before.
     pub(crate) visible_at_min: Timestamp,
@@ -35,7 +36,7 @@ pub(crate) struct Message {
     pub(crate) deliveries_max: u32,
 }
 
-/// A message as an answer shows it.
+/// A message in an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown<'a> {
     pub(crate) id: Token,
@@ -48,12 +49,12 @@ pub(crate) struct Shown<'a> {
 }
 
 impl Message {
-    /// Whether it is certainly there at `now`.
+    /// Whether it certainly exists at `now`.
     pub(crate) fn is_certain(&self, now: Timestamp) -> bool {
         self.gone == Certainty::No && !self.expires_at_min.has_passed(now)
     }
 
-    /// Whether it can be there at `now`.
+    /// Whether it may exist at `now`.
     pub(crate) fn is_possible(&self, now: Timestamp) -> bool {
         self.gone != Certainty::Yes && !self.expires_at_max.has_passed(now)
     }
@@ -94,8 +95,8 @@ impl Message {
         self.visible_at_max = visible_at;
     }
 
-    /// A lease that may have come about, which hides the message until `visible_at` at the latest,
-    /// and not before `from`.
+    /// A lease that may exist: it hides the message until `visible_at` at the latest, and not
+    /// before `from`.
     pub(crate) fn maybe_lease(&mut self, from: Timestamp, visible_at: Timestamp) {
         self.receipt_may_be_stale = true;
         self.visible_at_min = self.visible_at_min.min(from);

@@ -1,10 +1,10 @@
-//! What clients may see, checked over the history that they did see.
+//! What clients may see, checked against the history that they did see.
 //!
-//! Operations are looked at in the order in which they were asked, which is the order in which a
-//! partition decides them. One whose outcome a client never learned may have happened or not; the
-//! checker then knows less, never something false.
+//! Operations are checked in the order of their submission, which is the order in which a partition
+//! decides them. An operation without a known outcome may have happened or not; the checker then
+//! knows less, but never something false.
 //!
-//! [`queue`] and [`message`] hold what is known; each promise is checked by functions of its own:
+//! [`queue`] and [`message`] hold the known facts; each promise is checked by functions of its own:
 //!
 //! | promise | what is checked | where |
 //! |---|---|---|
@@ -29,9 +29,8 @@
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |
 //!
-//! Bus queues, with their locks, sessions, dead letters and duplicates, have a checker of their own in
-//! [`crate::bus`].
-//! I13 speaks of topics, which are not there yet.
+//! Bus queues, with their locks, sessions, dead letters and duplicates, have a checker of their own
+//! in [`crate::bus`]. I13 is about topics, which do not exist yet.
 
 mod account;
 mod clock;
@@ -54,12 +53,12 @@ pub(crate) use clock::Timekeeping;
 use crate::rare::RareStates;
 use crate::workload::queue_name;
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The promise.
     pub promise: &'static str,
-    /// What was seen.
+    /// The observation that breaks it.
     pub seen: String,
 }
 
@@ -69,7 +68,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Breaks a promise, with what was seen.
+/// Reports a broken promise, with the observation.
 macro_rules! violated {
     ($promise:expr, $($seen:tt)*) => {
         Err($crate::checker::Violation { promise: $promise, seen: format!($($seen)*) })
@@ -77,7 +76,7 @@ macro_rules! violated {
 }
 pub(crate) use violated;
 
-/// What became of an operation, as its client sees it.
+/// The result of an operation, as its client sees it.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every operation is answered"
@@ -99,7 +98,7 @@ pub(crate) struct Operation {
     pub(crate) from: Timestamp,
     /// The partition's time after which it cannot have been decided.
     pub(crate) until: Timestamp,
-    /// Whether the disk had room for all that was due before it.
+    /// Whether the disk had room for all due work before it.
     pub(crate) had_room: bool,
     pub(crate) seen: Seen,
 }
@@ -168,7 +167,7 @@ impl Checker {
             Seen::Answered(Err(Rejection::Refused(refusal))) => {
                 queue.refused(operation, refusal, &mut self.rare)
             }
-            // Nothing has happened.
+            // Nothing has changed.
             Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
                 Ok(())
             }
@@ -179,7 +178,7 @@ impl Checker {
         }
     }
 
-    /// A listing of all queues shows those that must be there, and none that cannot be.
+    /// A listing of all queues shows those that must exist, and none that cannot.
     fn listed(&mut self, operation: &Operation) -> Result<(), Violation> {
         let page = match &operation.seen {
             Seen::Answered(Ok((Outcome::Queues(page), _))) => page,
@@ -210,14 +209,15 @@ impl Checker {
         Ok(())
     }
 
-    /// A message cannot be shown any more because its body is damaged, and whoever asked was told so.
+    /// A message can no longer be shown because its body is damaged, and the client got an error.
     pub(crate) fn excuse(&mut self, queue: usize, message: Token) {
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.excuse(message);
         }
     }
 
-    /// At the end, when everything was received and deleted: what was acknowledged must have shown.
+    /// At the end, after everything was received and deleted, every acknowledged message must have
+    /// been shown.
     pub(crate) fn check_drained(&self, now: Timestamp) -> Result<(), Violation> {
         self.queues
             .values()

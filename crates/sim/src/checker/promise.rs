@@ -1,5 +1,5 @@
-//! The promises, each with the functions that check it. They know what is known of a message and
-//! what was seen, and change nothing.
+//! The promises, each with the functions that check it. They compare the known facts about a
+//! message with an observation, and change nothing.
 
 use kew_engine::{Refusal, Timestamp, Token};
 
@@ -23,7 +23,7 @@ pub(crate) const NO_PANIC: &str = "no panic";
 /// Not a promise of the broker: an answer of another kind than the question.
 pub(crate) const ANSWERS_FIT: &str = "answers fit";
 
-/// I1: a message that must be there and was not shown to somebody who asked for more than there is.
+/// I1: a message that must exist was not shown, although the client asked for more than were shown.
 pub(crate) fn no_loss_in_listing(
     operation: &Operation,
     missing: Option<&Message>,
@@ -34,7 +34,7 @@ pub(crate) fn no_loss_in_listing(
     }
 }
 
-/// I1: the latest receipt of a message that must be there is not refused.
+/// I1: the latest receipt of a message that must exist is not refused.
 pub(crate) fn no_loss_on_refusal(
     message: &Message,
     receipt: Token,
@@ -64,7 +64,7 @@ pub(crate) fn no_change(message: &Message, shown: &Shown<'_>) -> Result<(), Viol
     Ok(())
 }
 
-/// I3: what is gone is never shown again.
+/// I3: a deleted message is never shown again.
 pub(crate) fn no_resurrection(message: &Message, shown: &Shown<'_>) -> Result<(), Violation> {
     if message.gone == Certainty::Yes {
         return violated!(NO_RESURRECTION, "{shown:?} was deleted: {message:?}");
@@ -72,7 +72,7 @@ pub(crate) fn no_resurrection(message: &Message, shown: &Shown<'_>) -> Result<()
     Ok(())
 }
 
-/// I4: nobody sees a message while somebody holds it, or before its delay is over.
+/// I4: no client sees a message while another holds it, or before its delay is over.
 pub(crate) fn lease_exclusivity(message: &Message, shown: &Shown<'_>) -> Result<(), Violation> {
     if !message.visible_at_min.has_passed(shown.at) {
         return violated!(
@@ -83,7 +83,7 @@ pub(crate) fn lease_exclusivity(message: &Message, shown: &Shown<'_>) -> Result<
     Ok(())
 }
 
-/// I3 and I4: only the latest receipt settles, and only what is there.
+/// I3 and I4: only the latest receipt settles, and only an existing message.
 pub(crate) fn only_latest_settles(
     message: &Message,
     receipt: Token,
@@ -95,14 +95,14 @@ pub(crate) fn only_latest_settles(
             "settled a message that is gone: {message:?}"
         );
     }
-    // A receipt that nobody has seen cannot be used, so the last one seen is the only candidate.
+    // A receipt that no client has seen cannot be used, so the last one seen is the only candidate.
     if message.receipt != Some(receipt) {
         return violated!(STALE_RECEIPTS_REFUSED, "{receipt:?} settled {message:?}");
     }
     Ok(())
 }
 
-/// I4: a refusal says why: the receipt is stale, or the message is gone.
+/// I4: a refusal has the right reason: the receipt is stale, or the message does not exist.
 pub(crate) fn exact_refusal(
     message: &Message,
     operation: &Operation,
@@ -120,7 +120,7 @@ pub(crate) fn exact_refusal(
     Ok(())
 }
 
-/// I7: a count is not lower than what must be there, and not higher than what can be.
+/// I7: a count is neither lower than the certain messages, nor higher than the possible ones.
 pub(crate) fn counts_conserved(
     count: u64,
     at_least: usize,
@@ -154,7 +154,7 @@ pub(crate) fn same_id(message: &Message, shown: &Shown<'_>) -> Result<(), Violat
     Ok(())
 }
 
-/// I10: what has expired is not shown.
+/// I10: an expired message is not shown.
 pub(crate) fn not_after_expiry(message: &Message, shown: &Shown<'_>) -> Result<(), Violation> {
     if message.expires_at_max.has_passed(shown.at) {
         return violated!(TIME, "{shown:?} shown after its expiry: {message:?}");

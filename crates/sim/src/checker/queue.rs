@@ -1,4 +1,4 @@
-//! What is known of one queue and its messages.
+//! The known facts about one queue and its messages.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,18 +15,18 @@ use crate::rare::{Rare, RareStates};
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     exists: Certainty,
-    /// What its metadata may be.
+    /// Its possible metadata.
     metadata: Vec<Metadata>,
-    /// What its access policies may be.
+    /// Its possible access policies.
     policies: Vec<AccessPolicies>,
-    /// All that were ever sent, those that are gone included, to notice if one comes back.
+    /// All messages ever sent, including deleted ones, to notice if one reappears.
     messages: Vec<Message>,
-    /// Those that are not gone for certain.
+    /// Messages that may still exist.
     possible: BTreeSet<usize>,
     by_id: HashMap<Token, usize>,
-    /// Every id and receipt that was ever handed out.
+    /// Every id and receipt that was ever issued.
     issued: HashSet<Token>,
-    /// Every body that was ever given to a message of this queue, and the message.
+    /// Every body that a message of this queue ever had, and the message.
     by_body: BTreeMap<Bytes, usize>,
 }
 
@@ -182,7 +182,7 @@ impl Queue {
                 promise::exact_refusal(known, operation, refusal)
             }
             (Refusal::HiddenBeyondExpiry { .. }, Command::Send { .. }) => Ok(()),
-            // Whether there was a quota, and whether it was used up, is checked with the accounts.
+            // Accounts have their own check of whether there was a quota and it was used up.
             (Refusal::AccountQuotaExceeded { .. }, Command::CreateQueue { .. }) => {
                 rare.note(Rare::QueueRefusedByQuota);
                 self.must_be_absent(operation)
@@ -200,14 +200,14 @@ impl Queue {
         }
     }
 
-    /// From now on nobody misses this message.
+    /// From now on this message may be missing.
     pub(super) fn excuse(&mut self, message: Token) {
         if let Some(index) = self.index_of(message) {
             self.messages[index].maybe_gone();
         }
     }
 
-    /// Takes in an operation that may have happened.
+    /// Adds the effects of an operation that may have happened.
     pub(crate) fn unknown(&mut self, operation: &Operation) {
         let (from, until) = (operation.from, operation.until);
         match &operation.command {
@@ -298,7 +298,7 @@ impl Queue {
         }
     }
 
-    /// I3: what a client sees of a queue is not of one that is gone.
+    /// I3: an observed queue is not a deleted one.
     pub(super) fn must_be_possible(&mut self, operation: &Operation) -> Result<(), Violation> {
         if self.exists == Certainty::No {
             return violated!(promise::NO_RESURRECTION, "the queue is gone: {operation:?}");
@@ -307,7 +307,7 @@ impl Queue {
         Ok(())
     }
 
-    /// I1: a queue that is there is found.
+    /// I1: an existing queue is found.
     pub(super) fn must_be_absent(&mut self, operation: &Operation) -> Result<(), Violation> {
         if self.exists == Certainty::Yes {
             return violated!(promise::NO_LOSS, "the queue is there: {operation:?}");
@@ -327,7 +327,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     pub(super) fn certainty(&self) -> Certainty {
         self.exists
     }
@@ -346,7 +346,7 @@ impl Queue {
         (least, most)
     }
 
-    /// The queue is gone, or may be.
+    /// The queue was deleted, or may have been.
     pub(super) fn vanish(&mut self, gone: Certainty) {
         match gone {
             Certainty::Yes => self.set_all_gone(),
@@ -375,14 +375,14 @@ impl Queue {
         }
     }
 
-    /// Whether a settlement came after its lease had run out.
+    /// Whether a settlement came after its lease had ended.
     fn was_late(&self, index: usize, operation: &Operation) -> bool {
         self.messages[index]
             .visible_at_max
             .has_passed(operation.from)
     }
 
-    /// I9: no id and no receipt is handed out twice.
+    /// I9: no id and no receipt is issued twice.
     fn issue(&mut self, token: Token) -> Result<(), Violation> {
         if !self.issued.insert(token) {
             return violated!(promise::UNIQUE_IDS, "{token:?} was handed out before");
@@ -390,7 +390,7 @@ impl Queue {
         Ok(())
     }
 
-    /// I2: a queue's metadata is what it was set to.
+    /// I2: a queue's metadata is what was last set.
     pub(super) fn check_metadata(&mut self, seen: &Metadata) -> Result<(), Violation> {
         if !self.metadata.iter().any(|known| known.is_same_as(seen)) {
             return violated!(
@@ -403,7 +403,7 @@ impl Queue {
         Ok(())
     }
 
-    /// I2: a queue's access policies are those that it was given.
+    /// I2: a queue's access policies are those that were last set.
     fn check_policies(&mut self, seen: &AccessPolicies) -> Result<(), Violation> {
         if !self.policies.contains(seen) {
             let known = &self.policies;
@@ -529,7 +529,7 @@ impl Queue {
         }
     }
 
-    /// Whoever asks for more than there is gets all that there is.
+    /// A client that asks for more than there are gets all messages.
     fn check_complete(
         &self,
         operation: &Operation,
@@ -568,7 +568,7 @@ impl Queue {
         let Some(index) = self.index_of(message) else {
             return violated!(
                 promise::NO_PHANTOM,
-                "{operation:?} settled what nobody sent"
+                "{operation:?} settled a message that was never sent"
             );
         };
         let known = &mut self.messages[index];
@@ -577,7 +577,8 @@ impl Queue {
         Ok(index)
     }
 
-    /// The message that a settlement of unknown outcome may have changed: not with a stale receipt.
+    /// The message that a settlement of unknown outcome may have changed: not if its receipt is
+    /// stale.
     fn index_if_settled(&self, message: Token, receipt: Token) -> Option<usize> {
         self.index_of(message)
             .filter(|index| self.messages[*index].receipt == Some(receipt))
@@ -591,7 +592,7 @@ impl Queue {
         self.index_of(id).map(|index| &self.messages[index])
     }
 
-    /// I1: at the end everything came back and was deleted, or has expired.
+    /// I1: at the end every message was received and deleted, or has expired.
     pub(crate) fn check_drained(&self, now: Timestamp) -> Result<(), Violation> {
         let certain = |index: &&usize| self.messages[**index].is_certain(now);
         match self.possible.iter().find(certain) {

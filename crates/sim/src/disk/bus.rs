@@ -1,5 +1,4 @@
-//! Bus queues under the disk suites: the steps, what clients know of them, and how everything comes out at
-//! the end.
+//! Bus queues in the disk suites: the steps, the knowledge of clients, and the drain at the end.
 
 use bytes::Bytes;
 use kew_engine::bus::{
@@ -15,25 +14,25 @@ use crate::bus::checker::life::Part;
 use crate::bus::{named, queue_name};
 use crate::checker::Violation;
 
-/// The shortest lock that a queue may give.
+/// The shortest lock duration of a queue.
 const LOCK_MS: u64 = 5_000;
 /// Longer than any lock, schedule or life of a message here.
 const REST_MS: u64 = 21_000;
-/// The queue that is used.
+/// The queue that most steps use.
 const USED: usize = 0;
-/// One that has a session with a state, and no messages.
+/// A queue with a session that has a state, and no messages.
 const WITH_SESSIONS: usize = 1;
-/// One that comes and goes; what is sent again may go there.
+/// A queue that is created and deleted repeatedly; resubmitted messages may go there.
 const OTHER: usize = 2;
 
 const SESSION: &str = "session-0";
 
-/// Most clients here use one queue: what is tested is the disk.
+/// Most clients use one queue here, because the disk is under test.
 fn queue(part: Part) -> EntityName {
     named(USED, part)
 }
 
-/// What clients know of bus queues. The latest is last.
+/// What clients know about bus queues. The latest is last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     locks: Vec<(EntityName, Token)>,
@@ -42,7 +41,7 @@ pub(super) struct Known {
     /// Messages that were shown, with the first bytes of their bodies.
     shown: Vec<Shown>,
     session: Option<Token>,
-    /// The queue that comes and goes is there.
+    /// Whether the other queue exists.
     has_other: bool,
 }
 
@@ -55,7 +54,7 @@ struct Shown {
 }
 
 impl Known {
-    /// Learns from an answer that was read to its end.
+    /// Learns from an answer that was read completely.
     pub(super) fn learn(&mut self, command: &Command, outcome: &Outcome, bodies: &[Bytes]) {
         let (Command::Bus(command), Outcome::Bus(outcome)) = (command, outcome) else {
             return;
@@ -114,20 +113,20 @@ impl Known {
         });
     }
 
-    /// A message of this part that was shown, for one who is going to take it out.
+    /// A message of this part that was shown, for a step that removes it.
     fn take_shown(&mut self, part: Part) -> Option<Shown> {
         let queue = queue(part);
         let place = self.shown.iter().rposition(|known| known.queue == queue)?;
         Some(self.shown.remove(place))
     }
 
-    /// Whether somebody has a lock to end.
+    /// Whether a client has a lock to use.
     pub(super) fn has_lock(&self) -> bool {
         !self.locks.is_empty()
     }
 }
 
-/// The queues that are there from the beginning.
+/// Commands that create the queues.
 pub(super) fn create_queues() -> [Command; 2] {
     [create(USED, false), create(WITH_SESSIONS, true)].map(Command::Bus)
 }
@@ -145,7 +144,7 @@ fn create(queue: usize, requires_session: bool) -> BusCommand {
     }
 }
 
-/// What a step asks of the bus queues, if it is about them. Without a lock to use it sends.
+/// The bus command of a step, if it has one. Without a lock to use it sends.
 pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Option<BusCommand> {
     let settle = |clients: &mut Clients, disposition| match clients.bus_known().locks.pop() {
         Some((queue, lock)) => BusCommand::Settle {
@@ -189,7 +188,7 @@ pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Opti
     })
 }
 
-/// A message whose number is that of what was asked; scheduled for a while after `now`.
+/// A message with the number of this operation; scheduled for a while after `now`.
 fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
     let mut bytes = (clients.asked() + 1).to_be_bytes().to_vec();
     bytes.extend(body(clients, "on the bus"));
@@ -206,7 +205,7 @@ fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
     }
 }
 
-/// Sends a dead letter again, with other bytes after its number. Without one that was shown it looks for
+/// Resubmits a dead letter, with other bytes after its number. If none was shown, it peeks for
 /// some.
 fn resubmit(clients: &mut Clients) -> BusCommand {
     let Some(known) = clients.bus_known().take_shown(Part::DeadLetters) else {
@@ -267,7 +266,7 @@ fn peek(queue: EntityName) -> BusCommand {
     }
 }
 
-/// Takes everything out, and looks whether nothing is left.
+/// Removes everything, and checks that nothing is left.
 pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
     let parts = [
         (USED, Part::Queue),
@@ -278,7 +277,7 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
     let parts = parts.map(|(queue, part)| named(queue, part));
     for _ in 0..3 {
         host.pass_time(REST_MS);
-        // What is due may take more than one turn.
+        // Due work may take more than one turn.
         for _ in 0..4 {
             host.ask_all(Vec::new())?;
         }
@@ -293,7 +292,7 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
             take_all(host, part)?;
         }
     }
-    // Whoever misses one of these says so.
+    // The checker reports a message that is missing here.
     ask(host, parts.into_iter().map(peek).collect())?;
     check_session(host)?;
     host.clients.check_bus_drained()
@@ -319,7 +318,7 @@ fn take_all(host: &mut Host, part: &EntityName) -> Result<(), Violation> {
     ask(host, vec![BusCommand::Settle { queue, settlements }])
 }
 
-/// The session has the state that it was given.
+/// The session has the state that was set.
 fn check_session(host: &mut Host) -> Result<(), Violation> {
     host.clients.bus_known().session = None;
     let accept = use_session(&mut host.clients);
@@ -328,7 +327,7 @@ fn check_session(host: &mut Host) -> Result<(), Violation> {
     let Some(session) = session else {
         return Err(Violation {
             promise: "liveness",
-            seen: "nobody has a session, and it cannot be had".to_owned(),
+            seen: "a session is not locked, and cannot be accepted".to_owned(),
         });
     };
     let queue = named(WITH_SESSIONS, Part::Queue);

@@ -1,4 +1,4 @@
-//! Clients of a partition, and what they know: the history that the checker judges.
+//! Clients of a partition, and their knowledge: the history that the checker judges.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::bus::Known;
 use crate::bus;
 use crate::checker::{Checker, Operation, Seen, Violation};
 
-/// What all clients together know. A clone is what they would know if it ended here.
+/// The knowledge of all clients. A clone is their knowledge if the history ended here.
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
     checker: Checker,
@@ -27,7 +27,7 @@ pub(super) struct Clients {
     unread: u64,
     busy: u64,
     stopped: u64,
-    /// Every answer, as text, if somebody compares them.
+    /// Every answer as text, if a test compares them.
     transcript: Option<Vec<String>>,
 }
 
@@ -36,11 +36,11 @@ struct InFlight {
     ticket: u64,
     operation: Operation,
     is_answered: bool,
-    /// Messages that the answer should have shown, and whose bodies are damaged.
+    /// Messages that the answer should have shown, but with damaged bodies.
     damaged: Vec<Token>,
 }
 
-/// What a client makes of an answer.
+/// The content of an answer, as a client reads it.
 struct Read {
     outcome: Outcome,
     bodies: Vec<Bytes>,
@@ -71,7 +71,7 @@ impl Clients {
         self.transcript = Some(Vec::new());
     }
 
-    /// Asks for something, and answers the ticket that its answer comes with.
+    /// Submits a command, and returns the ticket of its answer.
     pub(super) fn ask(&mut self, command: Command, now: Timestamp) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -92,7 +92,7 @@ impl Clients {
         ticket
     }
 
-    /// Takes an answer, and checks as much of the history as is settled by it.
+    /// Takes an answer, and checks the part of the history that is now settled.
     pub(super) fn answer(&mut self, ticket: u64, reply: Reply) -> Result<(), Violation> {
         let place = self.in_flight.iter_mut().find(|one| one.ticket == ticket);
         let Some(one) = place else {
@@ -105,7 +105,7 @@ impl Clients {
         one.operation.seen = match reply {
             Ok(answered) => {
                 let mut held = Vec::new();
-                // What is damaged can be deleted all the same.
+                // A damaged message can still be deleted.
                 learn(&mut held, &one.operation.command, &answered.outcome);
                 let read = read(answered);
                 for (message, file, offset) in read.damaged {
@@ -134,7 +134,7 @@ impl Clients {
         self.check(false)
     }
 
-    /// Nobody answers any more what was asked so far.
+    /// The commands so far get no answers any more.
     pub(super) fn give_up(&mut self) -> Result<(), Violation> {
         self.check(true)
     }
@@ -144,17 +144,17 @@ impl Clients {
         self.held.last().copied()
     }
 
-    /// The same, for one who is going to delete it.
+    /// The same, for a step that deletes it.
     pub(super) fn take_held(&mut self) -> Option<(Token, Token)> {
         self.held.pop()
     }
 
-    /// What they know of bus queues.
+    /// Their knowledge of bus queues.
     pub(super) fn bus_known(&mut self) -> &mut Known {
         &mut self.bus_known
     }
 
-    /// The same as [`check_drained`](Self::check_drained), of the bus queue.
+    /// The same as [`check_drained`](Self::check_drained), for the bus queue.
     pub(super) fn check_bus_drained(&self) -> Result<(), Violation> {
         self.bus.check_drained()
     }
@@ -169,17 +169,17 @@ impl Clients {
         self.unread
     }
 
-    /// How much of it was answered with "busy".
+    /// How many commands got the answer "busy".
     pub(super) fn busy(&self) -> u64 {
         self.busy
     }
 
-    /// How much of it was answered with "stopped".
+    /// How many commands got the answer "stopped".
     pub(super) fn stopped(&self) -> u64 {
         self.stopped
     }
 
-    /// From now on nobody misses the message that was sent or received last.
+    /// From now on the message that was sent or received last may be missing.
     pub(super) fn excuse_last(&mut self) {
         if let Some((message, _)) = self.held.pop() {
             self.checker.excuse(0, message);
@@ -195,7 +195,7 @@ impl Clients {
         self.transcript.as_deref().unwrap_or_default()
     }
 
-    /// When everything was received and deleted: what was acknowledged must have shown.
+    /// After everything was received and deleted, every acknowledged message must have been shown.
     pub(super) fn check_drained(&self, now: Timestamp) -> Result<(), Violation> {
         self.checker.check_drained(now)
     }
@@ -211,8 +211,8 @@ impl Clients {
         Ok(())
     }
 
-    /// A damaged message cannot be shown, and whoever asked was told so. The checker keeps its
-    /// eyes on all others.
+    /// A damaged message cannot be shown, and the client got an error. The checker still checks all
+    /// others.
     fn check_one(&mut self, one: InFlight) -> Result<(), Violation> {
         let InFlight {
             mut operation,
@@ -248,7 +248,7 @@ fn learn(held: &mut Vec<(Token, Token)>, command: &Command, outcome: &Outcome) {
     }
 }
 
-/// Reads the bodies of an answer, and takes out the messages whose bodies are damaged.
+/// Reads the bodies of an answer, and removes the messages with damaged bodies.
 fn read(answered: Answered) -> Read {
     let mut read = Read {
         outcome: answered.outcome,

@@ -1,4 +1,4 @@
-//! A promise that was broken, with all that is needed to see it again.
+//! A broken promise, with everything that is needed to reproduce it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,13 +8,13 @@ use crate::checker::Violation;
 /// A case that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What `KEW_DISK_CASE` is set to for a replay.
+    /// The value of `KEW_DISK_CASE` for a replay.
     pub case: String,
-    /// What `KEW_DISK_SEED` is set to.
+    /// The value of `KEW_DISK_SEED` for a replay.
     pub seed: u64,
     /// Where in the case.
     pub place: String,
-    /// What was broken.
+    /// The broken promise.
     pub violation: Violation,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a case, which notes where it is; a panic breaks a promise, too.
+/// Runs a case, which records its place; a panic breaks a promise too.
 pub(super) fn guard<T>(
     case: &str,
     seed: u64,

@@ -15,26 +15,26 @@ use super::workload::{Act, Workload, WorkloadKind, wait};
 use crate::checker::Violation;
 use crate::random::Stream;
 
-/// What was tried, and how it went.
+/// What was tried, and the results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCounts {
-    /// Workloads that were played.
+    /// Workloads that were run.
     pub workloads: u64,
-    /// Storage calls of all workloads, each of which failed in every way that it can.
+    /// Storage calls of all workloads. Each failed in every possible way.
     pub calls: u64,
-    /// Workloads played with one fault: a call, an error, and whether it stays.
+    /// Workloads with one fault: a call, an error, and whether it stays.
     pub points: u64,
     /// The partition stopped.
     pub stopped: u64,
-    /// Workloads played on a disk that is full from some act on.
+    /// Workloads on a disk that is full from some act on.
     pub full_disks: u64,
-    /// It was busy for want of space, served reads and deletes, and went on when there was some.
+    /// It was busy for lack of space, served reads and deletes, and continued when there was space.
     pub out_of_space: u64,
     /// It could not be opened until the fault was gone.
     pub not_opened: u64,
-    /// Nobody noticed, as it must be with interruptions and short writes.
+    /// The fault had no visible effect, as required for interruptions and short writes.
     pub invisible: u64,
-    /// A body could not be read, or what failed was not needed.
+    /// A body could not be read, or the failed call was not needed.
     pub harmless: u64,
 }
 
@@ -53,7 +53,7 @@ impl FaultCounts {
     }
 }
 
-/// Plays one workload with every error at every call that it makes, once and from then on.
+/// Runs one workload with every error at every call that it makes, once and from then on.
 pub fn fail_every_call(
     seed: u64,
     kind: WorkloadKind,
@@ -74,7 +74,7 @@ pub fn fail_every_call(
     })
 }
 
-/// What a workload is called where it is to be played alone.
+/// The name of a workload, for running only that.
 pub fn fault_case(kind: WorkloadKind, workload: u64) -> String {
     match kind {
         WorkloadKind::Storage => format!("faults/{workload}"),
@@ -82,7 +82,7 @@ pub fn fault_case(kind: WorkloadKind, workload: u64) -> String {
     }
 }
 
-/// What goes wrong.
+/// The fault of a run.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Nothing,
@@ -99,8 +99,8 @@ struct Planned {
 }
 
 impl Planned {
-    /// Everything that can go wrong with a call. An interruption that never ends is no error of
-    /// an operating system; one that comes some times in a row is.
+    /// Every possible fault of a call. An endless interruption is not a real error; several in a
+    /// row are.
     fn all(call: usize, kind: Call) -> impl Iterator<Item = Self> {
         let faults: &[Fault] = match kind {
             Call::Write => &[Fault::Eio, Fault::Enospc, Fault::ShortWrite, Fault::Eintr],
@@ -195,7 +195,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Plays the workload as far as it goes.
+    /// Runs the workload as far as possible.
     fn play(&self, trouble: Trouble) -> Result<Played, Violation> {
         let Workload {
             setting,
@@ -287,7 +287,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What was promised holds: for those who go on, for the next process, and after a power cut.
+    /// The promises hold: for clients that continue, for the next process, and after a power cut.
     fn check_aftermath(&mut self, mut host: Host) -> Result<(), Violation> {
         if host.partition().is_stopped() {
             check_stopped(&mut host)?;
@@ -302,7 +302,7 @@ impl Trial<'_> {
         let cut = disk.crash(&mut |end| random.below_u32(end.max(1)));
         self.reopen(&host, killed.kill(), clients.clone())?;
         self.reopen(&host, cut, clients.clone())?;
-        // What the next process shows is not lost with the page cache that it came from.
+        // What the next process shows must not be lost with the page cache that it read.
         let mut shown = self.open(&host, killed, clients)?;
         shown.play(Step::Peek)?;
         let clients = shown.known()?;
@@ -350,7 +350,7 @@ impl Trial<'_> {
     }
 }
 
-/// Nothing is answered with success any more, reads included.
+/// No command succeeds any more, not even a read.
 fn check_stopped(host: &mut Host) -> Result<(), Violation> {
     for step in [Step::Send, Step::Peek, Step::CreateQueue] {
         let (asked, stopped) = (host.clients.asked(), host.clients.stopped());
@@ -385,10 +385,10 @@ fn heal(disk: &FaultyStorage) {
     disk.set_capacity_bytes(None);
 }
 
-/// What a message of the scripts takes of the log at least, with its events.
+/// The least log space of a message of the scripts, with its events.
 const MESSAGE_SIZE_BYTES_MIN: u64 = 400;
 
-/// Sends until there is no space, and then reads and deletes, for which there must be some.
+/// Sends until there is no space, and then reads and deletes, which must still work.
 fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
     let broken = |seen: String| {
         Err(Violation {
@@ -397,11 +397,11 @@ fn use_full_disk(host: &mut Host) -> Result<(), Violation> {
         })
     };
     let busy = host.clients.busy();
-    // As many as fit into the active segment and the one that is prepared.
+    // As many as fit into the active segment and the prepared one.
     let segment_size_bytes = host.setting().options().log.segment_size_max_bytes;
     let count = 2 * segment_size_bytes / MESSAGE_SIZE_BYTES_MIN;
     for _ in 0..count {
-        // The queue may be gone; if it cannot be made again there is nothing to fill.
+        // The queue may not exist; if it cannot be created again, there is nothing to fill.
         host.ask(create_queue())?;
         host.play(Step::Send)?;
         if host.clients.busy() > busy || host.partition().is_stopped() {

@@ -1,5 +1,5 @@
-//! The machine that a partition runs on: it carries out the partition's jobs on a disk, passes
-//! answers on to the clients, and forks the disk with what the clients know.
+//! The machine of a partition: it carries out the partition's jobs on a disk, passes answers to the
+//! clients, and forks the disk with the clients' knowledge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::step::{Step, create_queue, queue_name, receive, send};
 use super::tape::Tape;
 use crate::checker::Violation;
 
-/// A partition that runs.
+/// A running partition.
 pub(super) struct Host {
     pub(super) clients: Clients,
     partition: Partition<u64>,
@@ -30,14 +30,14 @@ pub(super) struct Host {
     damage: Damage,
 }
 
-/// Whether the disk may have changed what it was given.
+/// Whether the disk may have changed stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     Forbidden,
     Allowed,
 }
 
-/// Where the power could have gone off: what was on its way to the disk, and what clients knew.
+/// A point where the power could have gone off: pending writes, and the clients' knowledge.
 #[derive(Clone)]
 pub(super) struct Point {
     pub(super) call: usize,
@@ -52,14 +52,14 @@ pub(super) struct NotOpened {
     pub(super) clients: Clients,
 }
 
-/// More turns than any step needs: past it something waits for ever.
+/// More turns than any step needs: above it something waits forever.
 const TURNS_MAX: u32 = 1000;
 
 /// When every world begins.
 pub(super) const BEGINNING: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
 impl Host {
-    /// Opens what is on the disk.
+    /// Opens the content of the disk.
     pub(super) fn open(
         tape: Tape,
         setting: Setting,
@@ -105,7 +105,7 @@ impl Host {
         self.run_jobs()
     }
 
-    /// Asks for one thing, among what others ask at the same time.
+    /// Submits one command, with the other commands of the same time.
     pub(super) fn ask(&mut self, command: Command) -> Result<(), Violation> {
         self.carry_out_later()?;
         match self.setting.traffic {
@@ -151,7 +151,7 @@ impl Host {
         self.commands.push_back((ticket, command));
     }
 
-    /// Turns and jobs until everything that was asked is decided and durable.
+    /// Runs turns and jobs until every command is decided and durable.
     fn serve(&mut self) -> Result<(), Violation> {
         for _ in 0..TURNS_MAX {
             let end = self.turn()?;
@@ -189,7 +189,7 @@ impl Host {
         Ok(())
     }
 
-    /// Carries out the slow jobs that were put off, and what follows from them.
+    /// Carries out the postponed slow jobs, and everything that follows from them.
     pub(super) fn carry_out_later(&mut self) -> Result<(), Violation> {
         while let Some(job) = self.later.pop_front() {
             self.carry_out(job)?;
@@ -202,7 +202,7 @@ impl Host {
         let outcome = job.run(&self.tape);
         self.keep_points()?;
         let mut replies = Vec::new();
-        // Whoever injects faults looks at whether it has stopped.
+        // The fault suites check whether it has stopped.
         let _ = self.partition.complete(outcome, &mut replies);
         self.take_in(replies)
     }
@@ -213,7 +213,7 @@ impl Host {
             .try_for_each(|(ticket, reply)| self.clients.answer(ticket, reply))
     }
 
-    /// Pairs the tape's forks with what clients know now.
+    /// Pairs the tape's forks with the clients' current knowledge.
     fn keep_points(&mut self) -> Result<(), Violation> {
         let forks = self.tape.take_forks();
         if forks.is_empty() {
@@ -230,7 +230,7 @@ impl Host {
         Ok(())
     }
 
-    /// What clients know if nothing is answered any more.
+    /// The clients' knowledge if there are no more answers.
     pub(super) fn known(&self) -> Result<Clients, Violation> {
         let mut clients = self.clients.clone();
         clients.give_up()?;
@@ -242,7 +242,7 @@ impl Host {
         self.tape.record();
     }
 
-    /// All points, and the one where everything has come to rest.
+    /// All points, and the one after everything has finished.
     pub(super) fn into_points(mut self) -> Result<Vec<Point>, Violation> {
         self.carry_out_later()?;
         self.tape.fork_now();
@@ -250,7 +250,7 @@ impl Host {
         Ok(self.points)
     }
 
-    /// Receives and deletes until the queue is empty for good, and checks that all showed.
+    /// Receives and deletes until the queue stays empty, and checks that every message was shown.
     ///
     /// Messages were last hidden for 20 seconds at most.
     pub(super) fn drain(&mut self) -> Result<(), Violation> {
@@ -296,12 +296,12 @@ impl Host {
         Ok(())
     }
 
-    /// Bodies may be damaged from now on, if that is said.
+    /// Bodies may be damaged from now on, if they are reported.
     pub(super) fn allow_damage(&mut self) {
         self.damage = Damage::Allowed;
     }
 
-    /// Whether the partition can be used: creates the queue, sends and receives.
+    /// Whether the partition is usable: creates the queue, sends and receives.
     pub(super) fn use_once(&mut self) -> Result<(), Violation> {
         let busy = self.clients.busy();
         self.ask_all(vec![
@@ -318,7 +318,7 @@ impl Host {
         Ok(())
     }
 
-    /// Ends this process: nobody is answered any more. A clean end leaves a mark.
+    /// Ends this process: no further command is answered. A clean end leaves a mark.
     pub(super) fn end(&mut self, is_clean: bool) -> Result<(), Violation> {
         if is_clean {
             self.by_itself(Step::Mark)?;
@@ -340,7 +340,7 @@ impl Host {
         Self::open(tape, setting, clients, now, entropy)
     }
 
-    /// Goes on in another way.
+    /// Continues with another setting.
     pub(super) fn set(&mut self, setting: Setting) {
         self.setting = setting;
     }

@@ -1,9 +1,9 @@
 //! Power cuts, failing calls and bit rot, at the level of a whole partition.
 //!
 //! The simulation draws its faults at random. Here they are enumerated: every short sequence of
-//! operations with a power cut at every storage call, every call of a workload with every error
-//! of the operating system, every kind of damage in every kind of file. What clients saw decides,
-//! through the same checker: nothing here knows how the log keeps its promises.
+//! operations with a power cut at every storage call, every call of a workload with every error of
+//! the operating system, every kind of damage in every kind of file. The same checker decides by
+//! what clients saw: nothing here knows how the log keeps its promises.
 //!
 //! Every choice follows from a seed. A [`Failure`] names the case, and the environment variable
 //! that replays it.

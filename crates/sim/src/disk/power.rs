@@ -1,5 +1,5 @@
-//! Power cuts: every short sequence, cut at every storage call, and every kind of disk that the
-//! cut can leave; then cut again while that is being recovered.
+//! Power cuts: every short sequence, cut at every storage call, with every kind of disk that the
+//! cut can leave; then a second cut during recovery.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,31 +23,31 @@ const LENGTH_MAX: usize = 3;
 pub struct Cut {
     /// The root of every choice.
     pub seed: u64,
-    /// How many disks are drawn at each call, beside the ones that are always looked at.
+    /// How many disks are drawn at each call, in addition to the fixed ones.
     pub drawn: u32,
-    /// Of the disks, one in so many is cut again at one call of its recovery.
+    /// One in this many disks gets a second cut at one call of its recovery.
     pub again_one_in: u64,
-    /// And one in so many at every call of it.
+    /// And one in this many at every call of it.
     pub again_everywhere_one_in: u64,
 }
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PowerCounts {
-    /// Sequences that were played.
+    /// Sequences that were run.
     pub sequences: u64,
     /// Calls at which the power went off, with the disk changed since the one before.
     pub calls: u64,
-    /// Disks that were opened and checked after a power cut, no two of one call the same.
+    /// Disks that were opened and checked after a power cut; those of one call all differ.
     pub disks: u64,
-    /// Processes killed, with the page cache kept, and the power cut when the next one had shown
-    /// what it found.
+    /// Processes that were killed, keeping the page cache, with a power cut after the next process
+    /// had shown its state.
     pub kills: u64,
-    /// Disks after a second power cut, in the middle of a recovery or just behind it.
+    /// Disks after a second power cut, during or directly after a recovery.
     pub second_cuts: u64,
     /// Disks on which a torn tail was cut.
     pub tails_cut: u64,
-    /// Disks on which records were copied because nothing proved them to be durable.
+    /// Disks where recovery copied records that might not be durable.
     pub tails_copied: u64,
     /// Retired segments that were in use again when the sequence began.
     pub reused: u64,
@@ -83,8 +83,8 @@ pub fn sequences() -> Vec<Vec<Step>> {
     all
 }
 
-/// Sequences of steps for bus queues: all of one and two, and of three those that begin with a message
-/// that is sent or received and go on with what clients do most.
+/// Sequences of steps for bus queues: all of one and two, and those of three that begin with a sent
+/// or received message and continue with the most frequent steps.
 pub fn sequences_of_bus() -> Vec<Vec<Step>> {
     let ones = || Step::OF_BUS.into_iter();
     let twos = || ones().flat_map(|one| ones().map(move |two| vec![one, two]));
@@ -102,8 +102,8 @@ pub fn sequences_of_bus() -> Vec<Vec<Step>> {
 
 /// Plays a sequence and cuts the power at every storage call of its last step.
 ///
-/// The calls of the steps before are those of the shorter sequence that it begins with: with that
-/// one, each call of each sequence has its turn.
+/// The calls of the earlier steps belong to the shorter sequence that this one begins with. So
+/// every call of every sequence is covered.
 pub fn cut_power(
     setting: Setting,
     steps: &[Step],
@@ -135,7 +135,7 @@ struct Trial<'a> {
     trace: bool,
 }
 
-/// What the power cut leaves of what was on its way.
+/// Which pending writes survive the power cut.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Nothing,
@@ -195,7 +195,7 @@ impl Trial<'_> {
 
     fn after(&mut self, disk: &FaultyStorage, left: Left) -> FaultyStorage {
         let random = &mut self.random;
-        // The first choice is what becomes of names.
+        // The first choice decides about names.
         let mut choices = 0;
         disk.crash(&mut |end| {
             choices += 1;
@@ -209,7 +209,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Opens a disk, perhaps with another power cut in the middle, and checks what is there.
+    /// Opens a disk, perhaps with another power cut during that, and checks its content.
     fn recover(&mut self, point: &Point, disk: FaultyStorage) -> Result<(), Violation> {
         let everywhere = self.random.below(self.cut.again_everywhere_one_in) == 0;
         let again = everywhere || self.random.below(self.cut.again_one_in) == 0;
@@ -255,7 +255,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What the next process has shown must not be lost with the page cache that it came from.
+    /// What the next process has shown must not be lost with the page cache that it read.
     fn recover_from_kill(&mut self, point: &Point) -> Result<(), Violation> {
         let tape = Tape::new(point.disk.clone());
         tape.record();

@@ -1,8 +1,8 @@
-//! Bit rot: damage to every kind of file of a partition that was closed in order.
+//! Bit rot: damage to every kind of file of a partition that was closed cleanly.
 //!
-//! Worlds are closed with marks that have room for two pages, so that no single damage takes the
-//! last batch together with all that proves it. What the format declares ambiguous without such
-//! marks is shown by [`damage_tail`] alone.
+//! Worlds are closed with marks that have room for two pages, so that no single damage destroys the
+//! last batch together with all proof of it. Without such marks the format declares one case
+//! ambiguous: only [`damage_tail`] shows that.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,10 +28,10 @@ const PAGE_SIZE: usize = 4096;
 /// How much of the log before the marks counts as its last acknowledged batches.
 const LAST_BATCHES_BYTES: usize = 5000;
 
-/// What was injected, and what came of it.
+/// What was injected, and the results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotCounts {
-    /// Partitions that were closed in order.
+    /// Partitions that were closed cleanly.
     pub worlds: u64,
     /// Damages, one at a time; each changed something.
     pub injections: u64,
@@ -41,11 +41,11 @@ pub struct RotCounts {
     pub sectors: u64,
     /// See above.
     pub truncations: u64,
-    /// A block has the content that it had once.
+    /// A block has older content of itself.
     pub stale: u64,
     /// A block has the content of another place.
     pub misdirected: u64,
-    /// The same, and the other place has what it had once.
+    /// The same, and the other place has older content.
     pub misdirected_away: u64,
     /// Of all these, in the last acknowledged batches and the marks behind them.
     pub in_last_batches: u64,
@@ -59,9 +59,9 @@ pub struct RotCounts {
     pub refused: u64,
     /// Everything acknowledged was there and unchanged.
     pub harmless: u64,
-    /// Damaged bodies were named when they were read; all others were there and unchanged.
+    /// Damaged bodies were reported when they were read; all others were there and unchanged.
     pub bodies: u64,
-    /// Snapshots that were passed over for an older one.
+    /// Snapshots that were skipped for an older one.
     pub snapshots_passed_over: u64,
 }
 
@@ -113,19 +113,19 @@ pub fn rot(seed: u64, world: u64, injections: u64, trace: bool) -> Result<RotCou
     })
 }
 
-/// What becomes of damage in the last acknowledged batch.
+/// The result of damage in the last acknowledged batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailDamage {
     /// The start is refused.
     Refused,
-    /// The batch is cut as a torn tail, and named; all before it is there.
+    /// The batch is cut as a torn tail, and reported; everything before it is there.
     Cut,
 }
 
 /// Acknowledges two messages, perhaps marks the log, and flips one bit of the second.
 ///
-/// Without the mark nothing on the disk tells that the batch was ever whole: the format says so,
-/// and this is the one place that shows it.
+/// Without the mark, nothing on the disk shows that the batch was ever complete: the format says
+/// so, and only this test shows it.
 pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure>> {
     guard("rot/tail", seed, |place| {
         let setting = Setting::ALL[0];
@@ -156,7 +156,7 @@ pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure
             .clone()
             .expect("what is cut is named");
         assert_eq!((cut.file, cut.offset), (file, offset));
-        // What is sent next gets the id of the one that is lost, so nothing is.
+        // The next message gets the id of the lost one, so none is missing.
         host.drain()?;
         Ok(TailDamage::Cut)
     })
@@ -164,19 +164,21 @@ pub fn damage_tail(seed: u64, is_marked: bool) -> Result<TailDamage, Box<Failure
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// A partition that was closed in order: all that its clients know is on the disk, and proven.
+/// A partition that was closed cleanly: everything that its clients know is on the disk, and proven
+/// durable.
 struct Closed {
     setting: Setting,
     disk: FaultyStorage,
     contents: Contents,
-    /// What was in the files once, oldest first.
+    /// Former contents of the files, oldest first.
     past: Vec<Contents>,
     clients: Clients,
     now: Timestamp,
-    /// The segment with the marks, and where its last batches lie, marks included.
+    /// The segment with the marks, and the range of its last batches, including marks.
     last_segment: String,
     last_batches: Range<usize>,
-    /// The segment before it, if the log went on just now, and where its last batch and the roll lie.
+    /// The segment before it, if a new one was just begun, and the range of its last batch and the
+    /// roll.
     segment_end: Option<(String, Range<usize>)>,
 }
 
@@ -201,7 +203,7 @@ impl Kind {
     ];
 }
 
-/// Other bytes than were written, or fewer, in one place or two.
+/// Changed or missing bytes, in one place or two.
 struct Damage {
     kind: Kind,
     places: Vec<Place>,
@@ -210,7 +212,7 @@ struct Damage {
 struct Place {
     file: String,
     offset: usize,
-    /// What is there now; nothing is left from there on if it is cut.
+    /// The new content; `None` if the file is cut there.
     bytes: Option<Vec<u8>>,
 }
 
@@ -267,8 +269,8 @@ impl Closed {
         if random.happens(500) {
             host.play(Step::Snapshot)?;
         }
-        // At least one batch follows, so that a mark is due; sometimes so many that the log goes on
-        // in another segment, whose records alone prove the end of the one before.
+        // At least one batch follows, so that a mark is due; sometimes so many that a new segment
+        // begins, whose records alone prove the end of the former one.
         let goes_on = random.happens(400);
         let mut segment_end = None;
         loop {
@@ -311,7 +313,7 @@ impl Closed {
         })
     }
 
-    /// Something that changes something, if a few attempts find it.
+    /// A damage that changes something, if a few attempts find one.
     fn damage(&self, random: &mut Stream) -> Option<Damage> {
         (0..50).find_map(|_| {
             let kind = Kind::ALL[random.index(Kind::ALL.len())];
@@ -370,8 +372,8 @@ impl Closed {
                 vec![place(&file, offset, Some(&bytes[..count]))]
             }
             Kind::MisdirectedAway => {
-                // The block that should have been written is missed where it belongs. To another
-                // file, so that what proves the missing one is still there.
+                // The block is missing where it should have been written. It goes to another file,
+                // so that the proof for the missing one still exists.
                 let (other, offset) = self.target(random);
                 if other == file {
                     return None;
@@ -388,7 +390,7 @@ impl Closed {
         })
     }
 
-    /// A byte of a file: often of the last batches, mostly of what is in use.
+    /// A byte of a file: often of the last batches, usually of a used part.
     fn target(&self, random: &mut Stream) -> (String, usize) {
         if random.happens(400) {
             let offset = self.last_batches.start + random.index(self.last_batches.len());
@@ -420,7 +422,7 @@ impl Closed {
         (file.clone(), offset)
     }
 
-    /// The block around a byte, as it was at some time when it was another.
+    /// The former content of the block around a byte, from a time when it differed.
     fn once(
         &self,
         file: &str,
@@ -444,7 +446,7 @@ impl Closed {
         Some((at / size * size, versions[random.index(versions.len())]))
     }
 
-    /// Opens the damaged partition, and accepts nothing but the three outcomes that are allowed.
+    /// Opens the damaged partition, and accepts only the three allowed outcomes.
     fn check(
         &self,
         damage: &Damage,
@@ -480,7 +482,7 @@ impl Closed {
             counts.bodies += 1;
         }
         for (file, offset) in host.clients.damage() {
-            // A body's checksum lies just before it, and the body is what is named.
+            // A body's checksum is just before it, and the report names the body.
             check_place(damage, file, offset - 4)?;
         }
         Ok(())
@@ -507,7 +509,7 @@ impl Closed {
     }
 }
 
-/// The segment that is appended to, and where in it the log ends.
+/// The active segment, and the end of the log in it.
 fn end_of(host: &Host) -> (String, usize) {
     let log = host.partition().log();
     let span = log.segments().last().expect("a log has a segment");
@@ -532,8 +534,8 @@ fn block(content: &[u8], at: usize, size: usize) -> &[u8] {
     &content[begin..content.len().min(begin + size)]
 }
 
-/// A refusal is for damage, and names a file that is damaged, and a place in it before the end of
-/// the damage: what begins there is not whole.
+/// A refusal must be due to damage. It must name a damaged file, and a place before the end of the
+/// damage: the part that begins there is not intact.
 fn check_refusal(damage: &Damage, error: &OpenPartitionError) -> Result<(), Violation> {
     match error {
         OpenPartitionError::Log(OpenError::Corrupt { file, offset, .. }) => {

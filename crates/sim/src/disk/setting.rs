@@ -14,16 +14,16 @@ use crate::checker::Violation;
 /// A world, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What failures and replays call it.
+    /// Its name in failures and replays.
     pub name: &'static str,
     pub(super) start: Start,
     pub(super) traffic: Traffic,
     pub(super) background: Background,
-    /// Whether there is a bus queue as well.
+    /// Whether there is a bus queue too.
     pub(super) has_bus: bool,
 }
 
-/// What has happened before.
+/// The history before the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// A new log with one message.
@@ -32,18 +32,18 @@ pub(super) enum Start {
     Recycled,
     /// The same, and the active segment is full.
     Full,
-    /// Processes were killed in the middle of commits: what they wrote is in the page cache alone.
+    /// Processes were killed during commits: what they wrote is only in the page cache.
     Killed,
 }
 
-/// What else is under way when a client asks for something.
+/// What else is in progress during a client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
     /// Nothing.
     OneByOne,
     /// Another client's message, in the same commit and in another batch.
     OneCommit,
-    /// Another client's message, whose commit is on its way.
+    /// Another client's message, whose commit is in progress.
     Overlapped,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Background {
 }
 
 impl Setting {
-    /// Every world that sequences are played in.
+    /// Every world that sequences run in.
     pub const ALL: [Self; 12] = {
         use Background::{AtOnce, Later};
         use Start::{Fresh, Full, Killed, Recycled};
@@ -78,7 +78,7 @@ impl Setting {
         ]
     };
 
-    /// The worlds in which there is a bus queue as well.
+    /// The worlds with a bus queue.
     pub const WITH_BUS: [Self; 4] = {
         use Background::{AtOnce, Later};
         use Start::{Fresh, Killed};
@@ -113,8 +113,8 @@ impl Setting {
         }
     }
 
-    /// Segments so small that a few messages fill one. Commands of bus queues make room for all that is
-    /// due before them, so that they want larger ones.
+    /// Segments so small that a few messages fill one. Commands of bus queues reserve room for all
+    /// due work before them, so they need larger ones.
     pub(super) fn options(self) -> PartitionOptions {
         let kib = |without: u64, with: u64| 1024 * if self.has_bus { with } else { without };
         PartitionOptions {
@@ -144,7 +144,7 @@ impl Setting {
         }
     }
 
-    /// A partition to which this world's past has happened.
+    /// A partition with this world's history.
     pub(super) fn prepare(self, entropy: u64) -> Result<Host, Violation> {
         let past = self.plain();
         let tape = Tape::new(FaultyStorage::new());
@@ -156,7 +156,7 @@ impl Setting {
             for create in bus::create_queues() {
                 host.ask(create)?;
             }
-            // Somebody has a lock, and knows of a dead letter.
+            // A client has a lock, and knows a dead letter.
             for step in [
                 Step::BusSend,
                 Step::BusSend,
@@ -192,7 +192,7 @@ pub(super) fn violation(what: &str, error: &dyn std::error::Error) -> Violation 
     }
 }
 
-/// Sends, deletes and writes snapshots until segments are used again. Some messages stay.
+/// Sends, deletes and writes snapshots until segments are reused. Some messages stay.
 fn cycle(host: &mut Host) -> Result<(), Violation> {
     let mut rounds = 0;
     while host.tape().reused() < 3 {
@@ -208,7 +208,7 @@ fn cycle(host: &mut Host) -> Result<(), Violation> {
     host.play(Step::Receive)
 }
 
-/// Sends until the next turn has to go on in another segment.
+/// Sends until the next turn must begin a new segment.
 fn fill(host: &mut Host) -> Result<(), Violation> {
     let least = host.setting().options().log.turn_space_min_bytes;
     for step in [Step::Send, Step::Delete].into_iter().cycle() {

@@ -1,4 +1,4 @@
-//! The kinds of operation that sequences are made of.
+//! The kinds of operations in sequences.
 
 use std::fmt;
 
@@ -37,9 +37,9 @@ pub enum Step {
     SetPolicies,
     /// Puts an account, with a quota that is not reached.
     PutAccount,
-    /// Writes a snapshot, and retires what it makes superfluous.
+    /// Writes a snapshot, and retires the segments that it makes superfluous.
     Snapshot,
-    /// Marks the log's end, as an idle moment does.
+    /// Marks the log's end, as an idle partition does.
     Mark,
     /// Sends a message to the bus queue.
     BusSend,
@@ -59,11 +59,11 @@ pub enum Step {
     BusRenew,
     /// Peeks at the dead letters.
     BusPeek,
-    /// Sends the dead letter again that was shown last.
+    /// Resubmits the dead letter that was shown last.
     BusResubmit,
     /// Deletes the message of the bus queue that was shown last, by its number.
     BusDelete,
-    /// Accepts a session, or sets the state of the one that was accepted.
+    /// Accepts a session, or sets the state of the accepted one.
     BusSession,
     /// Creates another bus queue, or deletes it.
     BusQueue,
@@ -88,7 +88,7 @@ impl Step {
         Self::Mark,
     ];
 
-    /// The steps for bus queues, and a few that come between them.
+    /// The steps for bus queues, and a few others to mix in.
     pub const OF_BUS: [Self; 16] = [
         Self::BusSend,
         Self::BusSendScheduled,
@@ -108,7 +108,7 @@ impl Step {
         Self::Mark,
     ];
 
-    /// Whether it is nothing that is done to bus queues only now and then.
+    /// Whether it is frequent: not one of the rarer steps of bus queues.
     pub(super) fn is_frequent(self) -> bool {
         !matches!(
             self,
@@ -116,7 +116,7 @@ impl Step {
         )
     }
 
-    /// What a client asks for, unless it is the partition's own doing.
+    /// The client's command, unless the partition itself does the step.
     pub(super) fn command(self, clients: &mut Clients, now: Timestamp) -> Option<Command> {
         if let Some(command) = bus::command(self, clients, now) {
             return Some(Command::Bus(command));
@@ -174,7 +174,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// All clients here use one queue: what is tested is the disk.
+/// All clients use one queue here, because the disk is under test.
 pub(super) fn queue_name() -> EntityName {
     EntityName::storage_queue("sim", "disk")
 }
@@ -235,8 +235,8 @@ pub(super) fn send(
     }
 }
 
-/// A body like no other. It takes some sectors, so that a power cut can tear it, and no two of
-/// its sectors are the same.
+/// A unique body. It takes several sectors, so that a power cut can tear it, and no two of its
+/// sectors are the same.
 pub(super) fn body(clients: &Clients, what: &str) -> Vec<u8> {
     let number = clients.asked();
     let size = 700 + usize::try_from(number % 5).expect("below five") * 400;

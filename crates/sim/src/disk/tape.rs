@@ -1,11 +1,11 @@
-//! A disk that remembers what it was like before each call that changes it.
+//! A disk that remembers its state before each call that changes it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_log::{FaultyStorage, Storage, StorageFile};
 
-/// The disk as it was when the power could have gone off.
+/// The disk at a point where the power could have gone off.
 #[derive(Clone, Debug)]
 pub(super) struct Fork {
     /// Before this call, counted since the tape was made.
@@ -13,7 +13,7 @@ pub(super) struct Fork {
     pub(super) disk: FaultyStorage,
 }
 
-/// What kind of call it was.
+/// The kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Read,
@@ -26,8 +26,8 @@ pub(super) enum Call {
 
 /// Passes everything on to a faulty disk, and keeps a fork before each change while it records.
 ///
-/// A call that only looks changes nothing that a power cut could show, so the calls between two
-/// changes share one fork.
+/// A read changes nothing that a power cut could show, so the calls between two changes share one
+/// fork.
 #[derive(Clone, Debug)]
 pub(super) struct Tape {
     shared: Arc<Shared>,
@@ -58,7 +58,7 @@ impl Tape {
         }
     }
 
-    /// Forks from now on; the first one is of the disk as it is now.
+    /// Forks from now on; the first fork has the current state.
     pub(super) fn record(&self) {
         let mut reel = self.shared.reel();
         reel.is_recording = true;
@@ -69,12 +69,12 @@ impl Tape {
         self.shared.reel().is_recording = false;
     }
 
-    /// The forks since they were taken last.
+    /// The forks since the last call.
     pub(super) fn take_forks(&self) -> Vec<Fork> {
         std::mem::take(&mut self.shared.reel().forks)
     }
 
-    /// A fork of the disk as it is now, if it records and something has changed since the last.
+    /// A fork of the current state, if it records and something has changed since the last fork.
     pub(super) fn fork_now(&self) {
         self.shared.fork(&mut self.shared.reel());
     }

@@ -6,7 +6,7 @@ use super::step::Step;
 use crate::checker::Violation;
 use crate::random::Stream;
 
-/// What a workload does: a few things that happen to a partition, in order.
+/// The acts of a workload, in order.
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) setting: Setting,
@@ -21,16 +21,16 @@ pub(super) enum Act {
     Restart {
         is_clean: bool,
     },
-    /// Long enough for what is hidden to show, and for a full disk to be tried again.
+    /// Long enough for hidden messages to become visible, and for a full disk to be retried.
     Wait,
 }
 
-/// What is asked for.
+/// The queues of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// Storage queues alone.
+    /// Only storage queues.
     Storage,
-    /// Bus queues, and a few messages of a storage queue between.
+    /// Bus queues, and a few messages of a storage queue.
     WithBus,
 }
 
@@ -60,7 +60,7 @@ impl Workload {
     }
 }
 
-/// Lets half a minute pass, and the partition do what is due.
+/// Lets half a minute pass, and lets the partition do its due work.
 pub(super) fn wait(host: &mut Host) -> Result<(), Violation> {
     host.pass_time(25_000);
     host.ask_all(Vec::new())

@@ -1,5 +1,4 @@
-//! The liveness phase: nothing goes wrong any more, everything is received and deleted, and all of
-//! that within bounds.
+//! The liveness phase: no more faults, everything is received and deleted, within bounds.
 
 use kew_broker::Rejection;
 use kew_engine::{Command, Outcome, VisibilityTimeout};
@@ -9,17 +8,17 @@ use crate::checker::{Seen, Violation, promise, violated};
 use crate::faults::Crash;
 use crate::workload::queue_name;
 
-/// More turns than any answer needs: past it something waits for ever.
+/// More turns than any answer needs: above it something waits forever.
 const TURNS_MAX: u32 = 2_000;
 /// More receives than any queue needs until it is empty.
 const RECEIVES_MAX: u32 = 20_000;
-/// How often a busy partition is asked again, a second later each time.
+/// How often a busy partition is asked again, with a second between.
 const RETRIES_MAX: u32 = 30;
 /// Longer than any lease or delay of the workload.
 const LEASE_SECONDS_MAX: u64 = 31;
 
 impl World {
-    /// No more faults: receives and deletes until every queue is empty for good.
+    /// No more faults: receives and deletes until every queue stays empty.
     pub(crate) fn drain(&mut self) -> Result<(), Violation> {
         self.trace.add("drain", &[], &());
         self.settle_down()?;
@@ -33,7 +32,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and what is due be done.
+    /// Lets time pass, and lets the partition do its due work.
     pub(crate) fn rest(&mut self, ms: u64) -> Result<(), Violation> {
         self.pass_time(|_| ms * 1000)?;
         let mut nothing = None;
@@ -90,7 +89,7 @@ impl World {
         )
     }
 
-    /// I7: when all was deleted or has expired, nothing is counted.
+    /// I7: after everything was deleted or has expired, nothing is counted.
     fn check_empty(&mut self, queue: usize) -> Result<(), Violation> {
         let read = Command::ReadQueue {
             queue: queue_name(queue),
@@ -111,7 +110,7 @@ impl World {
         )
     }
 
-    /// Asks again while the partition is busy: without faults it is not so for long.
+    /// Retries while the partition is busy: without faults that does not last long.
     pub(crate) fn ask_until_answered(
         &mut self,
         queue: usize,
@@ -147,7 +146,7 @@ impl World {
         violated!(promise::LIVENESS, "operation {id} was never answered")
     }
 
-    /// One turn and its jobs, and what became of one operation in it.
+    /// One turn and its jobs, and the result of one operation in it.
     fn turn_and_note(&mut self, id: u64, seen: &mut Option<Seen>) -> Result<(), Violation> {
         if let Some(asked) = self.history.get(&id)
             && asked.done
@@ -172,7 +171,7 @@ impl World {
         self.take_in(replies)
     }
 
-    /// Nothing goes wrong any more, and everything that is under way comes to its end.
+    /// No more faults, and everything in progress ends.
     fn settle_down(&mut self) -> Result<(), Violation> {
         self.faults.stop();
         let unsettled = self.dies_after.is_some() || self.call_may_fail;

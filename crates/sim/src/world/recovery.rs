@@ -13,7 +13,7 @@ use crate::faults::{Crash, RecoveryFault};
 use crate::rare::Rare;
 
 impl World {
-    /// A job failed: the machine died in it, or a call failed and the process must stop.
+    /// A job failed: the machine died during it, or a call failed and the process must stop.
     pub(super) fn log_failed(&mut self, failed: &LogFailed) -> Result<(), Violation> {
         if let Some(crash) = self.death() {
             let rare = match crash {
@@ -31,7 +31,7 @@ impl World {
         }
         self.report.rare.note(Rare::StoppedByFailedCall);
         self.check_stopped()?;
-        // Other threads may finish what they were doing before the process ends.
+        // Other threads may finish their work before the process ends.
         if self.schedule.happens(500) {
             for job in std::mem::take(&mut self.jobs) {
                 let _ = job.run(self.storage.as_ref());
@@ -78,7 +78,7 @@ impl World {
         self.reopen(last_segment)
     }
 
-    /// Counts transactions that are decided and not answered when everything ends.
+    /// Counts transactions that are decided and not answered when the process or machine ends.
     fn note_cut_transactions(&mut self, crash: Crash) {
         let Some(bus) = &mut self.bus else { return };
         for asked in self.history.values().filter(|asked| !asked.done) {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Opens what is on the disk, sometimes with another fault in the middle of that.
+    /// Opens the content of the disk, sometimes with another fault during that.
     fn reopen(&mut self, last_segment: Option<LogPosition>) -> Result<(), Violation> {
         let wall = Timestamp::from_ms(self.reading.wall_us / 1000);
         loop {

@@ -7,20 +7,20 @@ use kew_sim::disk::{FaultCounts, WorkloadKind, fail_every_call, fault_case};
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
-fn no_failing_call_takes_what_was_acknowledged() {
+fn no_failing_call_loses_acknowledged_messages() {
     let workloads = number("KEW_DISK_WORKLOADS", 50);
     fail_all("failing calls", WorkloadKind::Storage, workloads);
 }
 
 #[test]
-fn no_failing_call_takes_what_bus_queues_acknowledged() {
+fn no_failing_call_loses_acknowledged_bus_messages() {
     let workloads = number("KEW_DISK_BUS_WORKLOADS", 8);
     fail_all("failing calls, bus", WorkloadKind::WithBus, workloads);
 }
 
 #[expect(
     clippy::print_stdout,
-    reason = "a test's numbers are for whoever reads its output"
+    reason = "a test prints its numbers for readers of its output"
 )]
 fn fail_all(name: &str, kind: WorkloadKind, workloads: u64) {
     let seed = seed();
@@ -44,7 +44,7 @@ fn fail_all(name: &str, kind: WorkloadKind, workloads: u64) {
         return;
     }
     assert!(counts.points >= 100 * workloads, "{counts:?}");
-    // What must happen for this test to mean something.
+    // These must occur, or the test proves nothing.
     for rare in [
         counts.stopped,
         counts.out_of_space,

@@ -1,8 +1,8 @@
-//! Power cuts, failing calls and bit rot as they run on every change.
+//! Power cuts, failing calls and bit rot, in the size for every change.
 //!
-//! `KEW_DISK_SEED` picks the root of every choice. `KEW_DISK_STATES` (disks drawn at each call),
-//! `KEW_DISK_WORKLOADS` (workloads whose every call fails) and `KEW_DISK_INJECTIONS` (damages)
-//! make a run longer. `KEW_DISK_CASE` replays one case that failed, as its message says.
+//! `KEW_DISK_SEED` is the root of every choice. `KEW_DISK_STATES` (disks drawn at each call),
+//! `KEW_DISK_WORKLOADS` (workloads whose every call fails) and `KEW_DISK_INJECTIONS` (damages) make
+//! a run longer. `KEW_DISK_CASE` replays one failed case, as its message says.
 
 mod faults;
 #[cfg(feature = "planted-bugs")]
@@ -11,6 +11,6 @@ mod power;
 mod rot;
 mod support;
 
-// Disks are copied by the hundred thousand: it saves a tenth of the time.
+// Disks are copied some hundred thousand times: it saves a tenth of the time.
 #[global_allocator]
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,11 +1,11 @@
-//! Bugs planted below the partition: each must be caught here, or the suites prove nothing.
+//! Bugs planted below the partition: these suites must catch each, or they prove nothing.
 
 use kew_planted::{Bug, with};
 use kew_sim::disk::{Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, sequences};
 
 use crate::support::seed;
 
-/// Where to look: some bugs show in one suite alone.
+/// The suite for each bug: some bugs show in one suite only.
 const BUGS: [Bug; 10] = [
     Bug::CommitNotSynced,
     Bug::SyncTriedAgain,

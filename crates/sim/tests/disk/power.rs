@@ -7,7 +7,7 @@ use kew_sim::disk::{Cut, PowerCounts, Setting, Step, cut_power, sequences, seque
 use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
-fn no_power_cut_takes_what_was_acknowledged() {
+fn no_power_cut_loses_acknowledged_messages() {
     let cut = Cut {
         seed: seed(),
         drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),
@@ -25,7 +25,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
     if cut.drawn >= 10 {
         assert!(all.disks >= 250_000, "{all:?}");
     }
-    // What must happen for this test to mean something.
+    // These must occur, or the test proves nothing.
     assert!(all.second_cuts >= all.disks / 4, "{all:?}");
     assert!(all.tails_cut >= all.disks / 200, "{all:?}");
     assert!(all.tails_copied >= all.disks / 10, "{all:?}");
@@ -33,7 +33,7 @@ fn no_power_cut_takes_what_was_acknowledged() {
 }
 
 #[test]
-fn no_power_cut_takes_what_bus_queues_acknowledged() {
+fn no_power_cut_loses_acknowledged_bus_messages() {
     let cut = Cut {
         seed: seed(),
         drawn: u32::try_from(number("KEW_DISK_STATES", 10)).unwrap(),
@@ -57,7 +57,7 @@ fn no_power_cut_takes_what_bus_queues_acknowledged() {
 /// Plays every sequence in every world.
 #[expect(
     clippy::print_stdout,
-    reason = "a test's numbers are for whoever reads its output"
+    reason = "a test prints its numbers for readers of its output"
 )]
 fn cut_all(name: &str, settings: &[Setting], sequences: &[Vec<Step>], cut: Cut) -> PowerCounts {
     let began = Instant::now();

@@ -34,7 +34,7 @@ fn no_damage_goes_unnoticed() {
     }
     assert!(counts.injections >= injections * 99 / 100, "{counts:?}");
     assert!(counts.in_last_batches >= injections / 4, "{counts:?}");
-    // What must happen for this test to mean something.
+    // These must occur, or the test proves nothing.
     for rare in [
         counts.bits,
         counts.sectors,
@@ -55,7 +55,7 @@ fn no_damage_goes_unnoticed() {
 /// The one ambiguity that FORMAT.md declares: before any later record or mark is written, damage in
 /// the last commit looks like a torn tail. A mark, which an idle partition writes, ends it.
 #[test]
-fn damage_in_the_last_batch_is_told_from_a_torn_tail_by_a_mark() {
+fn a_mark_distinguishes_damage_in_the_last_batch_from_a_torn_tail() {
     let damaged =
         |is_marked| damage_tail(seed(), is_marked).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(damaged(false), TailDamage::Cut);

@@ -1,4 +1,4 @@
-//! What the suites share: numbers from the environment, all cores, and the case to replay.
+//! Shared code of the suites: numbers from the environment, all cores, and the case to replay.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) fn seed() -> u64 {
     number("KEW_DISK_SEED", 1)
 }
 
-/// Whether this case is wanted: all are unless one is being replayed.
+/// Whether to run this case: all run unless one is being replayed.
 pub(crate) fn is_wanted(case: &str) -> bool {
     replayed().is_none_or(|wanted| wanted == case)
 }
@@ -25,7 +25,7 @@ pub(crate) fn replayed() -> Option<String> {
     std::env::var("KEW_DISK_CASE").ok()
 }
 
-/// Does `work` for 0..count on all cores, and folds what it answers.
+/// Runs `work` for 0..count on all cores, and folds the results.
 pub(crate) fn on_all_cores<S: Default + Send>(
     count: usize,
     work: impl Fn(usize) -> S + Sync,

@@ -1,4 +1,4 @@
-//! Worlds with bus queues, seed by seed. `KEW_SIM_BUS_SEEDS` says how many.
+//! Worlds with bus queues, seed by seed. `KEW_SIM_BUS_SEEDS` sets how many.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn bus_queues_keep_their_promises() {
         println!("simulation, bus: {count} times {what}");
     }
     assert!(all.sums.operations >= seeds * operations, "{:?}", all.sums);
-    // What must happen for this test to mean something; a few seeds cannot show all of it.
+    // These must occur, or the test proves nothing; a few seeds cannot show all of them.
     if seeds >= 1_000 && operations >= OPERATIONS {
         let missing: Vec<_> = kew_sim::bus::MUST_OCCUR
             .into_iter()
@@ -53,7 +53,7 @@ fn bus_queues_keep_their_promises() {
 const FAILED_ONCE: [(u64, &str); 2] = [
     (
         5391,
-        "the next session is one of a forwarded message, and nobody learns that it was accepted",
+        "the next session is one of a forwarded message, and no client learns that it was accepted",
     ),
     (
         958,

@@ -1,6 +1,6 @@
-//! The simulation as it runs on every change. `KEW_SIM_SEEDS`, `KEW_SIM_FIRST_SEED` and
-//! `KEW_SIM_OPERATIONS` make it longer or let it begin elsewhere; `kew-sim --seed N --step` replays
-//! one seed step by step.
+//! The simulation, in the size for every change. `KEW_SIM_SEEDS`, `KEW_SIM_FIRST_SEED` and
+//! `KEW_SIM_OPERATIONS` make it longer or start it elsewhere; `kew-sim --seed N --step` replays one
+//! seed step by step.
 
 mod bus;
 mod planted;

@@ -1,4 +1,4 @@
-//! Bugs planted on purpose: each must be caught, or the simulation proves nothing.
+//! Bugs planted on purpose: the simulation must catch each, or it proves nothing.
 //!
 //! `cargo test --profile simulation -p kew-sim --features planted-bugs --test it planted`
 
@@ -7,7 +7,7 @@
 const MARKER_BACKWARDS: &str = "!ni delipmoc era sgub :detnalp-wek";
 
 #[test]
-fn a_binary_tells_whether_it_holds_planted_bugs() {
+fn a_binary_shows_whether_it_has_planted_bugs() {
     let binary = std::env::current_exe().and_then(std::fs::read).unwrap();
     let marker: String = MARKER_BACKWARDS.chars().rev().collect();
     let holds = binary
@@ -35,7 +35,7 @@ mod caught {
         catch(&Bug::OF_BUS, kew_sim::bus::run);
     }
 
-    /// Plants each bug, and fails if one is not noticed by any seed.
+    /// Plants each bug, and fails if no seed notices one.
     fn catch(bugs: &[Bug], run: fn(u64, u64, bool) -> Report) {
         let seeds_max = number("KEW_SIM_PLANTED_SEEDS", 1000);
         silence_planted_panics();

@@ -13,7 +13,7 @@ fn every_seed_keeps_every_promise() {
         println!("simulation: {line}");
     }
     assert!(sums.operations >= seeds * operations, "{sums:?}");
-    // What must happen for this test to mean something; a few seeds cannot show all of it.
+    // These must occur, or the test proves nothing; a few seeds cannot show all of them.
     if seeds >= 1_000 && operations >= OPERATIONS {
         assert_eq!(sums.rare.missing(), [], "states that never occurred");
     }

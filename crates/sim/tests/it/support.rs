@@ -1,4 +1,4 @@
-//! What the tests share: numbers from the environment, and all cores.
+//! Shared code of the tests: numbers from the environment, and all cores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,8 +18,8 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     }
 }
 
-/// A number of the environment, or a default: less of it in a build without optimization, whose
-/// tests come first and must not take long.
+/// A number from the environment, or a default: a smaller one in a build without optimization,
+/// whose tests come first and must not take long.
 pub(crate) fn scaled(name: &str, release: u64, debug: u64) -> u64 {
     let default = if cfg!(debug_assertions) {
         debug
@@ -29,12 +29,12 @@ pub(crate) fn scaled(name: &str, release: u64, debug: u64) -> u64 {
     number(name, default)
 }
 
-/// Runs a seed, and fails with how to replay it if it breaks a promise.
+/// Runs a seed. If it breaks a promise, fails with the command for a replay.
 pub(crate) fn run(seed: u64, operations: u64) -> Report {
     must_hold(kew_sim::run(seed, operations, false), seed, operations, "")
 }
 
-/// Runs a seed of a world with bus queues, likewise.
+/// The same for a world with bus queues.
 pub(crate) fn run_bus(seed: u64, operations: u64) -> Report {
     let report = kew_sim::bus::run(seed, operations, false);
     must_hold(report, seed, operations, "--bus ")
@@ -52,7 +52,7 @@ fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report
     report
 }
 
-/// Does `work` for 0..count on all cores, and adds up what it answers.
+/// Runs `work` for 0..count on all cores, and adds up the results.
 pub(crate) fn on_all_cores<S: Default + Send>(
     count: u64,
     work: impl Fn(u64) -> S + Sync,
@@ -84,7 +84,7 @@ pub(crate) fn on_all_cores<S: Default + Send>(
     })
 }
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) seeds: u64,
@@ -143,7 +143,7 @@ impl Sums {
         self.rare.add(&other.rare);
     }
 
-    /// The numbers that are published.
+    /// The published numbers.
     pub(crate) fn lines(&self) -> Vec<String> {
         let asked = format!(
             "{} seeds, {} operations, {} of unknown outcome, {} given up, {} busy",

@@ -1,4 +1,4 @@
-//! What ends a connection.
+//! Errors that end a connection.
 
 use bytes::BytesMut;
 use kew_amqp::error::condition;
@@ -22,7 +22,11 @@ fn the_first_bytes_decide() {
         ("one wrong byte", plain(b"B"), AMQP_HEADER),
         ("AMQP 0.9.1", plain(b"AMQP\x00\x00\x09\x01"), AMQP_HEADER),
         ("TLS in AMQP", plain(b"AMQP\x02\x01\x00\x00"), AMQP_HEADER),
-        ("SASL where there is none", plain(&SASL_HEADER), AMQP_HEADER),
+        (
+            "SASL although none is configured",
+            plain(&SASL_HEADER),
+            AMQP_HEADER,
+        ),
         ("no SASL where it must be", sasl(&AMQP_HEADER), SASL_HEADER),
         ("HTTP to SASL", sasl(b"POST"), SASL_HEADER),
     ];
@@ -224,7 +228,7 @@ fn order_and_numbers_of_the_connection() {
 }
 
 #[test]
-fn any_split_of_the_bytes_says_the_same() {
+fn any_split_of_the_bytes_reads_the_same() {
     let mut bytes = BytesMut::from(&AMQP_HEADER[..]);
     let mut frame = |channel, performative: Performative, payload: &[u8]| {
         write_frame(&mut bytes, FrameType::Amqp, channel, |out| {

@@ -1,4 +1,4 @@
-//! What ends a link, and how links behave towards a peer that is right.
+//! Errors that end a link, and how links treat a correct peer.
 
 use bytes::Bytes;
 use kew_amqp::codec::{Map, Symbol, Text, Value};
@@ -46,7 +46,7 @@ fn rules_of_a_link_detach_the_link() {
         let by_us =
             matches!(told, Some(Event::Detached { link: own, by: By::Us, .. }) if *own == link);
         assert!(by_us, "{name}");
-        // What is on its way is passed over, and the handle is free after the peer's detach.
+        // Frames on their way are ignored, and the handle is free after the peer's detach.
         let events = peer.events.len();
         peer.tell(3, Performative::Transfer(more(true)));
         peer.tell(
@@ -68,7 +68,7 @@ fn rules_of_a_link_detach_the_link() {
 }
 
 #[test]
-fn what_is_unfinished_is_limited_over_all_links() {
+fn unfinished_messages_are_limited_over_all_links() {
     let limits = Limits {
         reassembly_size_max: 2_000,
         ..Limits::default()
@@ -93,7 +93,7 @@ fn what_is_unfinished_is_limited_over_all_links() {
     peer.tell_with(3, first(2, 2), &[0; 201]);
     assert_eq!(peer.ended(), ("link", condition::RESOURCE_LIMIT_EXCEEDED));
     peer.frames.clear();
-    // What is given up, detached or complete makes room.
+    // An aborted, detached or complete message makes room.
     let aborted = Transfer {
         handle: 0,
         aborted: true,
@@ -137,7 +137,7 @@ fn send_parts(peer: &mut Peer, id: u32, settled: Option<bool>, sizes: &[usize]) 
 }
 
 #[test]
-fn a_message_that_is_too_large_is_told_when_it_is_complete_and_the_link_goes_on() {
+fn an_oversized_message_is_reported_when_complete_and_the_link_stays() {
     let mut peer = Peer::begun();
     let link = peer.sender(3);
     send_parts(&mut peer, 0, None, &[900, 600, 1, 900]);
@@ -155,7 +155,7 @@ fn a_message_that_is_too_large_is_told_when_it_is_complete_and_the_link_goes_on(
     let verdict = DeliveryState::rejected(it.error);
     assert!(peer.server.settle(it.delivery, Some(verdict.clone())));
     assert_eq!(counts(&peer), (2, 0));
-    // Who wants no verdict gets none.
+    // A sender that wants no outcome gets none.
     send_parts(&mut peer, 1, Some(true), &[900, 900]);
     let Some(Event::Oversized(it)) = peer.events.pop() else {
         panic!("{:?}", peer.events);
@@ -219,7 +219,7 @@ fn a_message_that_is_far_too_large_detaches_its_link() {
 }
 
 #[test]
-fn an_aborted_delivery_never_was() {
+fn an_aborted_delivery_has_no_effect() {
     let mut peer = Peer::begun();
     let link = peer.sender(3);
     let first = Transfer {
@@ -266,7 +266,7 @@ fn settled_and_state_of_any_part_count() {
 
 #[test]
 fn credit_with_the_attach_counts_after_the_answer() {
-    // Python sends both before it hears anything, and its flow has no delivery count.
+    // Python sends both before it reads an answer, and its flow has no delivery count.
     let mut peer = Peer::begun();
     let asked = Attach {
         handle: 1,
@@ -304,7 +304,7 @@ fn credit_with_the_attach_counts_after_the_answer() {
 }
 
 #[test]
-fn all_that_a_flow_says_with_the_attach_counts_after_the_answer() {
+fn flows_before_the_answer_count_after_it() {
     let named = |size: usize| {
         Map::build(|map| {
             map.entry(&Symbol::from_static("other"), "x");
@@ -364,7 +364,7 @@ fn all_that_a_flow_says_with_the_attach_counts_after_the_answer() {
 }
 
 #[test]
-fn a_drain_says_all_that_clients_look_at() {
+fn a_drain_sets_every_field_that_clients_read() {
     let mut peer = Peer::begun();
     let link = peer.attach(5, Role::Receiver);
     let drain = Flow {
@@ -377,7 +377,7 @@ fn a_drain_says_all_that_clients_look_at() {
     peer.tell(3, Performative::Flow(drain));
     assert!(
         peer.frames.is_empty(),
-        "nothing before the messages that are there"
+        "nothing before the available messages"
     );
     send(&mut peer.server, link, 1, b"x").unwrap();
     peer.server.drained(link);
@@ -432,7 +432,7 @@ fn unsettled_deliveries_of_a_former_link_are_not_known() {
     };
     peer.tell(3, Performative::Attach(Box::new(asked.clone())));
     let Some(Event::Attach { link, .. }) = peer.events.pop() else {
-        panic!("an attach was told");
+        panic!("there was an attach event");
     };
     peer.server.accept(link, asked.answer());
     peer.listen();

@@ -1,4 +1,5 @@
-//! What a peer may not do, and how much of its connection that costs. The peer here is raw bytes.
+//! The rules for a peer, and how much of its connection ends if it breaks one. The peer here sends
+//! raw bytes.
 
 mod connection;
 mod link;
@@ -93,7 +94,7 @@ impl Peer {
         };
         self.tell(3, Performative::Attach(Box::new(asked.clone())));
         let Some(Event::Attach { link, .. }) = self.events.pop() else {
-            panic!("an attach was told");
+            panic!("there was an attach event");
         };
         let answer = Attach {
             max_message_size: Some(1_500),
@@ -113,7 +114,7 @@ impl Peer {
         link
     }
 
-    /// The error that ended something, and how much it ended.
+    /// The error that ended something, and its scope.
     pub(super) fn ended(&self) -> (&'static str, &str) {
         let found = self.frames.iter().find_map(|(_, frame)| match frame {
             Performative::Close(close) => Some(("connection", &close.error)),
@@ -189,7 +190,7 @@ pub(super) fn transfer(id: u32) -> Transfer {
     }
 }
 
-/// A transfer that goes on with the one before.
+/// A transfer that continues the one before.
 pub(super) fn more(is_last: bool) -> Transfer {
     Transfer {
         delivery_id: None,

@@ -1,4 +1,4 @@
-//! What ends a session, and what does not.
+//! Errors that end a session, and input that does not.
 
 use kew_amqp::error::condition;
 use kew_amqp::performative::{
@@ -80,7 +80,8 @@ fn rules_of_a_session_end_the_session() {
             matches!(peer.events[..], [Event::Ended { by: By::Us, .. }]),
             "{name}"
         );
-        // Until the peer has ended it, nothing else counts there. Then the channel is free.
+        // Until the peer has ended it, everything else on the channel is ignored. Then the channel
+        // is free.
         peer.tell(3, Performative::Transfer(transfer(9)));
         peer.tell(3, Performative::End(End { error: None }));
         assert_eq!(peer.events.len(), 1, "{name}");
@@ -113,7 +114,7 @@ fn deliveries_have_numbers_of_their_own() {
     assert_eq!(
         peer.ended(),
         ("session", condition::NOT_ALLOWED),
-        "a link that sends"
+        "the link is a sender"
     );
 }
 
@@ -176,7 +177,7 @@ fn a_window_that_is_closed_is_closed() {
 }
 
 #[test]
-fn ranges_reach_what_is_there_and_nothing_else() {
+fn ranges_affect_existing_deliveries_only() {
     let mut peer = Peer::begun();
     let link = peer.attach(5, Role::Receiver);
     let credit = Flow {
@@ -212,6 +213,6 @@ fn ranges_reach_what_is_there_and_nothing_else() {
     assert_eq!(
         peer.ended(),
         ("nothing", ""),
-        "nobody knows these, and nobody minds"
+        "unknown deliveries are ignored"
     );
 }

@@ -1,4 +1,4 @@
-//! What a peer's frames cost, in steps: what they change, and not what they name.
+//! The cost of a peer's frames, in steps: it depends on what they change, not on what they name.
 
 use bytes::BytesMut;
 use kew_amqp::frame::{FrameType, write_frame};
@@ -13,7 +13,7 @@ use crate::pair::send;
 /// How many deliveries the peer has not settled.
 const DELIVERIES: u32 = 2_000;
 
-/// A peer with a link to it on which so many deliveries are not settled.
+/// A peer with a link to it that has so many unsettled deliveries.
 fn peer_with(deliveries: u32) -> (Peer, LinkId) {
     let config = Config {
         handle_max: 5_000,
@@ -72,7 +72,7 @@ fn feed(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) {
     peer.server.feed(&bytes, Millis(0));
 }
 
-/// The steps that these frames take, and what happens meanwhile.
+/// The steps that these frames take, and the events meanwhile.
 fn steps_of(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) -> (u32, Vec<Event>) {
     feed(peer, frames);
     let mut steps = Steps::unlimited();
@@ -84,7 +84,7 @@ fn steps_of(peer: &mut Peer, frames: impl IntoIterator<Item = Performative>) -> 
 }
 
 #[test]
-fn a_disposition_that_says_nothing_costs_the_same_for_any_range() {
+fn a_disposition_without_effect_costs_the_same_for_any_range() {
     let (mut peer, link) = peer_with(DELIVERIES);
     for state in [None, received()] {
         let frames = std::iter::repeat_n(disposition((0, u32::MAX >> 1), false, state), 100);
@@ -96,7 +96,7 @@ fn a_disposition_that_says_nothing_costs_the_same_for_any_range() {
 }
 
 #[test]
-fn an_outcome_is_told_once_however_often_the_peer_says_it() {
+fn a_repeated_outcome_is_reported_once() {
     let (mut peer, link) = peer_with(DELIVERIES);
     let all = (0, u32::MAX >> 1);
     let tell = |settled| disposition(all, settled, Some(DeliveryState::ACCEPTED));
@@ -106,14 +106,14 @@ fn an_outcome_is_told_once_however_often_the_peer_says_it() {
     let (steps, events) = steps_of(&mut peer, std::iter::repeat_n(tell(false), 100));
     assert_eq!(events, []);
     assert!(steps <= 300, "{steps} steps for 100 frames");
-    // That the peer forgets them is news.
+    // It changes something that the peer settles them.
     let (_, events) = steps_of(&mut peer, [tell(true)]);
     assert_eq!(events.len(), DELIVERIES as usize);
     assert_eq!(peer.server.unsettled(link), 0);
 }
 
 #[test]
-fn deliveries_are_told_in_the_order_of_their_numbers_and_some_may_be_told_before() {
+fn deliveries_are_reported_in_the_order_of_their_numbers() {
     let (mut peer, _) = peer_with(10);
     let told = |settled, range| disposition(range, settled, Some(DeliveryState::ACCEPTED));
     assert_eq!(steps_of(&mut peer, [told(false, (3, 5))]).1.len(), 3);
@@ -131,7 +131,7 @@ fn deliveries_are_told_in_the_order_of_their_numbers_and_some_may_be_told_before
 }
 
 #[test]
-fn a_range_says_nothing_of_what_is_sent_while_it_is_visited() {
+fn a_range_does_not_affect_later_deliveries() {
     let (mut peer, link) = peer_with(10);
     let credit = Flow {
         link_credit: Some(5),
@@ -153,7 +153,7 @@ fn a_range_says_nothing_of_what_is_sent_while_it_is_visited() {
 }
 
 #[test]
-fn a_part_of_a_transaction_that_was_told_before_is_unmatched() {
+fn a_repeated_part_of_a_transaction_is_unmatched() {
     let (mut peer, _) = peer_with(3);
     let state = TransactionalState {
         txn_id: vec![1].into(),
@@ -174,7 +174,7 @@ fn a_part_of_a_transaction_that_was_told_before_is_unmatched() {
 }
 
 #[test]
-fn a_range_goes_on_where_the_steps_ended() {
+fn a_range_continues_where_the_steps_ended() {
     let (mut peer, link) = peer_with(DELIVERIES);
     let all = disposition((0, DELIVERIES - 1), true, None);
     feed(&mut peer, [all]);
@@ -193,7 +193,7 @@ fn a_range_goes_on_where_the_steps_ended() {
 }
 
 #[test]
-fn a_link_that_goes_costs_its_own_deliveries_and_not_those_of_others() {
+fn detaching_a_link_costs_its_own_deliveries_only() {
     let (mut peer, others) = peer_with(DELIVERIES);
     let mut steps = 0;
     for handle in 6..1_006 {

@@ -1,8 +1,8 @@
-//! One client: its links, and what of its is under way.
+//! One client: its links, and its operations in progress.
 //!
-//! `links` says what its links are, and `parts` has one file for each thing that a client keeps. A method that needs
-//! one part alone is the part's. What takes several of them is in `handlers`: a file for each thing that a client
-//! does, or that happens to it. Nothing in `links` and `parts` knows [`Client`].
+//! `links` has the kinds of its links, and `parts` one file for each thing that a client keeps. A
+//! method that needs only one part belongs to the part. A method that needs several is in
+//! `handlers`, with a file for each subject. Nothing in `links` and `parts` knows [`Client`].
 
 mod handlers;
 mod links;
@@ -40,32 +40,32 @@ pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) tasks: JoinSet<Done>,
     shared: Arc<Shared>,
-    /// Who it is.
+    /// The identity of the client.
     peer: Peer,
-    /// What it may do.
+    /// The rights of the client.
     pub(crate) credentials: Credentials,
     links: Links,
-    /// Which of them are to be looked at.
+    /// Which links need attention.
     pub(crate) stirred: Stirred,
-    /// What it may take before others have their turn.
+    /// How much it may do before others have their turn.
     turn: Turn,
-    /// What the broker has of it.
+    /// Its commands at the broker.
     pub(crate) orders: Orders,
-    /// What is under way, and what that holds.
+    /// Its operations in progress, and the memory that they take.
     load: Load,
     transactions: Transactions,
 }
 
-/// How much is written at once, about, before more messages are encoded: the client works on what came
-/// first meanwhile.
+/// About how many bytes are written at once before more messages are encoded: the client processes
+/// the first ones meanwhile.
 const OUTPUT_SIZE_BYTES_WANTED: usize = 32 * 1024;
 
-/// When those are looked at again who were held back because there was no room.
+/// When to look again at links that were held back because there was no room.
 const STARVED_PAUSE_MS: u64 = 100;
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, origin: Origin, place: Arc<Place>, now: Millis) -> Self {
-        // The service's order: some clients take the first one that they know.
+        // In the service's order: some clients choose the first one that they know.
         let mechanisms = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"];
         let config = Config {
             sasl: Sasl::Server {
@@ -97,13 +97,12 @@ impl Client {
         self.has_room_beside_others() && self.load.may_receive(&self.shared.limits)
     }
 
-    /// Whether the others leave room for what this client wants.
+    /// Whether other connections leave room for this client's messages.
     fn has_room_beside_others(&self) -> bool {
         self.load.room == Room::Much || self.held_size_bytes() < MODEST_SIZE_BYTES
     }
 
-    /// Finds out how much room there is beside what all others hold, and sees to it that the client
-    /// keeps to it.
+    /// Determines how much room other connections leave, and adjusts the client's limits to it.
     fn look_for_room(&mut self) {
         let is_proven = self.peer.is_proven();
         let room = self.shared.memory.room(is_proven);
@@ -121,8 +120,8 @@ impl Client {
         }
     }
 
-    /// The limits of the protocol for a client that has shown who it is or has not, beside what all
-    /// others hold.
+    /// Sets the limits of the protocol, by whether the client is authenticated and by the memory of
+    /// all connections.
     fn set_wire_limits(&mut self) {
         let limits = &self.shared.limits;
         let mut wire = match self.peer.is_proven() {
@@ -147,7 +146,7 @@ impl Client {
         self.connection.held_size() + self.links.size_bytes() + self.load.size_bytes()
     }
 
-    /// Tells what the connection holds, with so many bytes that are being written.
+    /// Reports the memory of the connection, with the bytes that are being written.
     pub(crate) fn tell(&mut self, writing_size_bytes: usize) {
         let [opening, senders, receivers, requests, replies] = self.links.counts();
         let mut now = [0; HELD];
@@ -185,7 +184,7 @@ impl Client {
         self.shared.observer.instruments.note_overdue(overdue);
     }
 
-    /// The connection has ended, by an error of the socket or otherwise.
+    /// The connection has ended, with an error of the socket or without.
     pub(crate) fn note_end(&self, lasted: Duration, broken: Option<io::Error>) {
         let why = match (&self.peer.ended, broken) {
             (_, Some(error)) => {
@@ -217,7 +216,7 @@ impl Client {
         let session_end = self.stirred.next_session_end(now, self.shared.clock);
         let transaction = self.transactions.next_due().map(|due| {
             let left = due.saturating_duration_since(Instant::now()).as_millis();
-            // What is left of a millisecond is waited for, too.
+            // A part of a millisecond counts as a whole one.
             let left_ms = u64::try_from(left).unwrap_or(u64::MAX).saturating_add(1);
             Millis(now.0.saturating_add(left_ms))
         });
@@ -232,14 +231,14 @@ impl Client {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Tells the client to come back later.
+    /// Tells the client to reconnect later.
     pub(crate) fn stop(&mut self) {
         let text = "The server is stopping. Please connect again.";
         self.connection
             .close(Some(Error::new(condition::CONNECTION_FORCED, text)));
     }
 
-    /// Gives back memory that only a busy connection needs.
+    /// Frees memory that only a busy connection needs.
     pub(crate) fn shrink(&mut self) {
         self.connection.shrink();
         self.orders.shrink();

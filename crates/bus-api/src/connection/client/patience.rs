@@ -10,10 +10,10 @@ use crate::ground::submit::Submitted;
 /// How long a request waits that the broker had no room for.
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a busy broker is asked again what cannot be left undone: for 5 s.
+/// How often a command that must not be dropped is retried with a busy broker: for 5 s.
 pub(crate) const BUSY_TRIES: u32 = 50;
 
-/// Has a command carried out that cannot be left undone, and for which the broker was too busy.
+/// Retries a command that must not be dropped, after the broker was too busy for it.
 pub(crate) async fn submit_again(
     broker: &Broker,
     command: BusCommand,

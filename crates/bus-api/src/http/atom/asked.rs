@@ -1,8 +1,8 @@
-//! A description of a queue that came in.
+//! The queue description in a request.
 //!
-//! Elements are known by their names, in any order and with any prefix. What the server alone knows,
-//! such as counts, is passed over, since clients send back what they got; and so is what is not
-//! known at all, which a later version of the service may have told a client.
+//! Elements are known by their names, in any order and with any prefix. Read-only elements, such as
+//! counts, are ignored, since clients send back what they received. Unknown elements are ignored
+//! too: a later version of the service may have sent them to a client.
 
 use std::ops::RangeInclusive;
 
@@ -13,10 +13,10 @@ use super::rules::AskedRule;
 use crate::configuration::duration;
 use crate::http::answer::HttpError;
 
-/// The most that the owner's own text has, in characters.
+/// The longest user metadata, in characters.
 const USER_METADATA_LENGTH_MAX: usize = 1024;
 
-/// What is asked for. What is not said is `None`.
+/// The requested settings. Missing ones are `None`.
 #[derive(Debug, Default)]
 pub(super) struct AskedQueue {
     pub(super) lock_duration_ms: Option<u64>,
@@ -38,7 +38,7 @@ pub(super) struct AskedQueue {
     pub(super) enable_partitioning: Option<bool>,
     pub(super) enable_express: Option<bool>,
     pub(super) max_message_size_kilobytes: Option<u64>,
-    /// An update leaves the maximum message size as it is: who asks does not know that there is one.
+    /// An update keeps the maximum message size: the client does not know that it exists.
     pub(super) keeps_message_size: bool,
 }
 
@@ -52,7 +52,7 @@ impl AskedQueue {
         };
         let description = content.and_then(|content| content.children.first());
         let description = description.ok_or_else(|| {
-            HttpError::bad_request("The request body is not an entry with a content.")
+            HttpError::bad_request("The request body must be an entry with a content.")
         })?;
         match description.local_name() {
             "QueueDescription" => Self::of(description),
@@ -104,7 +104,9 @@ impl AskedQueue {
             }
             "EnableBatchedOperations" => self.enable_batched_operations = Some(boolean(element)?),
             "IsAnonymousAccessible" if boolean(element)? => {
-                return Err(element.invalid_value("must be false: nothing is open to everybody"));
+                return Err(
+                    element.invalid_value("must be false: anonymous access is not supported")
+                );
             }
             "AuthorizationRules" => self.rules = Some(AskedRule::read_all(element)?),
             "Status" => self.status = Some(status(element)?),
@@ -167,7 +169,7 @@ pub(super) const STATUSES: [(EntityStatus, &str); 4] = [
     (EntityStatus::ReceiveDisabled, "ReceiveDisabled"),
 ];
 
-/// A text; an empty one says that there is none.
+/// A text; an empty one means that there is none.
 fn text(element: &Element<'_>) -> Result<Option<String>, HttpError> {
     let text = element.text()?;
     Ok((!text.is_empty()).then(|| text.to_owned()))

@@ -1,4 +1,4 @@
-//! A description of a queue that goes out: every element, in the documented order.
+//! The queue description in an answer: every element, in the documented order.
 
 use bytes::BytesMut;
 use hyper::header::HOST;
@@ -16,10 +16,10 @@ use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::call::Head;
 use crate::http::times::rfc3339;
 
-/// When a queue was used last that never was.
+/// The time of last use of a queue that was never used.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// A queue and what is kept of it besides.
+/// A queue with its stored front-end data.
 pub(super) struct Queue<'a> {
     view: &'a BusQueueView,
     description: Description,
@@ -33,7 +33,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The name as it was spelled when the queue was created.
+    /// The name with the spelling of its creation.
     pub(super) fn name(&self) -> &str {
         spelled(&self.description.name, &self.view.name)
     }
@@ -112,7 +112,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// A name as it was spelled, unless that is not known or the spelling of another.
+/// The spelling of a name, unless it is unknown or belongs to another name.
 fn spelled<'a>(spelling: &'a str, name: &'a str) -> &'a str {
     if spelling.to_lowercase() == name {
         spelling
@@ -121,18 +121,18 @@ fn spelled<'a>(spelling: &'a str, name: &'a str) -> &'a str {
     }
 }
 
-/// A queue's absolute address, at the host by which the client knows the namespace.
+/// A queue's absolute address, with the host that the client uses.
 fn address(head: &Head, spelling: &str, name: &str) -> String {
     let host = head.header(HOST).unwrap_or("localhost");
     format!("sb://{host}/{}", spelled(spelling, name))
 }
 
-/// What a queue holds, in the service's words.
+/// The counts of a queue, in the service's words.
 struct Counts {
     active: u64,
     dead_letters: u64,
     scheduled: u64,
-    /// Those that wait to go on to another queue.
+    /// Messages that wait to be forwarded to another queue.
     transfer: u64,
     transfer_dead_letters: u64,
 }

@@ -13,7 +13,7 @@ use crate::http::answer::{Answer, with_body};
 use crate::http::call::Call;
 use crate::http::times::rfc3339_seconds;
 
-/// The namespaces of what is in an entry, as attributes.
+/// The namespaces for the content of an entry, as attributes.
 pub(super) const CONTENT_NAMESPACES: &[u8] =
     b" xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
       xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\"";
@@ -22,21 +22,21 @@ const ATOM_NAMESPACE: &[u8] = b" xmlns=\"http://www.w3.org/2005/Atom\"";
 const ENTRY_TYPE: &str = "application/atom+xml;type=entry;charset=utf-8";
 const FEED_TYPE: &str = "application/atom+xml;type=feed;charset=utf-8";
 
-/// The version that links name where a request named none: the oldest that SDKs speak.
+/// The version in links if the request named none: the oldest that SDKs use.
 const API_VERSION_DEFAULT: &str = "2017-04";
 
-/// What stays as it is in a path.
+/// Characters that are not escaped in a path.
 const PATH: &AsciiSet = &QUERY.remove(b'/').remove(b'$');
-/// What stays as it is in a query.
+/// Characters that are not escaped in a query.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// What an entry says of itself.
+/// The metadata of an entry.
 pub(super) struct Entry<'a> {
-    /// The name, as it was spelled when its entity was created.
+    /// The name with the spelling of its creation.
     pub(super) title: &'a str,
     pub(super) path: &'a str,
     pub(super) published_at: Timestamp,
@@ -44,7 +44,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// An answer with this entry alone.
+    /// An answer with only this entry.
     pub(super) fn answer(
         &self,
         call: &Call,
@@ -86,10 +86,10 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Begins one; `next` are the numbers to leave out and to show at most on the page that follows.
+    /// Begins a list; `next` has the numbers to skip and to show at most on the next page.
     ///
-    /// Where a page follows there are two links, and one where none does: JavaScript and Python go by
-    /// their number.
+    /// If another page follows there are two links, else one: JavaScript and Python rely on their
+    /// number.
     pub(super) fn begin(
         call: &Call,
         title: &str,

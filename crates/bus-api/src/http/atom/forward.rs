@@ -1,7 +1,7 @@
-//! Where messages go on to, and whether the caller may say so.
+//! The destinations that queues forward to, and whether the caller may set them.
 //!
-//! A destination is a queue of this namespace, as a name or an absolute address. Who has messages go
-//! there must manage it too: SDKs send a token for it in a header of its own.
+//! A destination is a queue of this namespace, as a name or an absolute address. A caller that
+//! forwards messages to it must also manage it: SDKs send a token for it in a separate header.
 //!
 //! Source: Service Bus, *Chaining entities with autoforwarding*.
 
@@ -19,7 +19,7 @@ use crate::http::answer::HttpError;
 use crate::http::call::{Call, Head};
 use crate::shared::Shared;
 
-/// The names of the queues that messages go on to, as they were spelled.
+/// The names of the destination queues, in their given spelling.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     pub(super) forward_to: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Targets {
 }
 
 impl AskedQueue {
-    /// The queues that its addresses mean.
+    /// The queues that its addresses refer to.
     pub(super) fn targets(&self, names: &ServerNames, head: &Head) -> Result<Targets, HttpError> {
         let target = |element, address: &Option<String>| match address {
             Some(address) => name_in(names, head, element, address).map(Some),
@@ -43,8 +43,8 @@ impl AskedQueue {
     }
 }
 
-/// The name in an address. Its host must be a name of this server, or the one that the request is for:
-/// another namespace's queue would be confused with one of ours.
+/// The name in an address. Its host must be a name of this server, or the host of the request.
+/// Otherwise another namespace's queue would be confused with one of ours.
 fn name_in(
     names: &ServerNames,
     head: &Head,
@@ -62,8 +62,8 @@ fn name_in(
             let is_own = host_of(authority).eq_ignore_ascii_case(host_of(own));
             if !is_own && !names.has(authority) {
                 let reason = format!(
-                    "an address in this namespace, which is '{}', or at a name that was given to the \
-                     server with --server-name",
+                    "an address in this namespace, which is '{}', or at a name that the server was \
+                     given with --server-name",
                     host_of(own)
                 );
                 return Err(invalid(&reason));
@@ -104,12 +104,12 @@ pub(super) async fn check_targets(
         let path = target.to_lowercase();
         let is_allowed = match call.head.header(header) {
             Some(token) => manages(shared, &call.head, token, &path).await?,
-            // One token for the whole namespace says as much.
+            // One token for the whole namespace is enough.
             None if call.grant.allows(Right::Manage, &path) => true,
             None => {
                 return Err(HttpError::unauthorized(format!(
-                    "MissingToken: The authorization header {header} was not found, which must have \
-                     a token for '{target}'."
+                    "MissingToken: The authorization header {header} was not found. It must have a \
+                     token for '{target}'."
                 ))
                 .with_sub_code(40_100));
             }
@@ -125,9 +125,9 @@ pub(super) async fn check_targets(
     Ok(())
 }
 
-/// Whether a token allows to manage a queue. JavaScript signs the host alone, without a scheme: that is
-/// the whole namespace, if it is a name of this server, whatever the client calls it. The name of a queue
-/// that is there is none.
+/// Whether a token allows managing a queue. JavaScript signs only the host, without a scheme: that
+/// means the whole namespace, if it is a name of this server, with any spelling. The name of an
+/// existing queue is not such a host.
 async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Result<bool, HttpError> {
     match shared.authority.grant_of(token, path, head.origin).await {
         Ok(grant) => Ok(grant.allows(Right::Manage, path)),

@@ -15,10 +15,10 @@ use crate::http::answer::{Answer, HttpError};
 use crate::http::call::Call;
 use crate::shared::Shared;
 
-/// How many a page shows if nothing is said, and at most.
+/// How many entries a page has by default, and at most.
 const TOP_MAX: u32 = 100;
 
-/// Source: Service Bus, *List Queues*; a page is what `$skip` and `$top` say.
+/// Source: Service Bus, *List Queues*; `$skip` and `$top` choose the page.
 pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ListEntities, &call.head.path)?;
     let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
@@ -36,7 +36,7 @@ async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Ans
         namespace: NAMESPACE.into(),
         from: "".into(),
         skip,
-        // One more tells whether a page follows.
+        // One more shows whether another page follows.
         limit: top + 1,
     };
     let answer = Submitted::new(&shared.broker, list).answer().await?;

@@ -1,14 +1,15 @@
 //! Management by ATOM documents: queues, their settings, rules and counts, and the namespace.
 //!
-//! - `queue`: what is done with one queue; `list`: pages of them; `namespace`: what is said of all;
-//! - `asked`: a description that came in; `settings`: what it comes to; `forward`: whether messages
-//!   may go on to where it says;
-//! - `described`: a description that goes out; `rules`: authorization rules, both ways;
-//! - `version`: what a version of the interface knows;
+//! - `queue`: operations on one queue; `list`: pages of queues; `namespace`: information on the
+//!   namespace;
+//! - `asked`: a description in a request; `settings`: the settings that result from it; `forward`:
+//!   whether its destinations are allowed;
+//! - `described`: a description in an answer; `rules`: authorization rules, both ways;
+//! - `version`: what a version of the interface supports;
 //! - `document`: entries, feeds and links around them.
 //!
-//! Topics, subscriptions and rules of subscriptions are not served: to create one is refused, and
-//! there are none to be found.
+//! Topics, subscriptions and their rules are not supported: creating one is refused, and lists of
+//! them are empty.
 //!
 //! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
 
@@ -36,11 +37,11 @@ use crate::shared::Shared;
 
 /// What the paths of lists begin with, in lower case.
 const LISTS: &str = "$resources/";
-/// About how large one entry is at most: with all rules that a queue can have.
+/// About the largest size of an entry: with all rules that a queue can have.
 const ENTRY_SIZE_BYTES: usize = 64 << 10;
 
-/// Answers a request, as soon as there is room for an answer: before, nothing is done. What changes
-/// something must run to its end.
+/// Answers a request as soon as there is room for the answer. Before that it does nothing. An
+/// operation that changes something must run to its end.
 pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
     let room = match path.starts_with(LISTS) {
@@ -74,7 +75,7 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
 
 /// The path has other methods.
 fn not_allowed(path: &str, methods: &'static str) -> Answer {
-    let detail = format!("The specified HTTP verb is not valid here: {methods} are.");
+    let detail = format!("The specified HTTP verb is not valid here: use {methods}.");
     let answer = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, detail);
     let mut answer = answer.tracked(path).into_answer();
     let headers = answer.headers_mut();
@@ -84,6 +85,6 @@ fn not_allowed(path: &str, methods: &'static str) -> Answer {
 
 impl From<kew_xml::Error> for HttpError {
     fn from(error: kew_xml::Error) -> Self {
-        Self::bad_request(format!("The request body cannot be taken: {error}."))
+        Self::bad_request(format!("The request body is not valid: {error}."))
     }
 }

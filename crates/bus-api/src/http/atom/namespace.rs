@@ -1,4 +1,4 @@
-//! What is said of the namespace.
+//! Information on the namespace.
 
 use hyper::StatusCode;
 use kew_engine::Timestamp;
@@ -12,15 +12,15 @@ use crate::http::call::Call;
 use crate::http::times::rfc3339;
 use crate::shared::Shared;
 
-/// The tier whose limits are closest: messages of 1 MiB, and no quota of operations.
+/// The tier with the closest limits: messages of 1 MiB, and no quota of operations.
 const SKU: &str = "Premium";
-/// Of which there is one, since there is one server.
+/// One, since there is one server.
 const MESSAGING_UNITS: &str = "1";
 
 /// Source: Service Bus, *Get namespace information*.
 pub(super) fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ReadNamespace, &call.head.path)?;
-    // A namespace has no beginning of its own: it is as old as the server that serves it.
+    // A namespace has no creation time: it is as old as its server.
     let started_at = Timestamp::from_ms(shared.started_at_ms);
     let entry = Entry {
         title: NAMESPACE,

@@ -23,7 +23,7 @@ use crate::shared::Shared;
 /// Source: Service Bus, *Get Queue*.
 pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ReadQueue, &call.head.path)?;
-    // What no queue can be called is not there.
+    // An impossible name means that the queue does not exist.
     let name = name_of(call).ok_or_else(|| HttpError::not_found(&call.head.path))?;
     let view = view_of(shared, name).await?;
     Ok(entry(call, StatusCode::OK, &view))
@@ -36,8 +36,8 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
     call.require(HttpOperation::PutQueue, &call.head.path)?;
     let name = name_of(call).ok_or_else(|| {
         HttpError::bad_request(format!(
-            "The entity name or path '{}' is not valid: it has up to 260 letters, digits and . - _ /, \
-             with a letter or digit at both ends.",
+            "The entity name or path '{}' is not valid: it must have up to 260 letters, digits and \
+             . - _ /, with a letter or digit at both ends.",
             call.head.path
         ))
     })?;
@@ -45,7 +45,8 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         None => false,
         Some("*") => true,
         Some(other) => {
-            let detail = format!("The header If-Match is '{other}', and must be * for an update.");
+            let detail =
+                format!("The header If-Match is '{other}', and must be * to update a queue.");
             return Err(HttpError::bad_request(detail));
         }
     };
@@ -93,20 +94,21 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Result<Answer, 
     Ok(answer_of(StatusCode::OK))
 }
 
-/// Creates or deletes a queue while no rule is changed: the rules of a queue that went would be written
-/// to one that has come under its name. It must run to its end.
+/// Creates or deletes a queue while no rule is changed. Otherwise the rules of a deleted queue
+/// could be written to a new one with the same name. It must run to its end.
 async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answer, Rejection> {
     let _changing = shared.authority.rules.lock().await;
     let done = Submitted::new(&shared.broker, command).answer().await;
     match &done {
-        // What was signed by a rule of a queue that is gone, maybe by itself, holds no more.
+        // Tokens signed by a rule of a deleted queue, perhaps the caller's own, are no longer
+        // valid.
         Ok(_) | Err(Rejection::Stopped) => shared.authority.rules.note_change(),
         Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable) => {}
     }
     done
 }
 
-/// The queue of the path, if one can have this name. Sub-queues are not managed by themselves.
+/// The queue of the path, if the name is possible. Sub-queues are not managed separately.
 fn name_of(call: &Call) -> Option<EntityName> {
     let name = call.head.path.to_lowercase();
     entity_named(&name).filter(|_| is_queue_name(&name))
@@ -181,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Whether there is a queue while rules are being changed, although something else is asked for.
+    /// Whether a queue exists while rules are being changed, although another command runs.
     async fn is_there_meanwhile(
         shared: &Arc<Shared>,
         asked: impl Future<Output = Result<Answer, HttpError>>,
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_queue_comes_or_goes_while_a_rule_is_changed() {
+    async fn no_queue_is_created_or_deleted_while_a_rule_is_changed() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_is_done_although_its_client_has_gone() {
+    async fn a_change_is_completed_although_its_client_has_gone() {
         let broker = Broker::start_in_memory().unwrap();
         let api = BusApi::open(broker.clone(), BusApiOptions::default());
         let api = api.await.unwrap();
@@ -245,7 +247,7 @@ mod tests {
             let request =
                 format!("DELETE /q HTTP/1.1\r\nHost: h\r\nAuthorization: {token}\r\n\r\n");
             ours.write_all(request.as_bytes()).await.unwrap();
-            // What it takes room for, it does next.
+            // When it has taken room, the deletion is its next step.
             while shared.answers.0.available_permits() == room {
                 tokio::task::yield_now().await;
             }

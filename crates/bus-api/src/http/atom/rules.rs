@@ -1,4 +1,4 @@
-//! Authorization rules of a queue, as they come in and go out.
+//! Authorization rules of a queue, in requests and answers.
 
 use bytes::BytesMut;
 use kew_engine::Timestamp;
@@ -9,7 +9,7 @@ use crate::authorization::rights::{AuthorizationRule, Rights};
 use crate::http::answer::HttpError;
 use crate::http::times::rfc3339;
 
-/// A rule that came in. A key that is not said is made.
+/// A rule in a request. A missing key is generated.
 #[derive(Debug)]
 pub(super) struct AskedRule {
     name: String,
@@ -55,7 +55,7 @@ impl AskedRule {
         })
     }
 
-    /// The rule, given the one that had its name before.
+    /// The rule, given the previous one with its name.
     fn made(
         &self,
         before: Option<&AuthorizationRule>,
@@ -97,7 +97,7 @@ fn rights(element: &Element<'_>) -> Result<Rights, HttpError> {
         .collect()
 }
 
-/// The rules that take the place of those before.
+/// The rules that replace the previous ones.
 pub(super) fn replaced(
     before: &[AuthorizationRule],
     asked: &[AskedRule],
@@ -118,7 +118,7 @@ pub(super) fn replaced(
     Ok(rules)
 }
 
-/// Writes the rules of a queue, which whoever manages it may see with their keys.
+/// Writes the rules of a queue with their keys, which a caller that may manage it can see.
 pub(super) fn write(out: &mut BytesMut, rules: &[AuthorizationRule]) {
     if rules.is_empty() {
         return put_element(out, "AuthorizationRules", "");

@@ -1,7 +1,7 @@
-//! What a description that came in makes of a queue.
+//! The settings of a queue that result from a description in a request.
 //!
-//! An update replaces all settings: what it does not say gets its default again, as at the service,
-//! but for what never changes and for authorization rules, which stay. Not every SDK knows of these.
+//! An update replaces all settings: missing ones get their defaults, as in Azure. Settings that
+//! never change and authorization rules stay, because not every SDK knows them.
 
 use kew_engine::bus::{BusQueueOptions, BusQueueView};
 
@@ -11,12 +11,12 @@ use crate::authorization::description::Description;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::answer::HttpError;
 
-/// Bytes of what is counted in megabytes, and in kilobytes.
+/// Bytes in the service's megabytes, and in its kilobytes.
 pub(super) const MEGABYTE: u64 = 1 << 20;
 pub(super) const KILOBYTE: u64 = 1 << 10;
 
 impl AskedQueue {
-    /// The settings of a queue that is to be created under this name.
+    /// The settings of a new queue with this name.
     pub(super) fn created(
         &self,
         name: &str,
@@ -27,7 +27,7 @@ impl AskedQueue {
         self.settings(&before, Description::named(name), targets, now_ms)
     }
 
-    /// The settings of a queue that is there.
+    /// The new settings of an existing queue.
     pub(super) fn updated(
         &self,
         view: &BusQueueView,
@@ -66,7 +66,7 @@ impl AskedQueue {
             requires_session: self.requires_session.unwrap_or(before.requires_session),
             duplicate_window_ms: detects.then_some(window_ms),
             dead_letters_expired: self.dead_letters_expired.unwrap_or(false),
-            // Kept as it was set, and without effect while the queue forwards.
+            // Stored as it was set, and without effect while the queue forwards.
             auto_delete_on_idle_ms: self
                 .auto_delete_on_idle_ms
                 .unwrap_or(unset.auto_delete_on_idle_ms),
@@ -131,8 +131,8 @@ fn in_lower_case(name: &str) -> Box<str> {
     name.to_lowercase().into()
 }
 
-/// A size in bytes, from one in larger units. One that is shown as it was asked for stays as it is:
-/// it may lie between two.
+/// A size in bytes, from a size in larger units. If the request repeats the value that is shown,
+/// the exact size stays: it may lie between two units.
 fn sized(asked: Option<u64>, unit: u64, before: u64) -> Option<u64> {
     let asked = asked?;
     if before.div_ceil(unit) == asked {

@@ -1,4 +1,4 @@
-//! What a version of the management API knows of queues.
+//! What a version of the management API knows about queues.
 
 use crate::http::answer::HttpError;
 use crate::http::call::Head;
@@ -8,7 +8,7 @@ use super::asked::AskedQueue;
 /// The first version in which queues have a `MaxMessageSizeInKilobytes`.
 const MESSAGE_SIZE_SINCE: &str = "2021-05";
 
-/// The version that a request names. Any is taken; a request without one is treated like the newest.
+/// The version that a request names. Any is accepted; a request without one gets the newest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ApiVersion<'a>(Option<&'a str>);
 
@@ -17,15 +17,15 @@ impl<'a> ApiVersion<'a> {
         Self(head.parameter("api-version"))
     }
 
-    /// Whether queues have a maximum message size in it. Versions are years and months, whose order is
-    /// that of their texts.
+    /// Whether queues have a maximum message size in this version. Versions are years and months,
+    /// so their order is that of their texts.
     pub(super) fn has_message_size(self) -> bool {
         self.0.is_none_or(|version| version >= MESSAGE_SIZE_SINCE)
     }
 
     /// Refuses a description with properties that the version does not know.
     ///
-    /// Source: what the service answers to the Python SDK's tests of version 2017-04.
+    /// Source: the service's answers to the Python SDK's tests of version 2017-04.
     pub(super) fn check(self, asked: &AskedQueue) -> Result<(), HttpError> {
         if self.has_message_size() || asked.max_message_size_kilobytes.is_none() {
             return Ok(());

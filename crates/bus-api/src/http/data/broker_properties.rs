@@ -1,8 +1,8 @@
-//! The properties of a message that are the service's own, as JSON: in the header `BrokerProperties` and
-//! in batches.
+//! The service's own properties of a message, as JSON: in the header `BrokerProperties` and in
+//! batches.
 //!
-//! Source: Service Bus, REST, *Message headers and properties*. Other names are ignored, as the service
-//! says, among them those that only it writes.
+//! Source: Service Bus, REST, *Message headers and properties*. Other names are ignored, as
+//! documented there, and so are those that only the service writes.
 
 use kew_amqp::message::MessageId;
 use kew_engine::Timestamp;
@@ -14,10 +14,10 @@ use super::super::shown::Shown;
 use super::super::times::{parse, rfc1123};
 use super::values::uuid_text;
 
-/// What the service shows as the time to live of a message that lives for ever, in seconds.
+/// The time to live that the service shows for a message that never expires, in seconds.
 const FOR_EVER_S: f64 = 922_337_203_685.477_5;
 
-/// What a sender may say.
+/// The properties that a sender may set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Given {
@@ -49,14 +49,14 @@ pub(super) struct Given {
     time_to_live_time_span: Option<String>,
 }
 
-/// A text, or a number as one: some clients write ids bare.
+/// A string, or a number as a string: some clients write ids without quotes.
 fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     use serde::de::Error as _;
     match serde_json::Value::deserialize(from)? {
         serde_json::Value::Null => Ok(None),
         serde_json::Value::String(text) => Ok(Some(text)),
         serde_json::Value::Number(number) => Ok(Some(number.to_string())),
-        _ => Err(D::Error::custom("expected a text or a number")),
+        _ => Err(D::Error::custom("expected a string or a number")),
     }
 }
 
@@ -76,7 +76,7 @@ impl Given {
         Ok(Some(at))
     }
 
-    /// How long the message lives, in milliseconds, if it does not live as long as its queue says.
+    /// The message's own time to live, in milliseconds, if it has one.
     pub(super) fn time_to_live_ms(&self) -> Result<Option<u64>, HttpError> {
         let ms = match (&self.time_to_live, &self.time_to_live_time_span) {
             (Some(seconds), _) => seconds_ms(seconds),
@@ -89,12 +89,12 @@ impl Given {
         ms.map(Some).ok_or_else(|| HttpError::bad_request(wrong))
     }
 
-    /// Refuses what contradicts itself.
+    /// Refuses contradictions.
     pub(super) fn check(&self) -> Result<(), HttpError> {
         match (&self.session_id, &self.partition_key) {
             (Some(session), Some(partition)) if session != partition => {
                 Err(HttpError::bad_request(
-                    "PartitionKey must be the same as SessionId where both are set",
+                    "PartitionKey must be the same as SessionId if both are set",
                 ))
             }
             _ => Ok(()),
@@ -134,7 +134,7 @@ fn span_ms(text: &str) -> Option<u64> {
     Some(minutes * 60_000 + ms)
 }
 
-/// What a receiver is told.
+/// The properties that a receiver gets.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Told {
@@ -215,7 +215,7 @@ fn lives_s(from: Timestamp, until: Timestamp) -> f64 {
     (ms / 1000.0).min(FOR_EVER_S)
 }
 
-/// An id as text, of whichever type it is.
+/// An id of any type as text.
 pub(in super::super) fn id_text(id: &MessageId) -> String {
     match id {
         MessageId::String(text) => text.to_string(),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_or_contradicts_itself_is_refused() {
+    fn invalid_json_and_contradictions_are_refused() {
         assert!(Given::read("{").is_err());
         assert!(Given::read(r#"{"MessageId": {}}"#).is_err());
         assert_eq!(

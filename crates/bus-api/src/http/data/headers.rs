@@ -1,9 +1,9 @@
 //! Which headers of a request are properties of its message.
 
-/// The header with the properties that are the service's own.
+/// The header with the service's own properties.
 pub(super) const PROPERTIES_HEADER: &str = "brokerproperties";
 
-/// Headers of requests that are no properties of the message, besides those of [`is_custom`].
+/// Headers of requests that are not properties of the message, besides those of [`is_custom`].
 const NOT_CUSTOM: [&str; 37] = [
     "accept",
     "accept-charset",
@@ -44,8 +44,8 @@ const NOT_CUSTOM: [&str; 37] = [
     "user-agent",
 ];
 
-/// Whether a header, in lower case, is a property of the message that comes with it: not if HTTP, the
-/// service, a proxy or a browser gives it a meaning of its own.
+/// Whether a header, in lower case, is a property of the message: not if HTTP, the service, a proxy
+/// or a browser gives it a meaning of its own.
 pub fn is_custom(header: &str) -> bool {
     let is_prefixed = [
         "if-",

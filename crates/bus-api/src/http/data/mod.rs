@@ -1,7 +1,7 @@
 //! Messages over HTTP.
 //!
-//! Source: Service Bus, REST API, run-time operations. As there, it has no sessions, no deferral and no
-//! explicit dead-lettering; dead letters are read at `…/$DeadLetterQueue/messages/head`.
+//! Source: Service Bus, REST API, run-time operations. As in Azure, it has no sessions, no deferral
+//! and no explicit dead-lettering; dead letters are read at `…/$DeadLetterQueue/messages/head`.
 
 mod broker_properties;
 mod headers;
@@ -28,7 +28,7 @@ use crate::ground::address::entity_named;
 use crate::shared::Shared;
 use settle::Act;
 
-/// Answers a request for which the route is this.
+/// Answers a request with this route.
 pub(super) async fn answer(service: &HttpService, mut call: Call) -> Result<Answer, HttpError> {
     let shared = &*service.shared;
     let path = call.head.path.clone();
@@ -37,7 +37,7 @@ pub(super) async fn answer(service: &HttpService, mut call: Call) -> Result<Answ
         let queue = entity(shared, &call, before, HttpOperation::SendMessage).await?;
         return send::send(shared, &call, queue).await;
     }
-    // Nothing else is said in a body, and a receive may wait for long.
+    // The body is not needed any more, and a receive may wait for long.
     call.body = Bytes::new();
     let call = &call;
     let (before, message) = before.rsplit_once('/').unwrap_or(("", before));
@@ -64,7 +64,7 @@ pub(super) async fn answer(service: &HttpService, mut call: Call) -> Result<Answ
     settle::settle(shared, queue, act, message, last).await
 }
 
-/// The entity of a path, if the caller may do this with it.
+/// The entity of a path, if the caller has this right on it.
 async fn entity(
     shared: &Shared,
     call: &Call,

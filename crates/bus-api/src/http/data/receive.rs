@@ -26,13 +26,13 @@ use crate::ground::submit::Submitted;
 use crate::messages::batch::{Batch, batch_of, has_some};
 use crate::messages::outbound::Facts;
 
-/// How long a receive waits that says nothing about it.
+/// How long a receive waits by default.
 ///
 /// Source: Service Bus, REST, *Receive and Delete Message*.
 const WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How many properties of the sender's a head shows, and in how many bytes: what settlements have changed
-/// of a message has no bound that a head can keep. All of 64 KiB fits, however it is escaped.
+/// How many of the sender's properties a head shows, and in how many bytes: changes by settlements
+/// can exceed every head. 64 KiB always fit, with any escapes.
 const CUSTOM_HEADERS_MAX: usize = 12_000;
 const CUSTOM_HEADERS_SIZE_BYTES_MAX: usize = 512 << 10;
 
@@ -73,7 +73,7 @@ pub(super) async fn receive(
         return Err(HttpError::internal());
     };
     let (state, facts) = (message.state, Facts::from(&message));
-    // What is stored is a message, or it would not have been taken in.
+    // Every stored body was checked to be a message.
     let shown = Shown::of(facts, stored).ok_or_else(HttpError::internal)?;
     let answer = tell(call, &queue, &shown, state, mode)?;
     let in_head: usize = answer.headers().values().map(HeaderValue::len).sum();
@@ -98,19 +98,19 @@ struct Waiting<'a> {
     service: &'a HttpService,
     queue: &'a EntityName,
     mode: ReceiveMode,
-    /// The largest message that the queue takes.
+    /// The largest message that the queue accepts.
     size_bytes: usize,
     stopped: Stopped,
 }
 
-/// What was taken, and the room that it has.
+/// A received message, and the room for it.
 struct Taken {
     batch: Batch,
     room: AnswerRoom,
 }
 
 impl Waiting<'_> {
-    /// One message, if one comes within the time. While there is none, nothing is held for it.
+    /// One message, if one arrives within the time. Nothing is reserved while there is none.
     async fn run(
         self,
         incarnation: Incarnation,
@@ -120,7 +120,7 @@ impl Waiting<'_> {
         let until = Instant::now() + wait;
         let mut watch = (!wait.is_zero()).then(|| broker.watch(incarnation, Awaited::Message));
         loop {
-            // Whoever finds no room passes a wake-up on with the watch.
+            // A receive without room passes its wake-up on with the watch.
             let taken = self.look().await?;
             if let Some(watch) = &mut watch {
                 watch.looked();
@@ -131,7 +131,7 @@ impl Waiting<'_> {
             let Some(watch) = &mut watch else {
                 return Ok(None);
             };
-            // What was taken is not lost because the server stops: that ends a wait alone.
+            // A received message is not lost when the server stops: that only ends waiting.
             tokio::select! {
                 () = watch.woken() => {}
                 () = sleep_until(until) => return Ok(None),
@@ -140,8 +140,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Takes a message if there is one, and has room for it before it does: none is to be locked for
-    /// nobody. It waits for room only if there is something.
+    /// Takes a message if there is one. It reserves room first, so that it never locks a message
+    /// that it cannot deliver. It waits for room only if there is a message.
     async fn look(&self) -> Result<Option<Taken>, HttpError> {
         let broker = &self.service.shared.broker;
         let room = match AnswerRoom::try_of(self.service, self.size_bytes) {
@@ -154,8 +154,8 @@ impl Waiting<'_> {
     }
 }
 
-/// Takes a message if there is one. Whoever asked may go away in the meantime: then its lock ends, so
-/// that others have it at once.
+/// Takes a message if there is one. If the caller disconnects meanwhile, the lock ends, so that
+/// other receivers get the message at once.
 async fn take(
     broker: &Broker,
     queue: &EntityName,
@@ -194,8 +194,8 @@ async fn give_back(broker: &Broker, queue: EntityName, unwanted: &Batch) {
     }
     let settle = BusCommand::Settle { queue, settlements };
     if let Err(rejection) = Submitted::new(broker, settle).answer().await {
-        // The lock ends by itself.
-        tracing::debug!(%rejection, "a message was not given back");
+        // The lock expires instead.
+        tracing::debug!(%rejection, "a message could not be released");
     }
 }
 
@@ -216,7 +216,7 @@ fn tell(
     };
     let (mut count, mut size_bytes) = (0, 0);
     for (name, value) in shown.application_properties() {
-        // Not every name of a property is one of a header.
+        // Not every property name is a valid header name.
         let header = HeaderName::try_from(&name).ok();
         let header = header.filter(|name| is_custom(name.as_str()));
         let (Some(header), Some(text)) = (header, values::write(&value)) else {

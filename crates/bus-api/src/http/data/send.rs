@@ -77,7 +77,7 @@ fn single(call: &Call, content_type: Option<&str>) -> Result<BusMessage, HttpErr
         .keys()
         .filter(|name| is_custom(name.as_str()))
     {
-        // Of a header that comes more than once, HTTP says that it is a list.
+        // HTTP treats a repeated header as a list.
         let parts = call.head.headers.get_all(name).iter();
         let parts = parts.map(|part| String::from_utf8_lossy(part.as_bytes()));
         let text = parts.collect::<Vec<_>>().join(",");
@@ -88,10 +88,12 @@ fn single(call: &Call, content_type: Option<&str>) -> Result<BusMessage, HttpErr
 }
 
 fn batch(body: &[u8]) -> Result<Vec<BusMessage>, HttpError> {
-    let wrong = |error: serde_json::Error| HttpError::bad_request(format!("the batch: {error}"));
+    let wrong = |error: serde_json::Error| {
+        HttpError::bad_request(format!("the batch is not valid: {error}"))
+    };
     let messages: Vec<InBatch> = serde_json::from_slice(body).map_err(wrong)?;
     if messages.is_empty() || messages.len() > ITEMS_MAX {
-        let text = format!("a batch has 1 to {ITEMS_MAX} messages");
+        let text = format!("a batch must have 1 to {ITEMS_MAX} messages");
         return Err(HttpError::bad_request(text));
     }
     messages.into_iter().map(of_batch).collect()
@@ -102,14 +104,14 @@ fn of_batch(message: InBatch) -> Result<BusMessage, HttpError> {
     for (name, value) in message.user_properties.unwrap_or_default() {
         let value = property(&value).ok_or_else(|| {
             let text =
-                format!("the user property '{name}' is neither a text, a number nor true or false");
+                format!("the user property '{name}' must be a string, a number, true or false");
             HttpError::bad_request(text)
         })?;
         custom.push((name, value));
     }
     let body = if message.is_body_base64 {
         let decoded = STANDARD.decode(message.body);
-        decoded.map_err(|_| HttpError::bad_request("a body is not the Base64 that it should be"))?
+        decoded.map_err(|_| HttpError::bad_request("a body is not valid Base64"))?
     } else {
         message.body.into_bytes()
     };
@@ -128,7 +130,7 @@ pub(in super::super) fn property(value: &serde_json::Value) -> Option<Value> {
     }
 }
 
-/// The message as AMQP would have brought it, with a body of one data section.
+/// The message as AMQP would have sent it, with a body of one data section.
 fn encode(
     given: &Given,
     custom: &[(String, Value)],
@@ -169,7 +171,7 @@ fn encode(
     write_data(&mut out, body);
     let message = message_of(&out.freeze()).map_err(refused)?;
     Ok(BusMessage {
-        // The header of AMQP tells no more than 49 days.
+        // The header of AMQP cannot hold more than 49 days.
         time_to_live_ms,
         ..message
     })
@@ -200,7 +202,7 @@ fn properties(
     })
 }
 
-/// Why a message that was sent cannot be stored.
+/// Why a message cannot be stored.
 fn refused(error: kew_amqp::error::Error) -> HttpError {
     let text = text_of(&error);
     if error.condition == bus_condition::SERVER_BUSY {

@@ -13,7 +13,7 @@ use crate::ground::submit::Submitted;
 use crate::messages::outbound::Facts;
 use crate::shared::Shared;
 
-/// What is to become of a lock.
+/// What to do with a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Complete,
@@ -30,7 +30,7 @@ pub(super) async fn settle(
     lock: &str,
 ) -> Result<Answer, HttpError> {
     let lock = parse_uuid(lock).map(Token::from_bytes).ok_or_else(|| {
-        HttpError::bad_request(format!("'{lock}' is not a lock token, which is a UUID"))
+        HttpError::bad_request(format!("'{lock}' is not a lock token: it must be a UUID"))
     })?;
     check_is_of(shared, &queue, lock, message).await?;
     let disposition = match act {
@@ -68,7 +68,7 @@ async fn renew(shared: &Shared, queue: EntityName, lock: Token) -> Result<Answer
     Ok(answer_of(StatusCode::OK))
 }
 
-/// Refuses a lock that is not of the message of that number or id.
+/// Refuses a lock that does not belong to the message with that number or id.
 async fn check_is_of(
     shared: &Shared,
     queue: &EntityName,
@@ -83,7 +83,7 @@ async fn check_is_of(
     let Outcome::Bus(BusOutcome::Peeked(locked)) = answer.outcome else {
         return Err(HttpError::internal());
     };
-    // A message whose bytes are damaged is not shown, and its number is not known.
+    // A message with damaged bytes is not shown, and its number is not known.
     let locked = locked.first().ok_or_else(HttpError::internal)?;
     if message.parse() == Ok(locked.sequence_number.as_u64()) {
         return Ok(());
@@ -93,7 +93,7 @@ async fn check_is_of(
     if id.as_deref() == Some(message) {
         return Ok(());
     }
-    let detail = format!("The lock is not one of the message '{message}'.");
+    let detail = format!("The lock is not a lock of the message '{message}'.");
     Err(HttpError::new(StatusCode::NOT_FOUND, detail).with_sub_code(40_400))
 }
 

@@ -1,7 +1,7 @@
 //! Application properties as headers.
 //!
-//! A text stands in double quotes, with the escapes of JSON; numbers, `true` and `false` stand bare, and
-//! so do dates, in the form of RFC 1123. What is none of these is a text without its quotes.
+//! A string has double quotes, with the escapes of JSON. Numbers, `true`, `false` and dates in the
+//! form of RFC 1123 have none. Anything else is a string without its quotes.
 //!
 //! Source: Service Bus, REST, *Message headers and properties*.
 
@@ -10,7 +10,7 @@ use kew_engine::Timestamp;
 
 use super::super::times;
 
-/// The value that a header means.
+/// The value of a header.
 pub(in super::super) fn read(text: &str) -> Value {
     let text = text.trim();
     if let Ok(text) = serde_json::from_str::<String>(text) {
@@ -32,7 +32,7 @@ pub(in super::super) fn read(text: &str) -> Value {
     Value::String(text.into())
 }
 
-/// A number as JSON writes it: the smallest type that holds it.
+/// A number as in JSON, in the smallest type that can hold it.
 fn read_number(text: &str) -> Option<Value> {
     let number: serde_json::Number = serde_json::from_str(text).ok()?;
     of_number(&number)
@@ -49,7 +49,7 @@ pub(super) fn of_number(number: &serde_json::Number) -> Option<Value> {
     }
 }
 
-/// A value as a header, if it is one that a header can tell. It is ASCII and has no controls.
+/// A value as a header, if a header can express it. It is ASCII and has no control characters.
 pub(super) fn write(value: &Value) -> Option<String> {
     if let Some(whole) = value.as_integer() {
         return Some(whole.to_string());
@@ -70,13 +70,13 @@ pub(super) fn write(value: &Value) -> Option<String> {
     })
 }
 
-/// A text in quotes, escaped as JSON does, and whatever is not ASCII as well.
+/// A string in quotes, escaped as in JSON, with all characters that are not ASCII escaped too.
 fn quoted(text: &str) -> String {
     ascii_json(&serde_json::Value::from(text).to_string())
 }
 
-/// JSON that a header can hold: other characters than ASCII stand only within texts, where they can be
-/// escaped.
+/// JSON that a header can hold: characters that are not ASCII occur only within strings, where they
+/// can be escaped.
 pub(super) fn ascii_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
@@ -103,7 +103,7 @@ pub(in super::super) fn uuid_text(bytes: [u8; 16]) -> String {
     text
 }
 
-/// The bytes of a UUID that is written as text.
+/// The bytes of a UUID in text form.
 pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|char| *char != '-').collect();
     if digits.len() != 32 || text.len() > 36 {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back_as_they_were() {
+    fn values_survive_a_round_trip() {
         for (text, value) in [
             ("\"High\"", Value::String("High".into())),
             ("\"12\"", Value::String("12".into())),

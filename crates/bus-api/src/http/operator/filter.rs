@@ -13,7 +13,7 @@ use super::super::times::parse;
 use super::view::json_of;
 use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
-/// What a message must be like. A field that is left out says nothing.
+/// The conditions for a message. A missing field matches everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Filter {
@@ -30,7 +30,7 @@ pub(super) struct Filter {
     #[serde(deserialize_with = "time")]
     enqueued_before: Option<Timestamp>,
     state: Option<State>,
-    /// The whole reason for which it is a dead letter.
+    /// The exact reason for dead-lettering.
     reason: Option<String>,
     /// A part of its description.
     description: Option<String>,
@@ -51,7 +51,7 @@ enum State {
     Scheduled,
 }
 
-/// A number, or a text that is one: parameters are texts.
+/// A number, or a string with one: parameters are strings.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     use serde::de::Error as _;
     let number = match Json::deserialize(from)? {
@@ -75,8 +75,8 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Erro
 }
 
 impl Filter {
-    /// From the parameters of a request; those of `others` are not the filter's. `property=NAME=VALUE` can
-    /// come more than once.
+    /// From the parameters of a request, without those of `others`. `property=NAME=VALUE` can occur
+    /// more than once.
     pub(super) fn of_query(head: &Head, others: &[&str]) -> Result<Self, HttpError> {
         let mut fields = Map::new();
         let mut properties = Map::new();
@@ -96,8 +96,9 @@ impl Filter {
         if !properties.is_empty() {
             fields.insert("properties".to_owned(), properties.into());
         }
-        serde_json::from_value(fields.into())
-            .map_err(|error| HttpError::bad_request(format!("the parameters: {error}")))
+        serde_json::from_value(fields.into()).map_err(|error| {
+            HttpError::bad_request(format!("the parameters are not valid: {error}"))
+        })
     }
 
     /// The first number that can match.
@@ -105,13 +106,13 @@ impl Filter {
         SequenceNumber::named(self.from.unwrap_or_default())
     }
 
-    /// Whether a message with this number, and all that follow, are beyond the last that can match.
+    /// Whether this number, and all later ones, are beyond the last that can match.
     pub(super) fn is_beyond(&self, number: SequenceNumber) -> bool {
         self.to.is_some_and(|to| number.as_u64() > to)
     }
 
-    /// The bounds of a purge that looks into no message, if nothing else is said: the last number, and
-    /// the time before which.
+    /// The bounds of a purge that needs to read no message, if there are no other conditions: the
+    /// last number, and the latest time.
     pub(super) fn as_range(&self) -> Option<(Option<u64>, Option<Timestamp>)> {
         let (to, before) = (self.to, self.enqueued_before);
         let rest = Self {
@@ -138,7 +139,8 @@ impl Filter {
             && self.properties.is_empty()
     }
 
-    /// Whether a message is meant; one whose bytes cannot be read is meant by no filter of what they say.
+    /// Whether a message matches. A message with unreadable bytes matches no condition on its
+    /// content.
     pub(super) fn matches(&self, message: &PeekedBusMessage, shown: &Shown) -> bool {
         let at = message.enqueued_at;
         let number = message.sequence_number;

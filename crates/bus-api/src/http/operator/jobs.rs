@@ -1,7 +1,7 @@
-//! Work that goes on after its request was answered: purges and resubmissions.
+//! Work that continues after its request was answered: purges and resubmissions.
 //!
-//! Jobs live in memory. When the server ends they end, and what they have done stays done: each message
-//! is moved or deleted in one durable step.
+//! Jobs live in memory and end with the server. Finished work stays: each message is moved or
+//! deleted in one durable step.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::super::answer::HttpError;
 
 /// The most jobs that run at once. One more is refused.
 const RUNNING_MAX: usize = 16;
-/// The most that are remembered after they have ended; the oldest is forgotten first.
+/// How many ended jobs are remembered; the oldest is forgotten first.
 const ENDED_MAX: usize = 100;
 
 /// All jobs.
@@ -24,7 +24,7 @@ pub(crate) struct Jobs {
     last_number: AtomicU64,
 }
 
-/// One of them.
+/// A job.
 #[derive(Debug)]
 pub(super) struct Job {
     id: String,
@@ -35,16 +35,16 @@ pub(super) struct Job {
     progress: Mutex<Progress>,
 }
 
-/// How far it has come.
+/// The progress of a job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Progress {
     /// Messages that were looked at.
     pub(super) looked_at: u64,
-    /// Of these, those that were meant.
+    /// Of these, those that matched.
     pub(super) matched: u64,
     /// Of these, those that were moved or deleted, or would be.
     pub(super) done: u64,
-    /// Those that stayed, by why.
+    /// Those that stayed, by reason.
     pub(super) skipped: BTreeMap<&'static str, u64>,
     /// States of sessions that were cleared, or would be.
     pub(super) session_states: u64,
@@ -64,7 +64,7 @@ enum State {
     Failed,
 }
 
-/// A job as it is shown.
+/// A job as shown to operators.
 #[derive(Debug, Serialize)]
 pub(super) struct JobView {
     id: String,
@@ -76,12 +76,12 @@ pub(super) struct JobView {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is consistent at any time.
+    // The guarded data is consistent at any time.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Jobs {
-    /// A place for one more. `now_s` makes its id differ from those before a restart.
+    /// A place for one more job. `now_s` makes its id differ from those before a restart.
     pub(super) fn begin(
         &self,
         act: &'static str,
@@ -92,7 +92,10 @@ impl Jobs {
         let mut jobs = lock(&self.by_number);
         let running = jobs.values().filter(|job| !job.has_ended()).count();
         if running >= RUNNING_MAX {
-            let text = format!("{RUNNING_MAX} jobs are running, which is as many as there may be");
+            let text = format!(
+                "{RUNNING_MAX} jobs are running, which is the maximum: wait until one ends, or \
+                 cancel one"
+            );
             return Err(HttpError::new(StatusCode::TOO_MANY_REQUESTS, text));
         }
         let ended = jobs.iter().filter(|(_, job)| job.has_ended());
@@ -121,12 +124,12 @@ impl Jobs {
         let jobs = lock(&self.by_number);
         let found = jobs.values().find(|job| job.id == id);
         found.map(Arc::clone).ok_or_else(|| {
-            let text = format!("there is no job '{id}': jobs end with the server");
+            let text = format!("there is no job '{id}': the server forgets its jobs when it stops");
             HttpError::new(StatusCode::NOT_FOUND, text)
         })
     }
 
-    /// All that are remembered, in the order in which they began.
+    /// All remembered jobs, in the order of their start.
     pub(super) fn all(&self) -> Vec<JobView> {
         lock(&self.by_number)
             .values()
@@ -140,7 +143,7 @@ impl Job {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to stop where it is.
+    /// Whether it should stop.
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
@@ -153,7 +156,7 @@ impl Job {
         note(&mut lock(&self.progress));
     }
 
-    /// Notes the end, and tells what was done, in words.
+    /// Notes the end, and returns a summary in words.
     pub(super) fn end(&self, result: &Result<(), HttpError>) -> String {
         let mut progress = lock(&self.progress);
         progress.error = result.as_ref().err().map(|error| error.detail().to_owned());
@@ -189,7 +192,7 @@ impl Job {
 }
 
 impl Progress {
-    /// One or more that stayed.
+    /// Counts messages that stayed.
     pub(super) fn skip(&mut self, why: &'static str, count: u64) {
         if count > 0 {
             *self.skipped.entry(why).or_default() += count;

@@ -1,4 +1,4 @@
-//! What is asked about messages: which there are, in which groups, and one by its number.
+//! Requests about messages: lists, groups, and single messages by number.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Fac
 use crate::messages::view::MessageView;
 use crate::shared::Shared;
 
-/// How many messages are shown if nothing is said, and at most.
+/// How many messages are shown by default, and at most.
 const SHOWN_DEFAULT: u64 = 100;
 const SHOWN_MAX: u64 = 1000;
-/// The most bytes that one answer writes of messages, unless the first alone has more.
+/// The most bytes of messages in one answer, unless the first message has more.
 const WRITTEN_SIZE_BYTES_MAX: usize = 8 << 20;
-/// How many messages one request looks at if nothing is said, and at most.
+/// How many messages one request reads by default, and at most.
 const LOOKED_AT_DEFAULT: u64 = 10_000;
 const LOOKED_AT_MAX: u64 = 100_000;
-/// How many groups are told apart; what belongs to others is counted together.
+/// How many groups are distinguished; the rest is counted together.
 const GROUPS_MAX: usize = 1000;
-/// Longer texts of a group are told apart, and shown, by so many characters.
+/// How many characters of a group's texts are compared and shown.
 const TEXT_LENGTH_MAX: usize = 256;
 
 /// Messages that are written one after another, as long as they fit.
@@ -37,7 +37,7 @@ struct Messages {
     out: Vec<u8>,
     count: u64,
     looked_at: u64,
-    /// Where to go on, if there may be more.
+    /// Where to continue, if there may be more.
     next: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Messages {
         }
     }
 
-    /// Writes one more, if there is room for it with all that it has.
+    /// Writes one more message, if there is room for all of it.
     fn takes(&mut self, view: &MessageView) -> Result<bool, HttpError> {
         let written = serde_json::to_vec(view).map_err(|_| HttpError::internal())?;
         if self.count > 0 {
@@ -113,7 +113,7 @@ pub(super) async fn list(
     Ok(listed.answer())
 }
 
-/// Messages that have in common what people look for.
+/// Messages that have the same key properties.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Kind {
     reason: Option<String>,
@@ -204,7 +204,7 @@ fn kind_of(shown: &Shown) -> Kind {
     }
 }
 
-/// One message by its number: looked at, taken or deleted.
+/// One message by its number: to show, take or delete it.
 pub(super) async fn one(
     shared: &Shared,
     call: &Call,
@@ -319,7 +319,7 @@ pub(super) async fn break_lock(
     ) {
         (Some(_), None) => BreakTarget::Message(number_of(call)?),
         (None, Some(session)) => BreakTarget::Session(session.into()),
-        _ => return Err(HttpError::bad_request("name either number or session")),
+        _ => return Err(HttpError::bad_request("set either number or session")),
     };
     let break_lock = BusCommand::BreakLock {
         queue: queue.clone(),

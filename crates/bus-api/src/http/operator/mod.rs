@@ -1,8 +1,8 @@
-//! What the cloud service does not have, over HTTP with JSON, at `/$kew/v1`: `docs/operator-api.md` says
-//! what there is.
+//! Functions that Azure does not have, over HTTP with JSON, at `/$kew/v1`: see
+//! `docs/operator-api.md`.
 //!
-//! All of it needs the right to manage the whole namespace. What changes something leaves a record in the
-//! audit log.
+//! All of it needs the right to manage the whole namespace. Changes leave a record in the audit
+//! log.
 
 mod filter;
 pub(super) mod jobs;
@@ -35,17 +35,17 @@ use jobs::Job;
 use parameters::{body_of, flag, json, optional_number};
 use view::QueueView;
 
-/// How many queues are listed if nothing is said, and at most.
+/// How many queues are listed by default, and at most.
 const QUEUES_DEFAULT: u64 = 1000;
 const QUEUES_MAX: u64 = 10_000;
-/// How many are asked for at once: each comes with all that is kept of it, up to 64 KiB.
+/// How many queues are read at once: each comes with up to 64 KiB of stored data.
 const QUEUES_AT_ONCE: u64 = 100;
 
-/// About what one message takes at most that is shown as JSON, and anything else but a page.
+/// About the largest size of a message in JSON, and of any other answer but a page.
 const MESSAGE_SIZE_BYTES: usize = 2 << 20;
 const SMALL_SIZE_BYTES: usize = 64 << 10;
 
-/// Answers a request for which the route is this.
+/// Answers a request with this route.
 pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::Operate, "")?;
     let (resource, entity) = resource_of(&call.head.path);
@@ -93,7 +93,7 @@ async fn carry_out(
                 "purge" => start_purge(service, call, queue).await,
                 _ => start_resubmit(service, call, queue).await,
             };
-            // One that has begun is recorded when it ends.
+            // A job that has begun is recorded when it ends.
             if let Err(error) = &begun {
                 Actor::of(&service.refused_acts, call).was_refused(resource, entity, error);
             }
@@ -111,7 +111,7 @@ async fn carry_out(
             _,
             "queues" | "messages" | "groups" | "message" | "lock" | "purge" | "resubmit" | "jobs",
         ) => {
-            let text = format!("{method} is not served there");
+            let text = format!("{method} is not allowed here");
             Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, text))
         }
         _ => {
@@ -121,7 +121,7 @@ async fn carry_out(
     }
 }
 
-/// What follows `$kew/v1/`, and what follows that: mostly the path of an entity.
+/// The part after `$kew/v1/`, and the part after that: usually the path of an entity.
 fn resource_of(path: &str) -> (String, &str) {
     let rest = path.split_once('/').map_or("", |(_, rest)| rest);
     let rest = match rest.split_once('/') {
@@ -139,7 +139,7 @@ fn entity_of(path: &str) -> Result<EntityName, HttpError> {
 #[derive(Debug, Serialize)]
 struct Queues {
     queues: Vec<QueueView>,
-    /// How many to skip to go on, if there may be more.
+    /// How many to skip to continue, if there may be more.
     next: Option<u64>,
 }
 
@@ -163,7 +163,7 @@ async fn list(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
         };
         shown.extend(queues.iter().map(QueueView::of));
         if queues.len() as u64 == count && (shown.len() as u64) < limit {
-            // No name lies between a name and what this makes of it.
+            // The name with a zero byte added: no other name lies between.
             from = queues
                 .last()
                 .map(|last| (format!("{}\0", last.name).into(), 0));
@@ -226,7 +226,7 @@ fn begin(
     service.jobs.begin(act, &queue.name, is_dry_run, now_s)
 }
 
-/// Runs a job in a task of its own, and answers with what is known of it.
+/// Runs a job in a task of its own, and answers with its current state.
 fn run<F>(
     service: &HttpService,
     call: &Call,
@@ -240,7 +240,7 @@ where
     let answer = json(StatusCode::ACCEPTED, &job.view());
     let work = work(Arc::clone(&job));
     tokio::spawn(async move {
-        // Also one that panics, which is a bug, has an end.
+        // A job that panics, which is a bug, ends too.
         let result = tokio::spawn(work).await;
         let result = result.unwrap_or_else(|_| Err(HttpError::internal()));
         let told = job.end(&result);
@@ -253,7 +253,7 @@ where
     answer
 }
 
-/// Records what became of an act.
+/// Records the result of an act.
 fn record(
     service: &HttpService,
     call: &Call,

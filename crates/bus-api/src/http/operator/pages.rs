@@ -17,20 +17,20 @@ use crate::messages::outbound::Facts;
 
 /// How many messages are looked at in one command.
 pub(super) const PAGE_COUNT: u32 = 256;
-/// How long work that nobody waits for waits itself while the broker has no room for it.
+/// How long a command without a waiting client pauses while the broker has no room for it.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How long a job tries one command while the broker is busy or the disk is full.
+/// How long a job retries one command while the broker is busy or the disk is full.
 const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Some messages, in order, and where the next begin.
 pub(super) struct Page {
-    /// Without those whose bytes cannot be read.
+    /// Without messages whose bytes cannot be read.
     pub(super) messages: Vec<(PeekedBusMessage, Shown)>,
-    /// Nothing if these were the last.
+    /// `None` if these were the last.
     pub(super) next: Option<SequenceNumber>,
 }
 
-/// The messages of an entity from a number on, at most so many.
+/// The messages of an entity from a number on, at most `count`.
 pub(super) async fn page(
     broker: &Broker,
     queue: &EntityName,
@@ -72,15 +72,15 @@ fn page_of(answer: Answer) -> Result<Page, HttpError> {
     })
 }
 
-/// Refuses an entity that is not there.
+/// Refuses an entity that does not exist.
 pub(super) async fn check(broker: &Broker, queue: &EntityName) -> Result<(), HttpError> {
     let answer = Submitted::new(broker, purge_of_nothing(queue)).answer();
     answer.await?;
     Ok(())
 }
 
-/// The number that the next message of an entity is going to have: where a job ends, so that it does not
-/// run after what comes in meanwhile.
+/// The number that the next message of an entity will get: a job ends there, so that it does not
+/// chase new messages.
 pub(super) async fn end_of(
     broker: &Broker,
     job: &Job,
@@ -107,19 +107,20 @@ fn purge_of_nothing(queue: &EntityName) -> BusCommand {
     }
 }
 
-/// The messages that a job is about, of those that are there when it begins.
+/// The messages of a job: those that exist when it begins.
 pub(super) struct Walk<'a> {
     pub(super) broker: &'a Broker,
     pub(super) queue: &'a EntityName,
     pub(super) filter: &'a Filter,
     pub(super) job: &'a Job,
     pub(super) until: SequenceNumber,
-    /// Nothing at the end.
+    /// `None` at the end.
     pub(super) from: Option<SequenceNumber>,
 }
 
 impl Walk<'_> {
-    /// Those of the next page, which are counted; nothing at the end, or once the job is cancelled.
+    /// The messages of the next page, which are counted; `None` at the end, or when the job is
+    /// cancelled.
     pub(super) async fn next(
         &mut self,
     ) -> Result<Option<Vec<(PeekedBusMessage, Shown)>>, HttpError> {
@@ -144,8 +145,8 @@ impl Walk<'_> {
     }
 }
 
-/// Has a command of a job carried out; tries for a while if the broker is busy or the disk full, unless the job
-/// is cancelled. If that does not help, the job ends with the reason.
+/// Carries out a command of a job. Retries for a while if the broker is busy or the disk is full,
+/// unless the job is cancelled. If that does not help, the job ends with the reason.
 pub(super) async fn patiently(
     broker: &Broker,
     job: &Job,
@@ -157,7 +158,7 @@ pub(super) async fn patiently(
     }
 }
 
-/// The same, with all that is answered.
+/// The same, with the whole answer.
 pub(super) async fn answer(
     broker: &Broker,
     job: &Job,

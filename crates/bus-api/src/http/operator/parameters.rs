@@ -1,4 +1,4 @@
-//! What stands in a request of an operator, and answers in JSON.
+//! Parameters of an operator's request, and answers in JSON.
 
 use std::ops::RangeInclusive;
 
@@ -10,13 +10,13 @@ use serde::de::DeserializeOwned;
 use super::super::answer::{Answer, HttpError, JSON, with_body};
 use super::super::call::Call;
 
-/// The body of a request; an empty one says nothing.
+/// The body of a request; an empty one has no fields.
 pub(super) fn body_of<T: DeserializeOwned + Default>(call: &Call) -> Result<T, HttpError> {
     if call.body.is_empty() {
         return Ok(T::default());
     }
     serde_json::from_slice(&call.body)
-        .map_err(|error| HttpError::bad_request(format!("the body: {error}")))
+        .map_err(|error| HttpError::bad_request(format!("the body is not valid: {error}")))
 }
 
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Result<Answer, HttpError> {

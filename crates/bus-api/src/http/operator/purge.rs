@@ -1,4 +1,4 @@
-//! Purges: by range in the engine's own slices, or by what messages say, one by one.
+//! Purges: by range in the engine's own slices, or by the content of messages, one by one.
 
 use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{BusCommand, BusMessageState, BusOutcome, BusRefusal, Purge};
@@ -11,17 +11,17 @@ use super::jobs::Job;
 use super::pages::{Walk, answer, end_of, patiently};
 use crate::ground::submit::Submitted;
 
-/// How many messages go in one command: few enough for others to be served in between.
+/// How many messages one command deletes: few enough to serve other clients in between.
 const COUNT_AT_ONCE: u32 = 1000;
 
-/// What is to be purged.
+/// What to purge.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Request {
     pub(super) filter: Filter,
-    /// Whether also messages that somebody has locked.
+    /// Whether to delete locked messages too.
     with_locked: bool,
-    /// Whether the states of sessions go that have no messages then.
+    /// Whether to clear the states of sessions that have no messages then.
     session_states: bool,
     pub(super) dry_run: bool,
 }
@@ -113,7 +113,7 @@ async fn by_filter(
                     number: message.sequence_number,
                     with_locked: request.with_locked,
                 };
-                // All of a page are under way at once, and become durable together.
+                // All deletions of a page are in progress at once, and become durable together.
                 deletions.push((delete.clone(), Submitted::new(broker, delete)));
             }
         }

@@ -24,15 +24,15 @@ use crate::ground::submit::Submitted;
 use crate::messages::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
 use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
-/// How many messages go in one command: few enough for others to be served in between.
+/// How many messages one command moves: few enough to serve other clients in between.
 const COUNT_AT_ONCE: usize = 100;
 
-/// What is to be sent again, and as what.
+/// What to send again, and how to change it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Request {
     pub(super) filter: Filter,
-    /// The queue to send to; that of the dead letters if none is named.
+    /// The queue to send to. Default: the queue of the dead letters.
     pub(super) to: Option<String>,
     message_id: MessageIds,
     edit: Edit,
@@ -45,11 +45,11 @@ enum MessageIds {
     /// Each keeps its own.
     #[default]
     Keep,
-    /// Each gets a new one, so that no queue takes it for a duplicate.
+    /// Each message gets a new id, so that no queue drops it as a duplicate.
     New,
 }
 
-/// What is different from then on. What is left out stays.
+/// The changes. Missing fields stay unchanged.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Edit {
@@ -63,7 +63,7 @@ struct Edit {
 }
 
 impl Request {
-    /// Refuses what can be meant for no message.
+    /// Refuses edits that fit no message.
     pub(super) fn check(&self) -> Result<(), HttpError> {
         self.edit.body_bytes()?;
         self.edit.changes()?;
@@ -79,7 +79,7 @@ impl Edit {
     fn body_bytes(&self) -> Result<Option<Bytes>, HttpError> {
         match (&self.body, &self.body_base64) {
             (Some(_), Some(_)) => Err(HttpError::bad_request(
-                "an edit has either body or body_base64",
+                "an edit must have either body or body_base64",
             )),
             (Some(text), None) => Ok(Some(Bytes::copy_from_slice(text.as_bytes()))),
             (None, Some(text)) => match STANDARD.decode(text) {
@@ -90,12 +90,12 @@ impl Edit {
         }
     }
 
-    /// What becomes of each property that is named: its new value, or nothing.
+    /// The change of each named property: its new value, or `None` to remove it.
     fn changes(&self) -> Result<Vec<(&str, Option<Value>)>, HttpError> {
         let changes = self.properties.iter().map(|(name, value)| {
             let value = property(value).ok_or_else(|| {
                 let text = format!(
-                    "the property '{name}' is neither a text, a number, true, false nor null"
+                    "the property '{name}' must be a string, a number, true, false or null"
                 );
                 HttpError::bad_request(text)
             })?;
@@ -108,7 +108,7 @@ impl Edit {
     }
 }
 
-/// Refuses what no message can be sent to, before any is.
+/// Refuses a destination that accepts no message, before any message is sent.
 pub(super) async fn check_destination(
     broker: &Broker,
     queue: &EntityName,
@@ -173,7 +173,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Messages that go in one command.
+/// Messages that one command moves.
 #[derive(Default)]
 struct Slice {
     messages: Vec<Resubmission>,
@@ -213,8 +213,8 @@ impl Slice {
                 .for_each(|verdict| note(progress, verdict))
         });
         if is_full {
-            // What follows would find no room either.
-            let text = "the queue to send to is full";
+            // The next messages would find no room either.
+            let text = "the destination queue is full";
             return Err(HttpError::new(hyper::StatusCode::FORBIDDEN, text));
         }
         Ok(())
@@ -238,8 +238,8 @@ fn note(progress: &mut Progress, verdict: ResubmitVerdict) {
     progress.skip(why, 1);
 }
 
-/// A message as it is to be sent: without what says why it is a dead letter, and edited. `None` if it is
-/// larger than a message may be.
+/// A message to send: edited, and without the reason for its dead-lettering. `None` if it exceeds
+/// the size limit.
 fn as_new(
     sequence_number: SequenceNumber,
     overlay_count: u32,
@@ -286,7 +286,7 @@ fn as_new(
     })
 }
 
-/// Those of the sender, without those that the broker writes and the time for which it was scheduled.
+/// The sender's annotations, without those that the broker writes and the scheduled time.
 fn annotations(annotations: &Map) -> Map {
     let is_kept = |key: &Raw| match key.value().as_str() {
         Some(key) => {

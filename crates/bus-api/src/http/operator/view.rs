@@ -1,4 +1,4 @@
-//! What is shown, as JSON.
+//! Queues and messages as JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,11 +33,11 @@ pub(super) struct QueueView {
     duplicate_window_ms: Option<u64>,
     lock_duration_ms: u64,
     max_delivery_count: u32,
-    /// Nothing if messages live for ever that say nothing themselves.
+    /// `None` if messages without a time to live never expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     default_time_to_live_ms: Option<u64>,
     dead_letters_expired: bool,
-    /// Nothing if it is never deleted for it.
+    /// `None` if idling never deletes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     auto_delete_on_idle_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +144,7 @@ impl MessageView {
     }
 }
 
-/// A value as JSON: what JSON has no form for, as text.
+/// A value as JSON. Types without a form in JSON become text.
 pub(super) fn json_of(value: &Value) -> Json {
     if let Some(whole) = value.as_integer() {
         return whole.into();

@@ -7,7 +7,7 @@ pub(super) const CONTROL_SIZE_BYTES_MAX: usize = 125;
 /// The longest header that a client sends.
 const HEADER_SIZE_BYTES_MAX: usize = 14;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The next part of a message.
@@ -55,7 +55,7 @@ impl Kind {
 pub(super) enum CloseCode {
     Normal,
     ProtocolError,
-    /// Data of a type that is not taken here.
+    /// Data of an unsupported type.
     Unsupported,
 }
 
@@ -69,7 +69,7 @@ impl CloseCode {
     }
 }
 
-/// What comes before a client's payload.
+/// The header of a client's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -79,12 +79,12 @@ pub(super) struct Header {
     pub(super) mask: Mask,
 }
 
-/// What a client's payload is mixed with.
+/// The mask of a client's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mask([u8; 4]);
 
 impl Mask {
-    /// Brings the next bytes of a payload back to what they were.
+    /// Unmasks the next bytes of a payload.
     pub(super) fn apply(&mut self, bytes: &mut [u8]) {
         for (byte, mask) in bytes.iter_mut().zip(self.0.iter().cycle()) {
             *byte ^= mask;
@@ -93,22 +93,21 @@ impl Mask {
     }
 }
 
-/// Reads the header of a frame that a client sends, and says how many bytes it has. `None`: it is not
-/// all there.
+/// Reads the header of a client's frame, and returns its size in bytes. `None`: it is incomplete.
 ///
-/// Refuses what no client may send: flags that mean nothing here, unknown kinds, payloads that are not
-/// masked, control frames that are long or in parts.
+/// Refuses frames that no client may send: with reserved bits, unknown opcodes, unmasked payloads,
+/// and control frames that are too long or fragmented.
 pub(super) fn read_header(bytes: &[u8]) -> Result<Option<(Header, usize)>, &'static str> {
     let Some((&[flags, length], rest)) = bytes.split_first_chunk() else {
         return Ok(None);
     };
     if flags & 0x70 != 0 {
-        return Err("a frame has reserved flags");
+        return Err("a frame has reserved bits set");
     }
-    let kind = Kind::of_code(flags & 0x0F).ok_or("a frame is of an unknown kind")?;
+    let kind = Kind::of_code(flags & 0x0F).ok_or("a frame has an unknown opcode")?;
     let is_last = flags & 0x80 != 0;
     if length & 0x80 == 0 {
-        return Err("a frame is not masked");
+        return Err("a frame is not masked, and frames of clients must be");
     }
     let (payload_size_bytes, rest) = match length & 0x7F {
         126 => match rest.split_first_chunk() {
@@ -122,10 +121,10 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<Option<(Header, usize)>, &'sta
         size => (u64::from(size), rest),
     };
     if payload_size_bytes > i64::MAX as u64 {
-        return Err("a frame is longer than frames can be");
+        return Err("the length of a frame has its highest bit set");
     }
     if kind.is_control() && (!is_last || payload_size_bytes > CONTROL_SIZE_BYTES_MAX as u64) {
-        return Err("a control frame is too long, or in parts");
+        return Err("a control frame is longer than 125 bytes, or fragmented");
     }
     let Some((mask, rest)) = rest.split_first_chunk() else {
         return Ok(None);
@@ -141,7 +140,7 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<Option<(Header, usize)>, &'sta
     Ok(Some((header, size)))
 }
 
-/// Writes a frame that is a message of its own, as a server does: its payload is not masked.
+/// Writes a frame that is a whole message, as a server does: its payload is not masked.
 pub(super) fn write_frame(out: &mut BytesMut, kind: Kind, payload: &[u8]) {
     out.put_u8(0x80 | kind.code());
     match payload.len() {
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_may_send_is_refused_as_soon_as_it_shows() {
+    fn invalid_frames_are_refused_as_early_as_possible() {
         for bytes in [
             &b"\xc2\x80"[..],
             b"\xa2\x80",
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_goes_on_from_part_to_part() {
+    fn a_mask_continues_from_part_to_part() {
         // From RFC 6455, 5.7.
         let masked = b"\x7f\x9f\x4d\x51\x58";
         for cut in 0..=masked.len() {

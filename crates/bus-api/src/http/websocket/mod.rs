@@ -1,9 +1,9 @@
-//! AMQP within a WebSocket: the way for clients that may only speak HTTPS.
+//! AMQP within a WebSocket, for clients that can only use HTTPS.
 //!
-//! [`accept`] judges what a client asks for, and [`serve`] drives AMQP over the connection from then
-//! on. What is between is in two parts: `frame` knows the bytes, [`stream`] makes of them a stream
-//! that is read and written like a socket. A message of a client is never collected: its bytes are
-//! AMQP's as they come, however they are cut, so that it needs no limit of its own.
+//! [`accept`] checks a client's request, and [`serve`] drives AMQP over the connection from then
+//! on. There are two parts below it: `frame` knows the bytes, and [`stream`] makes of them a stream
+//! that is read and written like a socket. A client's message is never collected: its bytes go to
+//! AMQP as they arrive, in any fragments, so that it needs no limit of its own.
 //!
 //! Source: RFC 6455; OASIS, *AMQP WebSocket Binding 1.0*.
 
@@ -32,21 +32,21 @@ use crate::connection::Driver;
 use crate::ground::origin::Origin;
 use crate::shared::Shared;
 
-/// The sub-protocols, by any of which a client says that it speaks AMQP 1.0: the service's name and
-/// the standard's.
+/// The sub-protocols that mean AMQP 1.0: the service's name and the standard's.
 const PROTOCOLS: [&str; 2] = ["AMQPWSB10", "amqp"];
-/// What a key is proven to be read with (RFC 6455, 1.3).
+/// The constant that proves that a server has read the key (RFC 6455, 1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// How long a client may take to answer the close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The answer that makes a WebSocket of the connection, if that is what was asked for.
+/// The answer that turns the connection into a WebSocket, if the request asks for one.
 ///
-/// Refuses with 426 what asks for no WebSocket or one of another version, and with 400 what asks for
-/// one wrongly or to speak something else in it.
+/// Refuses with 426 a request that asks for no WebSocket or for another version, and with 400 a
+/// request that is malformed or names no supported sub-protocol.
 pub(super) fn accept(method: &Method, headers: &HeaderMap) -> Result<Answer, HttpError> {
     if *method != Method::GET || !has_token(headers, UPGRADE, "websocket") {
-        let detail = "AMQP is spoken here within a WebSocket: ask for an upgrade to one.";
+        let detail = "AMQP is available here over WebSocket only: send the header Upgrade: \
+                      websocket.";
         return Err(HttpError::upgrade_required(detail));
     }
     if !has_token(headers, CONNECTION, "upgrade") {
@@ -56,15 +56,18 @@ pub(super) fn accept(method: &Method, headers: &HeaderMap) -> Result<Answer, Htt
     }
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version.as_bytes() != b"13") {
-        let detail = "WebSockets are spoken in version 13, which the request does not name.";
+        let detail = "Only version 13 of WebSocket is supported: send the header \
+                      Sec-WebSocket-Version: 13.";
         return Err(HttpError::upgrade_required(detail));
     }
     let key = key(headers).ok_or_else(|| {
-        HttpError::bad_request("Sec-WebSocket-Key must be there once, and be 16 bytes in base64.")
+        HttpError::bad_request(
+            "The request must have one header Sec-WebSocket-Key, of 16 bytes in base64.",
+        )
     })?;
     let protocol = protocol(headers).ok_or_else(|| {
         HttpError::bad_request(format!(
-            "Sec-WebSocket-Protocol must name {} or {}: nothing else is spoken here.",
+            "Sec-WebSocket-Protocol must name {} or {}: no other protocol is supported here.",
             PROTOCOLS[0], PROTOCOLS[1]
         ))
     })?;
@@ -88,7 +91,7 @@ fn has_token(headers: &HeaderMap, name: impl AsHeaderName, token: &str) -> bool 
     elements(headers, name).any(|element| element.eq_ignore_ascii_case(token))
 }
 
-/// The client's key, as it came.
+/// The client's key in its encoded form.
 fn key(headers: &HeaderMap) -> Option<&[u8]> {
     let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).into_iter();
     let key = keys.next()?.as_bytes();
@@ -96,7 +99,7 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     (is_sound && keys.next().is_none()).then_some(key)
 }
 
-/// The first of the client's protocols that is spoken here, as it spells it.
+/// The first supported protocol of the client, in the client's spelling.
 fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_known = |name: &&str| PROTOCOLS.iter().any(|own| own.eq_ignore_ascii_case(name));
     let found = elements(headers, SEC_WEBSOCKET_PROTOCOL).find(is_known)?;
@@ -109,13 +112,13 @@ fn proof(key: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("base64 is made of visible ASCII")
 }
 
-/// Who speaks in a WebSocket, and the place of its connection.
+/// The client of a WebSocket, and the place of its connection.
 pub(super) struct Speaker {
     pub(super) origin: Origin,
     pub(super) place: Arc<Place>,
 }
 
-/// Serves AMQP over a connection that has become a WebSocket. `begun` was read of it already.
+/// Serves AMQP over a connection that has become a WebSocket. `begun` was read already.
 pub(super) async fn serve<S>(
     shared: Arc<Shared>,
     stream: S,
@@ -128,7 +131,7 @@ pub(super) async fn serve<S>(
     let mut stream = WebSocketStream::new(stream, begun);
     let driver = Driver::new(shared, speaker.origin, speaker.place, &[]);
     Box::new(driver).run(&mut stream, shutdown).await;
-    // Whether it is heard is the client's matter.
+    // It does not matter whether the client receives it.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
@@ -136,7 +139,7 @@ pub(super) async fn serve<S>(
 mod tests {
     use super::*;
 
-    /// What RFC 6455 asks for in 1.3, with its key.
+    /// The example request of RFC 6455, 1.3, with its key.
     const ASKED: [(&str, &str); 5] = [
         ("upgrade", "WebSocket"),
         ("connection", "keep-alive, Upgrade"),
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_as_the_standard_says_is_answered_with_a_proof() {
+    fn a_standard_request_is_answered_with_the_proof() {
         let answer = accept(&Method::GET, &headers(&[])).unwrap();
         assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
         let header = |name| answer.headers().get(name).unwrap().to_str().unwrap();
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_wrongly_is_refused() {
+    fn malformed_requests_are_refused() {
         let check = |method: Method, name, value, status: u16| {
             let refused = accept(&method, &headers(&[(name, value)])).unwrap_err();
             assert_eq!(refused.status.as_u16(), status, "{name}: {value}");

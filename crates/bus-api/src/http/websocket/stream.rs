@@ -1,8 +1,8 @@
 //! A WebSocket as a stream of bytes.
 //!
-//! What is read is the payload of binary messages, however it is cut. What is written is cut into one
-//! message for each AMQP frame, as clients expect it. Pings are answered, of several unanswered ones
-//! the last. At most one batch of output and one part of a header are held in memory.
+//! Reading returns the payload of binary messages, in any fragments. Writing makes one message of
+//! each AMQP frame, as clients expect it. Pings are answered; of several unanswered ones only the
+//! last. At most one batch of output and one part of a header are held in memory.
 
 use std::io;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frame::{CONTROL_SIZE_BYTES_MAX, CloseCode, Kind, Mask, read_header, write_frame};
 
-/// How much is read at once where a header may be.
+/// How much is read at once where a header may begin.
 const READ_SIZE_BYTES: usize = 4 * 1024;
-/// From how much output on no more is taken.
+/// From how much output on no more is accepted.
 const OUTPUT_SIZE_BYTES: usize = 64 * 1024;
-/// How many frames without payload are read before others have their turn.
+/// How many frames without payload are read before other connections have their turn.
 const EMPTY_FRAMES_MAX: usize = 256;
 /// The header of AMQP and of its layers begins with this; a frame begins with its size.
 const AMQP: &[u8; 4] = b"AMQP";
@@ -28,41 +28,41 @@ const AMQP_SIZE_BYTES_MIN: usize = 8;
 #[derive(Debug)]
 pub(super) struct WebSocketStream<S> {
     stream: S,
-    /// What was read, and is not understood yet.
+    /// Input that is not parsed yet.
     input: BytesMut,
     /// The rest of a frame of a binary message.
     payload: Option<Payload>,
-    /// Whether a message has begun that goes on in another frame.
+    /// Whether a fragmented message has begun and not ended.
     is_in_message: bool,
-    /// What the last ping wants to have back.
+    /// The payload of the last ping.
     pong: Option<Bytes>,
-    /// Frames that are not all written.
+    /// Frames that are not completely written.
     output: BytesMut,
-    /// The beginning of an AMQP frame that is to be written.
+    /// The beginning of an incomplete AMQP frame to write.
     partial: BytesMut,
-    /// Nothing more is read but what comes by itself, for this reason.
+    /// Why no more messages are read.
     ended: Option<Ended>,
     is_close_sent: bool,
 }
 
-/// What is left of a frame's payload.
+/// The rest of a frame's payload.
 #[derive(Debug)]
 struct Payload {
     left_bytes: u64,
     mask: Mask,
 }
 
-/// Why nothing more is read.
+/// Why no more is read.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     /// The client has closed.
     ByClient,
-    /// It did what it may not.
+    /// The client broke a rule.
     ByFault(&'static str),
 }
 
 impl<S> WebSocketStream<S> {
-    /// A WebSocket over a connection of which `begun` was read already.
+    /// A WebSocket over a connection. `begun` was read already.
     pub(super) fn new(stream: S, begun: Bytes) -> Self {
         Self {
             stream,
@@ -100,7 +100,7 @@ impl<S> WebSocketStream<S> {
         }
     }
 
-    /// Takes the next frame, or its header if it carries payload. Says whether there was one.
+    /// Takes the next frame, or its header if it carries payload. Returns whether there was one.
     fn take_frame(&mut self) -> bool {
         match self.try_take_frame() {
             Ok(is_taken) => is_taken,
@@ -133,11 +133,15 @@ impl<S> WebSocketStream<S> {
         match (header.kind, self.is_in_message) {
             (Kind::Continuation, true) | (Kind::Binary, false) => {}
             (Kind::Text, false) => {
-                let reason = "AMQP is spoken in binary messages, and this is text";
+                let reason = "a text message arrived, and AMQP uses binary messages";
                 return Err((CloseCode::Unsupported, reason));
             }
-            (Kind::Continuation, false) => return Err(fault("no message goes on here")),
-            _ => return Err(fault("a message begins within another")),
+            (Kind::Continuation, false) => {
+                return Err(fault(
+                    "a continuation frame arrived without a message to continue",
+                ));
+            }
+            _ => return Err(fault("a message began before the last one ended")),
         }
         self.is_in_message = !header.is_last;
         self.input.advance(size);
@@ -159,7 +163,7 @@ impl<S> WebSocketStream<S> {
         }
     }
 
-    /// Says that nothing more comes, unless that was said before.
+    /// Sends a close, unless it was sent before.
     fn close(&mut self, code: CloseCode) {
         if !std::mem::replace(&mut self.is_close_sent, true) {
             let number = code.number().to_be_bytes();
@@ -167,7 +171,7 @@ impl<S> WebSocketStream<S> {
         }
     }
 
-    /// Takes bytes of AMQP up to the end of a frame. Answers how many.
+    /// Takes bytes of AMQP up to the end of a frame. Returns how many.
     fn take_amqp(&mut self, bytes: &[u8]) -> usize {
         if self.partial.is_empty()
             && let Some(frame) = amqp_size(bytes).and_then(|size| bytes.get(..size))
@@ -188,14 +192,14 @@ impl<S> WebSocketStream<S> {
 }
 
 impl Payload {
-    /// Makes readable what was read.
+    /// Unmasks and counts bytes that were read.
     fn took(&mut self, bytes: &mut [u8]) {
         self.mask.apply(bytes);
         self.left_bytes = self.left_bytes.saturating_sub(bytes.len() as u64);
     }
 }
 
-/// The size of the AMQP frame or header that begins here, once it can be told.
+/// The size of the AMQP frame or header that begins here, once it is known.
 fn amqp_size(bytes: &[u8]) -> Option<usize> {
     let begin = bytes.get(..AMQP_SIZE_BYTES_MIN)?.first_chunk()?;
     if begin == AMQP {
@@ -235,7 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketStream<S> {
         Some(Poll::Ready(Ok(())))
     }
 
-    /// Reads more of what may be a header. Answers whether the client goes on.
+    /// Reads more bytes that may be a header. Returns whether the client has not closed the
+    /// connection.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut bytes = [0; READ_SIZE_BYTES];
         let mut bytes = ReadBuf::new(&mut bytes);
@@ -244,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketStream<S> {
         Poll::Ready(Ok(!bytes.filled().is_empty()))
     }
 
-    /// Writes what is to be written.
+    /// Writes pending output.
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.output.is_empty() {
@@ -303,7 +308,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketStream<S> {
                 continue;
             }
             if !ready!(this.poll_more(cx))? {
-                // Gone without a close.
+                // The client disconnected without a close.
                 return Poll::Ready(Ok(()));
             }
         }
@@ -327,7 +332,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketStream<S> {
         {
             taken += this.take_amqp(rest);
         }
-        // The rest goes with the next write or flush.
+        // The rest is written with the next write or flush.
         match this.poll_output(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),
@@ -344,7 +349,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketStream<S> {
         this.close(CloseCode::Normal);
         ready!(this.poll_output(cx))?;
         ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-        // What is unread when a socket is closed would take back what was written.
+        // If a socket is closed with unread input, the client may lose the output.
         loop {
             this.input.clear();
             if !ready!(this.poll_more(cx))? {
@@ -374,8 +379,8 @@ mod tests {
         (client, WebSocketStream::new(server, Bytes::new()))
     }
 
-    /// What comes back when a client sends these bytes and hangs up: what was read of it, how that
-    /// ended, and what it was told.
+    /// The result when a client sends these bytes and disconnects: what was read of it, how that
+    /// ended, and what was sent to it.
     async fn exchange(begun: &[u8], sent: &[u8]) -> (Vec<u8>, Result<(), String>, Vec<u8>) {
         let (mut client, server) = duplex(1 << 20);
         client.write_all(sent).await.unwrap();
@@ -416,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn payload_comes_through_buffers_of_any_size() {
+    async fn payload_passes_buffers_of_any_size() {
         let (mut client, mut server) = pair();
         let payload: Vec<u8> = (0..=99).collect();
         for _ in 0..100 {
@@ -448,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_are_told_by_their_number() {
+    async fn faults_are_reported_by_their_close_code() {
         for (sent, number) in [
             (masked(0x81, b"text"), 1003_u16),
             (masked(0x80, b"goes on"), 1002),
@@ -521,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_pings_that_nobody_reads_the_answers_to_one_answer_is_kept() {
+    async fn only_one_unread_pong_is_kept() {
         let (mut client, server) = duplex(64);
         let mut server = WebSocketStream::new(server, Bytes::new());
         let pinging = tokio::spawn(async move {

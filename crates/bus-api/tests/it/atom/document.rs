@@ -1,4 +1,4 @@
-//! One queue: what comes back of what was asked for.
+//! Creates queues and compares their descriptions with the requests.
 
 use kew_bus_api::WELL_KNOWN_KEY;
 
@@ -13,7 +13,7 @@ fn description(answer: &Answer) -> &str {
     after.split_once("</QueueDescription>").unwrap().0
 }
 
-/// The text with what depends on the time replaced.
+/// The text with everything that depends on the time replaced.
 fn without_times(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -36,7 +36,7 @@ fn without_times(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_entry_is_what_sdks_read() {
+async fn an_entry_has_every_element_that_sdks_read() {
     let server = Server::start().await;
     let created = create(&server, "/Shop/Orders?api-version=2021-05", "").await;
     let created = created.check(201);
@@ -89,7 +89,7 @@ async fn an_entry_is_what_sdks_read() {
     );
 }
 
-/// Every element that can be set, and what comes back of it.
+/// Every element that can be set.
 const ALL: &str = "<LockDuration>PT30S</LockDuration><MaxSizeInMegabytes>2048</MaxSizeInMegabytes>\
     <RequiresDuplicateDetection>true</RequiresDuplicateDetection>\
     <RequiresSession>true</RequiresSession>\
@@ -120,7 +120,7 @@ fn elements() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_setting_is_kept_whatever_its_place_and_prefix() {
+async fn every_setting_is_kept_in_any_order_with_any_prefix() {
     let server = Server::start().await;
     let created = create(&server, "/all", ALL).await.check(201);
     let elements = elements();
@@ -128,7 +128,7 @@ async fn every_setting_is_kept_whatever_its_place_and_prefix() {
     for element in &elements {
         assert!(description(&created).contains(element), "{element}");
     }
-    // In another order, with prefixes, and with what the service does not know.
+    // In another order, with prefixes, and with unknown elements.
     let reversed: String = elements.iter().rev().map(String::as_str).collect();
     let body = reversed.replace("</", "</x:").replace('<', "<x:");
     let body = body.replace("<x:/x:", "</x:") + "<x:Later>1</x:Later>";
@@ -137,7 +137,7 @@ async fn every_setting_is_kept_whatever_its_place_and_prefix() {
         without_times(description(&other)),
         without_times(description(&created))
     );
-    // Sent back as it came, it stays as it is.
+    // A description that is sent back unchanged changes nothing.
     let same = update(&server, "/all", description(&created))
         .await
         .check(200);
@@ -148,7 +148,7 @@ async fn every_setting_is_kept_whatever_its_place_and_prefix() {
 }
 
 #[tokio::test]
-async fn an_update_replaces_what_can_change() {
+async fn an_update_replaces_all_settings_that_can_change() {
     let server = Server::start().await;
     let rules = "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights>\
         </Rights><KeyName>r</KeyName></AuthorizationRule></AuthorizationRules>";
@@ -222,7 +222,7 @@ async fn rules_come_in_and_go_out() {
         "{}",
         created.body
     );
-    // A key that was not said is made.
+    // A missing key is generated.
     let (_, after) = created
         .body
         .split_once("<KeyName>some</KeyName><PrimaryKey>")
@@ -254,7 +254,7 @@ async fn counts_are_those_of_the_queue() {
     assert_eq!(read.text("MessageCount"), "2");
     assert_eq!(read.text("d2p1:ActiveMessageCount"), "2");
     assert_ne!(read.text("SizeInBytes"), "0");
-    // Those that cannot go on yet, since their destination takes none, wait.
+    // Messages that cannot be forwarded yet, because the destination accepts none, wait.
     create(&server, "/next", "<Status>SendDisabled</Status>")
         .await
         .check(201);
@@ -279,7 +279,7 @@ async fn destinations_are_queues_of_this_namespace() {
         assert_eq!(created.text("ForwardTo"), "sb://ns.example:5300/Jobs");
         let dead_letters = created.text("ForwardDeadLetteredMessagesTo");
         assert_eq!(dead_letters, "sb://ns.example:5300/Jobs");
-        // Shown as it was set, although a queue that forwards is in use for ever.
+        // Shown as it was set, although a queue that forwards never becomes idle.
         assert_eq!(created.text("AutoDeleteOnIdle"), "PT5M");
         ask("DELETE", "/from").of(&server).await.check(200);
     }
@@ -315,7 +315,7 @@ async fn destinations_are_queues_of_this_namespace() {
 }
 
 #[tokio::test]
-async fn who_forwards_must_manage_the_destination() {
+async fn forwarding_needs_the_right_to_manage_the_destination() {
     let server = Server::start().await;
     for (element, header) in [
         ("ForwardTo", "ServiceBusSupplementaryAuthorization"),
@@ -339,11 +339,11 @@ async fn who_forwards_must_manage_the_destination() {
         let right = token("sb://ns.example/jobs", WELL_KNOWN_KEY, 100);
         let created = put().header(header, &right);
         created.plain(&server).await.check(201);
-        // JavaScript signs the host alone.
+        // JavaScript signs only the host.
         let host = token("ns.example:5300", WELL_KNOWN_KEY, 100);
         let updated = put().header("If-Match", "*").header(header, &host);
         updated.plain(&server).await.check(200);
-        // A client chooses what it calls the host: what is signed for a queue is none.
+        // Clients choose the host's name: a signature for a queue does not count as one for a host.
         let named = ask("PUT", "/from")
             .queue(&elements)
             .header("Authorization", &own)
@@ -362,10 +362,10 @@ async fn who_forwards_must_manage_the_destination() {
         let other_host = token("ns.elsewhere", WELL_KNOWN_KEY, 100);
         let refused = put().header("If-Match", "*").header(header, &other_host);
         refused.plain(&server).await.check(401);
-        // An update that says it again must show it again.
+        // An update that repeats it must show it again.
         let updated = put().header("If-Match", "*").plain(&server).await;
         updated.check_refused(401, 40_100, header);
-        // One token for all of it is enough, unless another comes with it that is not.
+        // One token for the whole namespace is enough, unless an insufficient one comes with it.
         update(&server, "/from", &elements).await.check(200);
         let update = ask("PUT", "/from").queue(&elements).header("If-Match", "*");
         let update = update.header(header, &elsewhere);
@@ -374,7 +374,7 @@ async fn who_forwards_must_manage_the_destination() {
     }
 }
 
-/// 2017-04 knows no maximum message size: it neither shows nor changes it.
+/// 2017-04 has no maximum message size: it neither shows nor changes it.
 #[tokio::test]
 async fn a_version_without_message_sizes_refuses_them() {
     let server = Server::start().await;

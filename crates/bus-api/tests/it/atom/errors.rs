@@ -1,4 +1,4 @@
-//! Whatever is refused, in the service's form.
+//! Every refusal, in the service's form.
 
 use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
 
@@ -6,7 +6,7 @@ use super::{ask, create, update};
 use crate::client::{Server, token, token_by};
 
 #[tokio::test]
-async fn what_is_there_and_what_is_not() {
+async fn existing_and_missing_queues() {
     let server = Server::start().await;
     create(&server, "/jobs", "")
         .await
@@ -50,13 +50,13 @@ async fn names_that_no_queue_can_have() {
             .await
             .check_refused(404, 40_400, name);
     }
-    // A sub-queue is there, and is not managed.
+    // A sub-queue exists, but is not managed.
     let read = ask("GET", "/jobs/$DeadLetterQueue").of(&server).await;
     read.check_refused(404, 40_400, "jobs/$DeadLetterQueue");
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_is_named_with_what_can() {
+async fn an_invalid_value_is_named_with_the_allowed_ones() {
     let server = Server::start().await;
     for (name, value, says) in [
         ("LockDuration", "1 minute", "a duration of ISO 8601"),
@@ -153,7 +153,7 @@ async fn bodies_that_are_no_descriptions() {
 }
 
 #[tokio::test]
-async fn who_does_not_manage_is_refused() {
+async fn requests_without_the_right_to_manage_are_refused() {
     let server = Server::start().await;
     let elements = "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights>\
         </Rights><KeyName>RootManageSharedAccessKey</KeyName><PrimaryKey>own</PrimaryKey>\
@@ -176,7 +176,7 @@ async fn who_does_not_manage_is_refused() {
         let refused = ask("GET", path).header("Authorization", &jobs);
         refused.plain(&server).await.check(401);
     }
-    // SDKs sign the address that they ask, some with its query.
+    // SDKs sign the address of the request, some with its query.
     for resource in [
         "http://ns.example:5300/jobs",
         "http://ns.example/jobs?api-version=2021-05",
@@ -188,7 +188,7 @@ async fn who_does_not_manage_is_refused() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_with_what_the_log_can_be_searched_for() {
+async fn a_refusal_has_the_id_that_is_in_the_log() {
     let server = Server::start().await;
     let begins = |answer: &super::Answer, detail: &str| {
         let begin = format!("<Error><Code>401</Code><Detail>{detail}");
@@ -219,7 +219,7 @@ async fn who_may_not_is_told_with_what_the_log_can_be_searched_for() {
             begins(&asked.plain(&server).await.check(401), detail);
         }
     }
-    // The token is right, and says too little.
+    // The token is valid, but lacks the right.
     let rule = rule("sends", Right::Send);
     server.add_rule(None, rule.clone()).await.unwrap();
     let expiry = u64::MAX / 2;

@@ -1,4 +1,4 @@
-//! Where messages may go on to, by whatever name.
+//! Destinations of forwarding, under all their names.
 
 use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
 
@@ -22,7 +22,7 @@ async fn every_name_of_the_server_may_stand_in_a_destination() {
         let put = ask("PUT", "/from").queue(&elements).forwards();
         let created = put.of(&server).await.check(201);
         assert_eq!(created.text("ForwardTo"), "sb://ns.example:5300/jobs");
-        // A name grants nothing: who has no right to the destination is refused all the same.
+        // A name grants nothing: without a right to the destination the request is refused.
         let own = token("sb://ns.example/other", WELL_KNOWN_KEY, 100);
         let other = ask("PUT", "/other").queue(&elements);
         let other = other

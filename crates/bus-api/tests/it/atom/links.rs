@@ -1,4 +1,4 @@
-//! What becomes of links over AMQP when their queue is changed or deleted.
+//! AMQP links whose queue is changed or deleted.
 
 use kew_amqp::performative::{DeliveryState, Outcome};
 use kew_amqp::{Event, LinkId};
@@ -6,7 +6,7 @@ use kew_amqp::{Event, LinkId};
 use super::{ask, create, update};
 use crate::client::{Client, Server, message};
 
-/// With which condition the server detaches a link, and which link that is.
+/// The condition with which the server detaches a link, and that link.
 async fn detached(client: &mut Client) -> (LinkId, String) {
     client
         .until(|event| match event {
@@ -20,7 +20,7 @@ async fn detached(client: &mut Client) -> (LinkId, String) {
 }
 
 #[tokio::test]
-async fn a_deleted_queue_detaches_whoever_uses_it() {
+async fn a_deleted_queue_detaches_its_links() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
     let sender = client.sender("jobs").await.unwrap();
@@ -40,7 +40,7 @@ async fn a_deleted_queue_detaches_whoever_uses_it() {
     let mut expected = vec![sender, idle, waiting, letters];
     expected.sort();
     assert_eq!(links, expected);
-    // Another queue of that name is another queue.
+    // A new queue with the same name is another queue.
     create(&server, "/jobs", "").await.check(201);
     let sender = client.sender("jobs").await.unwrap();
     let sent = client.send(sender, 0, message("new")).await;
@@ -49,7 +49,7 @@ async fn a_deleted_queue_detaches_whoever_uses_it() {
 }
 
 #[tokio::test]
-async fn a_disabled_queue_detaches_those_whom_it_does_not_serve() {
+async fn a_disabled_queue_detaches_links_it_does_not_serve() {
     let server = Server::start().await;
     for (status, sends, receives) in [
         ("SendDisabled", false, true),
@@ -69,7 +69,7 @@ async fn a_disabled_queue_detaches_those_whom_it_does_not_serve() {
             expected.retain(|(other, _)| *other != link);
         }
         assert_eq!(expected, []);
-        // And nobody else can attach.
+        // And no other link can attach.
         let again = [client.sender("/jobs").await, client.receiver("/jobs").await];
         for (again, is_served) in again.into_iter().zip([sends, receives]) {
             match again {

@@ -70,7 +70,7 @@ async fn pages_lead_to_each_other_until_all_were_shown() {
 }
 
 #[tokio::test]
-async fn a_page_is_what_was_asked_for() {
+async fn a_page_has_the_requested_entries() {
     let server = two_queues().await;
     for (query, names, links) in [
         ("", vec!["Jobs", "steps"], 1),
@@ -130,7 +130,7 @@ async fn there_are_no_topics() {
 }
 
 #[tokio::test]
-async fn the_namespace_tells_its_name_and_tier() {
+async fn the_namespace_has_its_name_and_tier() {
     let server = Server::start().await;
     let read = ask("GET", "/$namespaceinfo?api-version=2021-05")
         .of(&server)

@@ -32,7 +32,7 @@ impl Answer {
         self
     }
 
-    /// It is a refusal with this sub-code, and says this.
+    /// Checks that it is a refusal with this sub-code and this text.
     #[track_caller]
     fn check_refused(self, status: u16, sub_code: u32, says: &str) {
         let answer = self.check(status);
@@ -71,7 +71,7 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// With an entry that describes a queue by these elements.
+    /// With an entry that describes a queue with these elements.
     fn queue(self, elements: &str) -> Self {
         self.description("QueueDescription", elements)
     }
@@ -85,7 +85,7 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// With tokens for the queues that messages go on to.
+    /// With tokens for the destination queues.
     fn forwards(self) -> Self {
         let all = token("http://ns.example", WELL_KNOWN_KEY, 100);
         self.header("ServiceBusSupplementaryAuthorization", &all)
@@ -98,7 +98,7 @@ impl<'a> Ask<'a> {
         self.header("Authorization", &token).plain(server).await
     }
 
-    /// Asks as it is.
+    /// Sends the request unchanged.
     async fn plain(self, server: &Server) -> Answer {
         let mut request = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| *name == "Host") {

@@ -1,4 +1,4 @@
-//! What is left of queues after a restart.
+//! Queues after a restart.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ async fn queues_and_all_that_is_kept_of_them_outlive_a_restart() {
     let after = Server::start_on(storage).await;
     for (path, before) in shown {
         let after = ask("GET", path).of(&after).await.check(200);
-        // The head of a list says when it was made.
+        // The head of a list has the time of its creation.
         let entries = |body: &str| body.find("<entry").map(|start| body[start..].to_owned());
         assert_eq!(entries(&after.body), entries(&before), "{path}");
     }

@@ -1,4 +1,4 @@
-//! What a commit does, and what cannot be committed.
+//! The effects of a commit, and commits that are refused.
 
 use kew_amqp::message::{BATCH_FORMAT, Message, write_batch};
 use kew_amqp::performative::Transfer;
@@ -14,7 +14,7 @@ use crate::oversized;
 const BUSY: &str = "com.microsoft:server-busy";
 
 #[tokio::test]
-async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
+async fn operations_of_a_transaction_take_effect_at_its_commit() {
     let server = start().await;
     let mut client = server.trusted().await;
     let (jobs, spare) = (
@@ -45,7 +45,7 @@ async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
     }
     assert_eq!(held(&server, "spare").await, (0, 0));
     assert_eq!(held(&server, "jobs").await, (5, 0));
-    // What is done outside of it meanwhile is done at once.
+    // Operations outside of it take effect at once.
     client.fill(spare, 1).await;
     client.commit(coordinator, &id).await;
     assert_eq!(held(&server, "spare").await, (4, 0));
@@ -61,7 +61,7 @@ async fn what_is_done_in_a_transaction_is_seen_when_it_is_committed() {
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
+async fn a_refused_commit_names_the_operation_and_does_nothing() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
@@ -92,7 +92,7 @@ async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
     client.post(steps, &id, "x").await;
     let refused = client.discharge(coordinator, &id, false).await;
     assert_eq!(condition_of(&refused), ROLLBACK);
-    // A queue that has no room, and one that takes nothing any more.
+    // A queue without room, and one that accepts no messages any more.
     let options = server.view("spare").await.options;
     for options in [
         BusQueueOptions {
@@ -116,7 +116,7 @@ async fn a_commit_that_cannot_be_done_says_what_and_does_nothing() {
         let refused = client.discharge(coordinator, &id, false).await;
         assert_eq!(condition_of(&refused), ROLLBACK);
     }
-    // One that is gone.
+    // A queue that was deleted.
     let id = client.declare(coordinator).await;
     client.post(jobs, &id, "x").await;
     client.post(steps, &id, "x").await;
@@ -146,7 +146,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
     client.fill(jobs, 2).await;
     let deliveries = client.receive(receiver, 2).await;
     let garbage = Bytes::from_static(b"\x00");
-    // Not settled by its sender, and settled: the client is told, or is not.
+    // Sent unsettled, and settled: the client gets an answer, or none.
     let id = client.declare(coordinator).await;
     client.post(jobs, &id, "x").await;
     let state = || Some(in_transaction(&id, None));
@@ -169,7 +169,7 @@ async fn a_transaction_in_which_something_was_refused_is_not_committed() {
         let _ = client.discharge(coordinator, &id, false).await;
         assert_eq!(held(&server, "jobs").await, (count, 0));
     }
-    // An outcome that is none, and none at all.
+    // A state that is not an outcome, and no state.
     let id = client.declare(coordinator).await;
     let told = client.tell(&deliveries[0], in_transaction(&id, None)).await;
     assert_eq!(condition_of(&told), "amqp:not-allowed");
@@ -206,7 +206,7 @@ async fn a_commit_for_which_there_is_no_room_is_over_and_counted_as_that() {
     for _ in 0..4 {
         client.post(jobs, &id, &"x".repeat(1000)).await;
     }
-    // With a condition after which nobody sends the same discharge again.
+    // With a condition that keeps clients from repeating the same discharge.
     let refused = error_of(&client.discharge(coordinator, &id, false).await);
     assert_eq!(refused.condition, ROLLBACK);
     let text = refused.description.unwrap();
@@ -228,7 +228,7 @@ async fn a_commit_for_which_there_is_no_room_is_over_and_counted_as_that() {
 }
 
 #[tokio::test]
-async fn transactions_are_counted_and_what_they_hold() {
+async fn transactions_and_their_memory_are_limited() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();

@@ -1,4 +1,4 @@
-//! What the coordinator refuses, and how much one connection may have.
+//! The coordinator's refusals, and the limits of one connection.
 
 use kew_amqp::codec::Raw;
 use kew_amqp::performative::Flow;
@@ -6,7 +6,7 @@ use kew_amqp::performative::Flow;
 use super::*;
 
 #[tokio::test]
-async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
+async fn invalid_input_to_a_coordinator_is_refused_at_the_smallest_scope() {
     let server = start().await;
     let mut client = server.trusted().await;
     let jobs = client.sender("jobs").await.unwrap();
@@ -31,7 +31,7 @@ async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
     let declare = encoded(&Control::Declare(Declare { global_id: None }));
     let refused = client.send_in(coordinator, 0, declare.clone(), state).await;
     assert_eq!(condition_of(&refused), "amqp:not-allowed");
-    // Ids that are too short, too long, and nobody's.
+    // Ids that are too short, too long, or unknown.
     for id in [0, 1, 16, 32, 4000] {
         let id = Bytes::from(vec![b'x'; id]);
         let refused = client.discharge(coordinator, &id, false).await;
@@ -40,7 +40,7 @@ async fn what_a_coordinator_does_not_know_is_refused_where_it_is() {
         let refused = client.send_in(jobs, 0, message("x"), state).await;
         assert_eq!(condition_of(&refused), UNKNOWN_ID);
     }
-    // What cannot be answered ends the link.
+    // A message that cannot be answered ends the link.
     let settled = Outgoing {
         tag: Tag::from([9; 16]),
         message_format: 0,
@@ -115,7 +115,7 @@ async fn transactions_have_bounds() {
     let limit = "amqp:resource-limit-exceeded";
     let refused = client.control(coordinator, declare).await;
     assert_eq!(condition_of(&refused), limit);
-    // Messages, and bytes of all of them together.
+    // The limit of messages, and of their bytes together.
     for _ in 0..100 {
         client.post(jobs, &ids[0], "x").await;
     }
@@ -126,7 +126,7 @@ async fn transactions_have_bounds() {
         let refused = client.send_in(jobs, 0, payload, state).await;
         assert_eq!(condition_of(&refused), limit);
     }
-    // What has failed holds nothing any more.
+    // A failed transaction holds no memory.
     client.post(jobs, &ids[2], &"x".repeat(50_000)).await;
     for (id, is_done) in ids.iter().zip([false, false, true]) {
         let state = client.discharge(coordinator, id, false).await;

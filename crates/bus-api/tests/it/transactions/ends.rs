@@ -1,4 +1,4 @@
-//! How transactions end that are not committed, and what becomes of what was done in them.
+//! Transactions that end without a commit, and what happens to their operations.
 
 use kew_amqp::frame::{FrameType, write_frame};
 use kew_amqp::performative::{Disposition, Transfer};
@@ -21,7 +21,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
     let id = client.declare(coordinator).await;
     client.post(spare, &id, "x").await;
     client.retire(&delivery, &id, Outcome::Accepted).await;
-    // Nothing else settles it meanwhile, neither here nor elsewhere.
+    // Meanwhile nothing else settles it, on this connection or another.
     let mut other = server.trusted().await;
     let completed = settling(&delivery, "completed");
     let refused = (400, "amqp:not-allowed".to_owned());
@@ -41,7 +41,7 @@ async fn a_rollback_leaves_everything_and_its_locks() {
     let late = in_transaction(&id, None);
     let late = client.send_in(spare, 0, message("x"), Some(late)).await;
     assert_eq!(condition_of(&late), UNKNOWN_ID);
-    // The lock is as good as it was.
+    // The lock is still valid.
     let told = other
         .manage("jobs", "update-disposition", &completed, None)
         .await;
@@ -63,7 +63,7 @@ async fn no_transaction_is_committed_without_a_delivery_that_another_had_taken()
     client.post(jobs, &second, "x").await;
     let [taken, late] = [&first, &second].map(|id| in_transaction(id, Some(Outcome::Accepted)));
     assert!(client.connection.update(delivery.delivery, taken.clone()));
-    // It is settled with the first by the time that the second comes.
+    // It is settled with the first commit before the second request arrives.
     assert_eq!(client.tell(&delivery, late).await, taken);
     let rolled_back = client.discharge(coordinator, &first, true).await;
     assert_eq!(rolled_back, DeliveryState::ACCEPTED);
@@ -94,13 +94,13 @@ async fn after_a_rollback_a_delivery_is_settled_by_a_request() {
         .await;
     assert_eq!(told, ok());
     client.commit(coordinator, &id).await;
-    // A commit that is refused: a message without its session.
+    // A refused commit: a message without its session.
     let id = client.declare(coordinator).await;
     client.retire(&second, &id, Outcome::Accepted).await;
     client.post(steps, &id, "x").await;
     let refused = client.discharge(coordinator, &id, false).await;
     assert_eq!(condition_of(&refused), ROLLBACK);
-    // A coordinator that goes.
+    // The coordinator's link is detached.
     let id = client.declare(coordinator).await;
     client.retire(&third, &id, Outcome::Accepted).await;
     client.detach(coordinator).await;
@@ -137,7 +137,7 @@ async fn a_link_that_its_client_detaches_leaves_its_transactions() {
 }
 
 #[tokio::test]
-async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connection_with_it() {
+async fn a_link_that_the_server_detaches_fails_the_transactions_of_its_connection() {
     let server = start().await;
     let options = server.view("jobs").await.options;
     for (status, condition) in [
@@ -149,7 +149,7 @@ async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connectio
             Some(EntityStatus::ReceiveDisabled),
             "com.microsoft:entity-disabled",
         ),
-        // By the protocol: deliveries of a former link are not resumed.
+        // By the protocol: deliveries of an earlier link are not resumed.
         (None, "amqp:not-implemented"),
     ] {
         let mut client = server.trusted().await;
@@ -181,7 +181,7 @@ async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connectio
         assert_eq!(refused.condition, ROLLBACK);
         let text = refused.description.unwrap();
         assert!(text.as_str().contains(condition), "{text}");
-        // What comes after it is not concerned.
+        // Later transactions are not affected.
         let id = client.declare(coordinator).await;
         client.post(spare, &id, "x").await;
         let rolled_back = client.discharge(coordinator, &id, true).await;
@@ -195,7 +195,8 @@ async fn a_link_that_the_server_detaches_takes_the_transactions_of_its_connectio
     assert_eq!(held(&server, "spare").await, (0, 0));
 }
 
-/// A message over the first link of a session, in a transaction, that goes on with a delivery of another.
+/// A message in a transaction over the first link of a session that continues with another
+/// delivery's part.
 fn resumed(id: &Bytes) -> Transfer {
     Transfer {
         handle: 0,
@@ -257,7 +258,7 @@ async fn a_message_that_its_sender_settles_on_its_way_stays_in_its_transaction()
         client.stream.write_all(&said).await.unwrap();
     }
     client.detach(coordinator).await;
-    // What was sent before is there by then, if it is ever.
+    // By then every message that was sent has arrived.
     let mut other = server.trusted().await;
     let jobs = other.sender("jobs").await.unwrap();
     other.fill(jobs, 1).await;
@@ -301,12 +302,12 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
         )
         .await;
     assert_eq!(told, ok());
-    // An id is good on its own connection alone.
+    // An id is valid only on its own connection.
     let theirs = other.coordinator().await;
     let refused = other.discharge(theirs, &kept, false).await;
     assert_eq!(condition_of(&refused), UNKNOWN_ID);
     drop(client);
-    // The server learns of it in its own time.
+    // The server learns of it later.
     let completed = completed(&deliveries[1]);
     let claimed = (400, "amqp:not-allowed".to_owned());
     let is_free = async {
@@ -320,7 +321,7 @@ async fn a_transaction_goes_with_its_coordinator_link_and_with_its_connection() 
         }
     };
     let told = tokio::time::timeout(std::time::Duration::from_secs(60), is_free).await;
-    assert_eq!(told.expect("a transaction goes with its connection"), ok());
+    assert_eq!(told.expect("a transaction ends with its connection"), ok());
     assert_eq!(held(&server, "jobs").await, (0, 0));
 }
 

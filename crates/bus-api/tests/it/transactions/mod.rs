@@ -1,4 +1,4 @@
-//! Transactions: what is done in one is done as a whole, when it is committed, or not at all.
+//! Transactions: all operations of one take effect at its commit, or none.
 
 mod commit;
 mod coordinator;
@@ -99,7 +99,7 @@ impl Client {
         assert_eq!(state, DeliveryState::ACCEPTED);
     }
 
-    /// Sends in a transaction, which takes it.
+    /// Sends in a transaction, which accepts the message.
     async fn post(&mut self, link: LinkId, id: &Bytes, body: &str) {
         let state = Some(in_transaction(id, None));
         let sent = self.send_in(link, 0, message(body), state).await;
@@ -123,7 +123,7 @@ impl Client {
         all
     }
 
-    /// Settles in a transaction, which takes it.
+    /// Settles in a transaction, which accepts the outcome.
     async fn retire(&mut self, delivery: &Delivery, id: &Bytes, outcome: Outcome) {
         let told = in_transaction(id, Some(outcome));
         assert_eq!(self.tell(delivery, told.clone()).await, told);
@@ -144,7 +144,7 @@ impl Client {
         .await
     }
 
-    /// Writes a frame of which the connection knows nothing.
+    /// Writes a frame that the test client's connection does not know.
     async fn say_by_hand(&mut self, frame: &impl Composite) {
         self.say().await;
         let mut bytes = BytesMut::new();
@@ -155,7 +155,7 @@ impl Client {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    /// What an answer of `$management` says: status and condition.
+    /// Status and condition of an answer of `$management`.
     async fn manage(
         &mut self,
         queue: &str,
@@ -181,7 +181,7 @@ impl Client {
     }
 }
 
-/// What goes with a message that wants an answer.
+/// The options of a message that wants an answer.
 fn plain(state: Option<DeliveryState>) -> Outgoing {
     Outgoing {
         tag: Tag::from([9; 16]),
@@ -207,7 +207,7 @@ async fn start() -> Server {
     start_with(Limits::default()).await
 }
 
-/// Locks that hold until the end of a test, however slow the machine.
+/// Locks that last until the end of a test, even on a slow machine.
 async fn start_with(limits: Limits) -> Server {
     let server = Server::start_with(limits).await;
     let options = BusQueueOptions {
@@ -221,7 +221,7 @@ async fn start_with(limits: Limits) -> Server {
     server
 }
 
-/// What queue and dead letters hold.
+/// The message counts of a queue and its dead letters.
 async fn held(server: &Server, queue: &str) -> (u64, u64) {
     let counts = server.view(queue).await.counts;
     (counts.active, counts.dead_letters)

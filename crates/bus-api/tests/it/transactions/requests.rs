@@ -1,4 +1,4 @@
-//! Requests to `$management` in a transaction, and the rights that they take.
+//! Requests to `$management` in a transaction, and the rights that they need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +59,7 @@ async fn requests_about_messages_can_be_part_of_a_transaction() {
     }
 }
 
-/// A message that can be received at some time.
+/// A scheduled message.
 fn later() -> Bytes {
     let mut later = BytesMut::new();
     kew_amqp::message::write_head(
@@ -75,7 +75,7 @@ fn later() -> Bytes {
     later.freeze()
 }
 
-/// The body of a request to take a scheduled message back.
+/// The body of a request to cancel a scheduled message.
 fn cancelling(number: i64) -> Map {
     Map::build(|map| {
         let numbers = Value::Array(Array::longs([number]));
@@ -93,7 +93,7 @@ async fn a_request_that_makes_no_sense_fails_its_transaction() {
     let mut client = server.trusted().await;
     let spare = client.sender("spare").await.unwrap();
     let coordinator = client.coordinator().await;
-    // No message at all.
+    // A request without a valid message.
     let requests = client.sender("jobs/$management").await.unwrap();
     let id = client.declare(coordinator).await;
     client.post(spare, &id, "x").await;
@@ -106,7 +106,7 @@ async fn a_request_that_makes_no_sense_fails_its_transaction() {
     let text = refused.description.unwrap();
     assert!(text.as_str().contains("amqp:decode-error"), "{text}");
     client.detach(requests).await;
-    // Requests without what they are about.
+    // Requests without their parameters.
     for operation in [
         "update-disposition",
         "cancel-scheduled-message",
@@ -118,7 +118,7 @@ async fn a_request_that_makes_no_sense_fails_its_transaction() {
         let told = client.manage("jobs", operation, &nothing, Some(&id)).await;
         let is_left = operation == "renew-lock";
         assert_eq!(told.0, 400, "{operation}");
-        // One that is carried out at once is no part of it.
+        // A request that is carried out at once is not part of the transaction.
         let state = client.discharge(coordinator, &id, false).await;
         assert_eq!(
             state == DeliveryState::ACCEPTED,
@@ -130,7 +130,7 @@ async fn a_request_that_makes_no_sense_fails_its_transaction() {
 }
 
 #[tokio::test]
-async fn a_scheduled_message_of_a_queue_that_was_created_since_is_not_taken_back() {
+async fn a_scheduled_message_of_a_newer_queue_is_not_cancelled() {
     let server = start().await;
     let mut other = server.trusted().await;
     let jobs = other.sender("jobs").await.unwrap();
@@ -168,7 +168,7 @@ async fn a_scheduled_message_of_a_queue_that_was_created_since_is_not_taken_back
     let text = refused.description.unwrap();
     assert!(text.as_str().contains("amqp:not-found"), "{text}");
     assert_eq!(scheduled(&server).await, 1);
-    // And one of a queue that is not there is refused at once.
+    // And one for a queue that does not exist is refused at once.
     let id = client.declare(coordinator).await;
     let told = client
         .manage(
@@ -197,7 +197,7 @@ async fn a_commit_waits_for_the_requests_before_it() {
     for (number, commits) in [(1, true), (2, false)] {
         let id = client.declare(coordinator).await;
         client.ask_to_cancel(requests, number, &id);
-        // All of it is written at once: nothing waits for any answer.
+        // Everything is written at once, without waiting for answers.
         let asked = client.ask_to_discharge(coordinator, &id, commits);
         let late = plain(Some(in_transaction(&id, None)));
         let parts = [message("late"), Bytes::new()];
@@ -205,7 +205,7 @@ async fn a_commit_waits_for_the_requests_before_it() {
         let again = client.ask_to_discharge(coordinator, &id, true);
         let [told, late, again] = client.answers([asked, late, again]).await;
         assert_eq!(told, DeliveryState::ACCEPTED);
-        // What comes behind a discharge is no part of it, whether it waits or not.
+        // Requests behind a discharge are not part of it, whether it waits or not.
         for refused in [late, again] {
             assert_eq!(condition_of(&refused), UNKNOWN_ID);
         }
@@ -230,13 +230,13 @@ async fn a_commit_waits_for_all_the_requests_before_it() {
     let requests = client.requests("jobs").await;
     let astray = client.requests("absent").await;
     let completed = settling(&delivery, "completed");
-    // Of each round all is written at once.
+    // Everything of a round is written at once.
     let id = client.declare(coordinator).await;
     for number in [2, 3] {
         client.ask_to_cancel(requests, number, &id);
     }
     let asked = client.ask_to_discharge(coordinator, &id, true);
-    // Behind the discharge it is no part of it.
+    // Behind the discharge it is not part of the transaction.
     client.ask_at_once(requests, "update-disposition", &completed, &id);
     let [told] = client.answers([asked]).await;
     assert_eq!(told, DeliveryState::ACCEPTED);
@@ -249,7 +249,7 @@ async fn a_commit_waits_for_all_the_requests_before_it() {
     assert_eq!(condition_of(&told), ROLLBACK);
     assert_eq!(scheduled(&server).await, 1);
     assert_eq!(held(&server, "jobs").await, (1, 0));
-    // No transaction has taken the message.
+    // No transaction has settled the message.
     let mut other = server.trusted().await;
     let told = other
         .manage("jobs", "update-disposition", &completed, None)
@@ -271,7 +271,7 @@ async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
     let id = client.declare(first).await;
     client.ask_to_cancel(requests, 1, &id);
     let asked = client.ask_to_discharge(second, &id, true);
-    // All of it is written at once.
+    // Everything is written at once.
     client.connection.detach(first, true, None);
     let [answer] = client.answers([asked]).await;
     assert_eq!(condition_of(&answer), UNKNOWN_ID);
@@ -279,7 +279,7 @@ async fn a_commit_that_waits_is_answered_also_when_its_transaction_goes() {
 }
 
 impl Client {
-    /// A link for requests over which some can be sent at once.
+    /// A link for requests, with credit for several at once.
     async fn requests(&mut self, queue: &str) -> LinkId {
         let node = format!("{queue}/$management");
         let requests = self.sender(&node).await.unwrap();
@@ -287,7 +287,7 @@ impl Client {
         requests
     }
 
-    /// Asks for a scheduled message to be taken back in a transaction, and waits for nothing.
+    /// Requests to cancel a scheduled message in a transaction, without waiting.
     fn ask_to_cancel(&mut self, requests: LinkId, number: i64, id: &Bytes) {
         let body = cancelling(number);
         self.ask_at_once(requests, "cancel-scheduled-message", &body, id);
@@ -304,7 +304,7 @@ impl Client {
         self.connection.send(requests, outgoing, parts).unwrap();
     }
 
-    /// Asks for a commit or a rollback, and waits for nothing.
+    /// Requests a commit or a rollback, without waiting.
     fn ask_to_discharge(&mut self, coordinator: LinkId, id: &Bytes, commits: bool) -> DeliveryId {
         let discharge = encoded(&Control::Discharge(Discharge {
             txn_id: id.clone(),
@@ -315,7 +315,7 @@ impl Client {
         sent.unwrap()
     }
 
-    /// What all of these are told, in whatever order.
+    /// The answers to all of these, in any order.
     async fn answers<const N: usize>(&mut self, sent: [DeliveryId; N]) -> [DeliveryState; N] {
         let mut told = BTreeMap::new();
         let all = self.until(|event| {
@@ -330,7 +330,7 @@ impl Client {
             sent.iter().all(|own| told.contains_key(own)).then_some(())
         });
         let all = tokio::time::timeout(Duration::from_secs(60), all).await;
-        all.expect("whoever asks is answered");
+        all.expect("every request gets an answer");
         sent.map(|own| told[&own].clone())
     }
 }
@@ -348,7 +348,7 @@ async fn a_transaction_gives_no_rights() {
     server.add_rule(Some("jobs"), rule).await.unwrap();
     let scope = RuleScope::of(Some("jobs"));
     let rule = server.api.rules().find(&scope, "sends").await.unwrap();
-    // Before anything is known of a client it can declare, and do nothing.
+    // An unauthenticated client can declare, but do nothing.
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
     let coordinator = client.coordinator().await;

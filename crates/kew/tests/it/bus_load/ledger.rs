@@ -1,4 +1,4 @@
-//! What clients of Service Bus were told, and what may be true of each message.
+//! What clients of Service Bus learned, and the possible states of each message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,11 +29,11 @@ struct Record {
     sent: Known,
     completed: Known,
     is_dead: Known,
-    /// Until when somebody has it, by the server's clock.
+    /// When its lock ends, by the server's clock; `None` without a lock.
     locked_until_ms: Option<i64>,
-    /// A lock that is kept for after a restart.
+    /// A lock that is kept until after a restart.
     kept: Option<(Uuid, i64)>,
-    /// Failed deliveries that were acknowledged since it came where it is.
+    /// Failed deliveries that were acknowledged since it arrived in its queue.
     failures: u32,
 }
 
@@ -69,7 +69,7 @@ impl Ledger {
         self.inner().broken.push(what);
     }
 
-    /// Somebody is about to send a new message: its number.
+    /// A client is about to send a new message: returns its number.
     pub(super) fn sending(&self, queue: &'static str, session: Option<String>) -> u64 {
         let mut inner = self.inner();
         let number = inner.records.len() as u64 + 1;
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// A message was given to a client: its number, and its place in the queue.
+    /// A client received a message: its number, and its place in the queue.
     pub(super) fn delivered(&self, queue: &'static str, delivery: &Delivery) -> (u64, i64) {
         let message = Message::scan(delivery.payload.clone()).expect("a message");
         let number = number_in(&message);
@@ -133,7 +133,7 @@ impl Ledger {
         (number, sequence_number(&message).unwrap_or_default())
     }
 
-    /// A message was shown: somebody sent it, and nobody completed it.
+    /// A message was shown: a client sent it, and none completed it.
     pub(super) fn seen(&self, number: u64, message: &Message) {
         let mut inner = self.inner();
         let what = match inner.records.get(&number) {
@@ -154,7 +154,7 @@ impl Ledger {
         inner.broken.push(format!("message {number} {what}"));
     }
 
-    /// Somebody is about to end the lock of a message.
+    /// A client is about to end the lock of a message.
     pub(super) fn ending_lock(&self, number: u64) {
         self.with(number, |record| {
             record.locked_until_ms = None;
@@ -189,7 +189,7 @@ impl Ledger {
         self.with(number, |record| record.completed = Known::Yes);
     }
 
-    /// A client goes on with something else, and keeps the lock.
+    /// A client continues with other work, and keeps the lock.
     pub(super) fn keeps(&self, number: u64, delivery: &Delivery) {
         let lock = lock_of(delivery);
         self.with(number, |record| {
@@ -253,7 +253,7 @@ impl Ledger {
                 }
                 [_] => record.is_dead = Known::No,
                 _ => {
-                    // It never was, or is gone.
+                    // It never arrived, or was completed.
                     record.completed = Known::Yes;
                 }
             }
@@ -261,7 +261,7 @@ impl Ledger {
         inner.broken.append(&mut broken);
     }
 
-    /// Whether something is left in a queue, or in one session of it, as the last look has it.
+    /// Whether messages are left in a queue, or in one session of it, by the last look.
     pub(super) fn waits_in(&self, queue: &str, session: Option<&str>) -> bool {
         self.inner().records.values().any(|record| {
             let place = match (record.is_dead, record.queue) {
@@ -274,7 +274,7 @@ impl Ledger {
         })
     }
 
-    /// The sessions that have messages left.
+    /// The sessions with messages left.
     pub(super) fn sessions_left(&self) -> BTreeSet<String> {
         let inner = self.inner();
         let left = inner.records.values();
@@ -303,7 +303,7 @@ impl Ledger {
         assert!(left.is_empty(), "{left:#?}");
     }
 
-    /// What must have happened for the test to mean something.
+    /// These must have happened, or the test proves nothing.
     pub(super) fn assert_tried(&self) {
         let inner = self.inner();
         for count in [

@@ -1,15 +1,15 @@
 //! Clients of Service Bus under a ledger, beside those of Queue Storage on the same server.
 //!
-//! Senders and consumers use four queues: one plain, one with sessions, one that drops duplicates and
-//! one that forwards to the plain one. The ledger checks every answer, and the full check, by peeks at
-//! everything, that each message is in one place or gone:
+//! Senders and consumers use four queues: one plain, one with sessions, one that drops duplicates
+//! and one that forwards to the plain one. The ledger checks every answer. The full check peeks at
+//! everything, and checks that each message is in one place or completed:
 //!
-//! - what was accepted and not completed is there, once; what was completed is not; nothing that nobody
-//!   sent is;
-//! - a message that was sent twice under one id, or forwarded, is there once;
-//! - nobody else is given a message while its lock holds; the messages of a session come in order;
+//! - a message that was accepted and not completed exists, once; a completed one does not; there is
+//!   none that no client sent;
+//! - a message that was sent twice under one id, or forwarded, exists once;
+//! - no other client gets a message while its lock holds; the messages of a session come in order;
 //! - failed deliveries count, across restarts too;
-//! - a lock of before a restart settles its message after it.
+//! - a lock from before a restart settles its message after it.
 
 mod ledger;
 
@@ -37,7 +37,7 @@ const ONCE: &str = "bus-once";
 const FORWARDS: &str = "bus-forwards";
 const DEAD_LETTERS: &str = "bus-plain/$deadletterqueue";
 
-/// Everywhere that a message can be, those first from which messages go on to others.
+/// All places that a message can be in, the sources of forwarding first.
 const PLACES: [&str; 5] = [FORWARDS, ONCE, SESSIONS, PLAIN, DEAD_LETTERS];
 
 const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
@@ -49,7 +49,7 @@ const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "bus-forwards", "Properties": {"ForwardTo": "bus-plain"}}
 ]}]}}"#;
 
-/// The longest that a lock holds, and a little.
+/// Slightly longer than the longest lock.
 const LOCKS_END: Duration = Duration::from_secs(11);
 
 const SENDERS: u64 = 3;
@@ -72,7 +72,7 @@ impl BusLoad {
         }
     }
 
-    /// Writes the file that a server imports its queues from.
+    /// Writes the file from which a server imports its queues.
     pub(crate) fn write_config(directory: &Path) -> PathBuf {
         let path = directory.join("Config.json");
         std::fs::write(&path, CONFIG).expect("writable");
@@ -117,7 +117,7 @@ impl BusLoad {
         }
     }
 
-    /// Waits for the clients of a server that is gone.
+    /// Waits for the clients of a server that has ended.
     pub(crate) async fn server_is_gone(&mut self) {
         self.told.store(true, Relaxed);
         let all = async {
@@ -131,8 +131,8 @@ impl BusLoad {
         self.ledger.assert_sound();
     }
 
-    /// The full check, of a server that nobody else uses: every message is where it must be, and some
-    /// locks of before the restart are used.
+    /// The full check of a server without other clients: every message is where it must be, and
+    /// some locks from before the restart are used.
     pub(crate) async fn check(&mut self, server: &Server) {
         let door = Door::of(server);
         let mut client = door.connect().await.expect("it serves");
@@ -149,7 +149,7 @@ impl BusLoad {
         self.ledger.assert_sound();
     }
 
-    /// Looks at everything that there is.
+    /// Peeks at all messages.
     async fn look(&self, client: &mut Client) {
         let begun = Instant::now();
         let mut found: BTreeMap<u64, Vec<&'static str>> = BTreeMap::new();
@@ -169,7 +169,7 @@ impl BusLoad {
         self.ledger.check_places(&found);
     }
 
-    /// Takes everything out, once the locks of clients that are gone have ended; then nothing is left.
+    /// Empties all queues, after the locks of former clients have ended; then nothing is left.
     pub(crate) async fn empty_at_last(&mut self, server: &Server) {
         let door = Door::of(server);
         let mut client = door.connect().await.expect("it serves");
@@ -185,7 +185,7 @@ impl BusLoad {
             let (link, _) = client
                 .session_receiver(SESSIONS, Some(&session))
                 .await
-                .expect("nobody has it");
+                .expect("it is not locked");
             client.connection.grant(link, u32::MAX);
             self.drain(&mut client, SESSIONS, Some(&session), link)
                 .await;
@@ -226,7 +226,7 @@ impl BusLoad {
     }
 }
 
-/// Where a server serves Service Bus, and as whom.
+/// The address of Service Bus, and the credential.
 #[derive(Clone)]
 pub(crate) struct Door {
     address: SocketAddr,
@@ -268,7 +268,7 @@ impl One {
         self.told.load(Relaxed)
     }
 
-    /// Judges how a client ended: the server went away, or it broke a promise.
+    /// Judges the end of a client: the server disappeared, or it broke a promise.
     fn ended(&self, how: Result<(), Error>) {
         match how {
             Ok(()) | Err(Error::Gone(_)) => {}
@@ -331,7 +331,7 @@ impl One {
         Ok(())
     }
 
-    /// The next message, if one comes before somebody may have told to stop.
+    /// The next message, if one arrives before the clients are told to stop.
     async fn next(
         &self,
         client: &mut Client,
@@ -387,7 +387,7 @@ impl One {
         self.ended(how);
     }
 
-    /// Takes sessions by name: after a kill they are still locked by who had them, for a while.
+    /// Accepts sessions by id: after a kill they stay locked for a while.
     async fn takes_sessions(&mut self) -> Result<(), Error> {
         let mut client = self.door.connect().await?;
         while !self.is_over() {
@@ -436,7 +436,7 @@ fn body(number: u64, size: u64) -> Vec<u8> {
     body
 }
 
-/// The number of a message, whose body is as it was sent.
+/// The number of a message. Its body must be unchanged.
 fn number_in(message: &Message) -> u64 {
     let bytes = body_of(message).expect("a body of bytes");
     let first = bytes.first_chunk::<8>().expect("a number");

@@ -8,13 +8,13 @@ use queue_load::{Client, Endpoint, Error};
 
 use super::Until;
 
-/// Names begin with this.
+/// The prefix of names.
 const PREFIX: &str = "catalogue-";
 
-/// Queues that are kept; older ones are deleted.
+/// How many queues are kept; older ones are deleted.
 const KEPT: usize = 20;
 
-/// What the one connection asked for.
+/// The queues of the one connection.
 #[derive(Default)]
 pub(super) struct Catalogue {
     queues: Mutex<BTreeMap<u64, Vec<Stage>>>,
@@ -23,7 +23,7 @@ pub(super) struct Catalogue {
     unknown_count: AtomicU64,
 }
 
-/// A state that a queue may be in.
+/// A possible state of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Absent,
@@ -31,7 +31,7 @@ enum Stage {
 }
 
 impl Catalogue {
-    /// Creates, changes and deletes queues until told to stop or unable to go on.
+    /// Creates, changes and deletes queues until it must stop or cannot continue.
     pub(super) async fn run(self: Arc<Self>, endpoint: Arc<Endpoint>, until: Until) {
         let mut client = Client::new(endpoint);
         while !until.is_over() {
@@ -80,7 +80,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Notes that a queue is on its way from one stage to another, and how that ended.
+    /// Notes that a queue changes from one state to another, and the result.
     async fn change(
         &self,
         number: u64,
@@ -104,7 +104,7 @@ impl Catalogue {
         result
     }
 
-    /// Lists all queues and compares them with what they may be; then that is what they are.
+    /// Lists all queues and compares them with their possible states; then their states are known.
     pub(super) async fn check(&self, client: &mut Client) {
         let mut found = BTreeMap::new();
         let mut marker = String::new();

@@ -1,4 +1,4 @@
-//! The full check: everything that a server holds, against the ledger.
+//! The full check: the whole content of a server, against the ledger.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::random::Random;
 use super::writer::Fate;
 use crate::server::{PATIENCE, Server};
 
-/// How long the check itself hides what it finds: longer than it takes.
+/// How long the check itself hides messages: longer than it takes.
 const LEASE: u32 = 600;
 
-/// Checks all queues; nobody else may use the server.
+/// Checks all queues; no other client may use the server.
 pub(super) async fn everything(server: &Server, ledger: &Ledger, random: &mut Random) {
     ledger.count_running_leases();
     let mut client = server.client();
@@ -33,7 +33,7 @@ pub(super) async fn everything(server: &Server, ledger: &Ledger, random: &mut Ra
     ledger.assert_sound();
 }
 
-/// Deletes every message; the queues must be empty then, and stay so.
+/// Deletes every message; the queues must then be empty, and stay so.
 pub(super) async fn empty_at_last(server: &Server, ledger: &Ledger) {
     let mut client = server.client();
     for queue in QUEUES {
@@ -57,19 +57,19 @@ pub(super) async fn empty_at_last(server: &Server, ledger: &Ledger) {
     ledger.assert_sound();
 }
 
-/// Receives every message of a queue that exists, and checks that all are there that must be.
+/// Receives every message of an existing queue, and checks that none is missing.
 async fn one_queue(client: &mut Client, ledger: &Ledger, queue: &'static str) -> Vec<Held> {
     let (mut found, mut all) = (BTreeSet::new(), Vec::new());
-    // First what is visible, while leases from before the restart still hide the rest.
+    // First the visible messages, while leases from before the restart still hide the rest.
     drain(client, ledger, queue, &mut found, &mut all).await;
-    // Then what a known receipt hides: unless a request with unknown outcome used it, the receipt
-    // must be good, and makes the message visible.
+    // Then the messages with a known receipt: unless a request with unknown outcome used it, the
+    // receipt must be valid, and makes the message visible.
     for held in ledger.missing(queue, &found) {
         if show(client, ledger, &held).await {
             ledger.receipt_outlived_a_restart();
         }
     }
-    // At last what a request with unknown outcome may hide, for as long as it can.
+    // At last the messages that a request with unknown outcome may hide, until its lease ends.
     let begun = Instant::now();
     loop {
         let unsettled = ledger.is_unsettled(queue);
@@ -114,7 +114,7 @@ async fn drain(
     }
 }
 
-/// Makes a hidden message visible by its receipt; `false` if the receipt was refused.
+/// Makes a hidden message visible with its receipt; `false` if the receipt was refused.
 async fn show(client: &mut Client, ledger: &Ledger, held: &Held) -> bool {
     let change = ledger.begin_change(
         held,

@@ -1,8 +1,8 @@
 //! What was acknowledged, what may have happened, and the checks of every answer against it.
 //!
-//! Requests overlap, so an answer may be noted later than one to a request that the server executed
-//! after it. Two answers are ordered only if one came before the other's request was sent; the
-//! dequeue count orders deliveries of one message besides.
+//! Requests overlap, so an answer may be noted after one to a request that the server executed
+//! later. Two answers are ordered only if one arrived before the other's request was sent. In
+//! addition, the dequeue count orders deliveries of one message.
 
 mod books;
 mod full_check;
@@ -17,7 +17,7 @@ use self::books::{Books, Counts, Entry, LatestReceipt, QueueBook};
 use super::text::Texts;
 use super::writer::Fate;
 
-/// The server counts milliseconds, so a lease may end this much before a finer clock says so.
+/// The server counts milliseconds, so a lease may end this much earlier than by a finer clock.
 pub(crate) const CLOCK_GRAIN: Duration = Duration::from_millis(20);
 
 /// The books, shared by all connections.
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     pub(crate) receipt: String,
 }
 
-/// What is to be done to a message.
+/// A change to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Delete,
@@ -55,7 +55,7 @@ pub(crate) enum Change {
 pub(crate) struct ChangeVisit {
     held: Held,
     change: Change,
-    /// The version of the new text, if the change brings one.
+    /// The version of the new text, if the change has one.
     pub(crate) version: Option<u64>,
     sent: Instant,
 }
@@ -132,7 +132,7 @@ impl Ledger {
         entry.put_was_answered = true;
         entry.is_sure = true;
         let same_id = entry.id.get_or_insert_with(|| sent.id.clone()) == &sent.id;
-        // Somebody may have received it before the answer to the put was noted.
+        // A client may have received it before the answer to the put was noted.
         if entry.receipt.is_none() && entry.gone.is_none() {
             entry.receipt = Some(LatestReceipt {
                 value: sent.receipt.clone(),
@@ -172,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// Notes what a get brought; returns the receipts that are good now.
+    /// Notes the messages of a get; returns the receipts that are valid now.
     pub(crate) fn delivered(&self, visit: &Visit, messages: &[Message]) -> Vec<Held> {
         let mut books = self.books();
         let answered = Instant::now();
@@ -265,7 +265,7 @@ impl Ledger {
         let entry = books.entry(visit.held.number);
         entry.changes_in_flight -= 1;
         let latest = entry.receipt.as_ref().map(|latest| &latest.value);
-        // If not, somebody received it before this answer was noted.
+        // If not, a client received it before this answer was noted.
         if latest == Some(&visit.held.receipt) {
             entry.see();
             if let Some(version) = visit.version {
@@ -303,7 +303,7 @@ impl Ledger {
                 entry.changes_unknown += 1;
                 let lease = match visit.change {
                     Change::Delete => {
-                        // With a later receipt it was seen after this one had become stale.
+                        // If a later receipt is known, it was seen after this one had become stale.
                         let latest = entry.receipt.as_ref();
                         entry.delete_may_have_happened |=
                             latest.is_none_or(|latest| latest.value == visit.held.receipt);
@@ -344,7 +344,7 @@ impl Ledger {
         self.books().counts.acknowledged
     }
 
-    /// About how many messages there are.
+    /// The approximate number of messages.
     pub(crate) fn live_count(&self) -> usize {
         let books = self.books();
         let (puts, deletes) = (books.counts.puts, books.counts.deletes);

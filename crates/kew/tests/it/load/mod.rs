@@ -1,19 +1,19 @@
-//! Clients under a ledger: a mixed load on a server, and the full check of what it promised.
+//! Clients with a ledger: a mixed load on a server, and the full check of its promises.
 //!
-//! Writers mix all message operations over a few queues. A [`ledger::Ledger`] keeps what was
-//! acknowledged and what has an unknown outcome. The full check compares all that a server holds
-//! with it. A test brings the fault; load and check are the same for all.
+//! Writers mix all message operations over a few queues. A [`ledger::Ledger`] keeps acknowledged
+//! operations and those with an unknown outcome. The full check compares the whole content of a
+//! server with it. A test adds the fault; load and check are the same for all.
 //!
-//! What is checked, at every answer and in the full check:
+//! The checks, for every answer and in the full check:
 //!
-//! - no acknowledged message is lost, none that was acknowledged as deleted comes back, and nothing
-//!   appears that nobody put;
-//! - id and text stay what they were, except for acknowledged updates, or unknown ones;
-//! - the latest receipt works, across a crash too, and a stale one does not;
+//! - no acknowledged message is lost, none with an acknowledged delete reappears, and there is none
+//!   that no client put;
+//! - id and text never change, except by acknowledged or unknown updates;
+//! - the latest receipt works, after a crash too, and a stale one does not;
 //! - dequeue counts rise with each delivery, by no more than acknowledged and unknown ones explain;
-//! - a message is not delivered before its lease has run out;
-//! - a queue at rest counts as many messages as it delivers;
-//! - queues and metadata are what was last acknowledged.
+//! - a message is not delivered before its lease has ended;
+//! - the count of a queue at rest equals the number of messages that it delivers;
+//! - queues and metadata are as last acknowledged.
 
 mod catalogue;
 mod check;
@@ -40,12 +40,12 @@ use crate::server::{PATIENCE, Server, show};
 
 pub(crate) const QUEUES: [&str; 4] = ["load-a", "load-b", "load-c", "load-d"];
 
-/// The longest lease that a writer asks for.
+/// The longest lease of a writer.
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(2);
 
 const WRITERS: u64 = 16;
 
-/// What the clients are like.
+/// The behaviour of the clients.
 pub(crate) struct Style {
     pub(crate) writers: u64,
     pub(crate) texts: Texts,
@@ -66,11 +66,11 @@ impl Default for Style {
 /// When clients stop by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// At the first request without an answer: the server is gone.
+    /// At the first request without an answer: the server has ended.
     Unanswered,
     /// Only when told to.
     Told,
-    /// When the server has been busy for long enough to call it full.
+    /// When the server has been busy so long that it counts as full.
     Full,
 }
 
@@ -126,7 +126,7 @@ impl Load {
         }
     }
 
-    /// Starts all clients, with every operation there is.
+    /// Starts all clients, with all operations.
     pub(crate) fn begin(&mut self, endpoint: &Arc<Endpoint>, ending: Ending) {
         self.begin_writers(endpoint, Mix::Everything, ending);
         let until = self.until(ending);
@@ -137,7 +137,7 @@ impl Load {
         });
     }
 
-    /// Starts writers alone.
+    /// Starts only writers.
     pub(crate) fn begin_writers(&mut self, endpoint: &Arc<Endpoint>, mix: Mix, ending: Ending) {
         self.told = Arc::default();
         for number in 0..self.writers {
@@ -156,7 +156,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more operations are answered: one after the other in time, and at least ten a second.
+    /// Waits until `count` more operations are answered: at least ten a second.
     pub(crate) async fn acknowledged(&self, count: u64) {
         let enough = self.ledger.acknowledged_count() + count;
         let begun = Instant::now();
@@ -167,13 +167,13 @@ impl Load {
         }
     }
 
-    /// Waits until so many more operations are answered, for so long at most.
+    /// Waits until `count` more operations are answered, for at most `patience`.
     pub(crate) async fn acknowledged_within(&self, count: u64, patience: Duration) {
         let enough = self.ledger.acknowledged_count() + count;
         let begun = Instant::now();
         while self.ledger.acknowledged_count() < enough {
             assert!(begun.elapsed() < patience, "the writers stand still");
-            // Each client holds on to what will tell it to stop.
+            // Each client keeps its receiver of the stop signal.
             assert!(
                 Arc::strong_count(&self.told) > 1,
                 "the writers have given up"
@@ -200,7 +200,7 @@ impl Load {
             .expect("the clients stop");
     }
 
-    /// Waits for the clients of a server that is gone: what was not answered has an outcome now,
+    /// Waits for the clients of a server that has ended: unanswered operations now have an outcome,
     /// known or not.
     pub(crate) async fn server_is_gone(&mut self) {
         self.end().await;
@@ -210,7 +210,7 @@ impl Load {
         self.ledger.assert_sound();
     }
 
-    /// The full check, of a server that nobody else uses.
+    /// The full check of a server without other clients.
     pub(crate) async fn check(&mut self, server: &Server) {
         check::everything(server, &self.ledger, &mut self.random).await;
         self.catalogue.check(&mut server.client()).await;
@@ -221,8 +221,8 @@ impl Load {
         check::empty_at_last(server, &self.ledger).await;
     }
 
-    /// Ends a test whose server may be stopped in order: a restart, the full check, and the end
-    /// of every message.
+    /// Ends a test whose server can be stopped cleanly: a restart, the full check, and deleting
+    /// every message.
     pub(crate) async fn finish(&mut self, server: Server, again: impl FnOnce() -> Server) {
         self.end().await;
         stop_in_order(server).await;
@@ -234,14 +234,14 @@ impl Load {
         self.show_report();
     }
 
-    /// Prints what the clients did.
+    /// Prints a summary of the clients' operations.
     pub(crate) fn show_report(&self) {
         show(&self.ledger.report());
         show(&self.catalogue.report());
     }
 }
 
-/// Asks a server to stop, on a thread that may wait; it must, and without an error.
+/// Asks a server to stop, on a thread that may block; it must stop without an error.
 pub(crate) async fn stop_in_order(server: Server) {
     let ended = tokio::task::spawn_blocking(|| server.terminate()).await;
     ended.expect("it ends well");

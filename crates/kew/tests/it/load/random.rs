@@ -1,11 +1,11 @@
-//! Choices that a seed repeats.
+//! Random choices that a seed repeats.
 
-/// A xorshift generator: good enough to choose, no good for secrets.
+/// A xorshift generator: good enough for choices, unfit for secrets.
 pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // The generator stays at zero once it is there, and similar seeds should soon differ.
+        // A state of zero never changes, and similar seeds should soon differ.
         let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
             random.next();
@@ -34,7 +34,7 @@ impl Random {
         from[at]
     }
 
-    /// Takes one out, and the last one into its place.
+    /// Takes one out, and moves the last one to its place.
     pub(crate) fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         if from.is_empty() {
             return None;

@@ -1,15 +1,15 @@
-//! Message texts that tell which message and version they are, and whether a byte is wrong.
+//! Message texts that contain their message and version, and reveal a wrong byte.
 
 use std::fmt::Write as _;
 
 use super::random::Random;
 
-/// What texts are like.
+/// The size of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Texts {
     /// Mostly short, some of up to 40,000 bytes.
     Mixed,
-    /// Close to the 64 KiB that a message may have.
+    /// Close to the 64 KiB limit of a message.
     Large,
 }
 
@@ -17,8 +17,8 @@ pub(crate) enum Texts {
 const FRAME_SIZE_MAX: u64 = 100;
 
 impl Texts {
-    /// The text of version `version` of message `number`: both, filler of a length that differs
-    /// from message to message, and a hash of all before it.
+    /// The text of version `version` of message `number`: both numbers, filler of a length that
+    /// differs between messages, and a hash of everything before it.
     pub(super) fn compose(self, number: u64, version: u64) -> String {
         let mut random = Random::new(number << 8 ^ version);
         let filler_length = match self {
@@ -40,7 +40,7 @@ impl Texts {
         text
     }
 
-    /// Number and version of a text, or `None` if it is not one of ours, to the last byte.
+    /// Number and version of a text, or `None` if a single byte is wrong.
     pub(super) fn recognize(self, text: &str) -> Option<(u64, u64)> {
         let mut parts = text.split(' ');
         let number = parts.next()?.parse().ok()?;

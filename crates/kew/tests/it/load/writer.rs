@@ -1,4 +1,4 @@
-//! One connection that mixes message operations until it is told to stop or the server is gone.
+//! One connection that mixes message operations until it must stop or the server has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,36 +9,36 @@ use super::ledger::{Change, Held, Ledger, Visit};
 use super::random::Random;
 use super::{QUEUES, Until};
 
-/// About as many messages are kept in the queues.
+/// About how many messages are kept in the queues.
 const LIVE_TARGET: usize = 300;
 
-/// Receipts that a writer holds on to at most.
+/// How many receipts a writer keeps at most.
 const HELD_MAX: usize = 12;
 
-/// A server that was busy so often in a row is full.
+/// A server that was busy so many times in a row is full.
 const BUSY_MAX: u32 = 20;
 
-/// How long a writer leaves a busy server alone.
+/// How long a writer pauses after a busy answer.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why a writer cannot go on.
+/// Why a writer cannot continue.
 enum End {
-    /// The server is gone.
+    /// The server has ended.
     Gone,
     /// A request was not answered.
     Unanswered,
 }
 type Answered = Result<(), End>;
 
-/// What is to be noted of a request with unknown outcome, once it cannot happen any more.
+/// What to note about a request with unknown outcome, once it cannot happen any more.
 pub(super) type Note = Box<dyn FnOnce(&Ledger) + Send>;
 
-/// What a writer does.
+/// The operations of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
     /// All message operations, with about as many messages deleted as put.
     Everything,
-    /// Puts alone.
+    /// Only puts.
     Puts,
     /// Receives and deletes.
     Drain,
@@ -54,10 +54,10 @@ struct Writer {
     busy_in_a_row: u32,
 }
 
-/// Writes until told to stop or unable to go on.
+/// Writes until it must stop or cannot continue.
 ///
-/// Returns what is to be noted of requests that were not answered: they may still happen for as
-/// long as the server lives, and count as in flight until then.
+/// Returns the notes for unanswered requests: they may still happen as long as the server lives,
+/// and count as in flight until then.
 pub(super) async fn run(
     endpoint: Arc<Endpoint>,
     ledger: Arc<Ledger>,
@@ -140,7 +140,7 @@ impl Writer {
         match self.client.put(queue, &text, options).await {
             Ok(sent) => {
                 let held = self.ledger.put_acknowledged(&visit, &sent);
-                // Now and then the receipt of a put is used as well.
+                // Sometimes the receipt of a put is used as well.
                 if self.mix == Mix::Everything && self.random.percent(10) {
                     self.held.push(held);
                 }
@@ -221,7 +221,7 @@ impl Writer {
         }
     }
 
-    /// Notes what may have become of a request that failed, now or once that is certain.
+    /// Notes the possible results of a failed request, now or when that is certain.
     fn failed(
         &mut self,
         error: Error,
@@ -258,7 +258,7 @@ impl Writer {
     }
 }
 
-/// What became of a request that failed.
+/// The result of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It changed nothing.

@@ -1,18 +1,18 @@
-/* A disk that forgets what was not synced, put under an unchanged program with LD_PRELOAD.
+/* A disk that loses unsynced data, put under an unchanged program with LD_PRELOAD.
  *
- * Writes wait in the memory of the process until their file is synced, so SIGKILL takes them along
- * as a power cut takes what was in caches. Some get through early, whole or cut at 512 bytes, out of
- * order, as disks do. A file grows at once, with zeros. Creates, renames and removes happen at once
- * and are noted in a journal, from which the test takes back those that came after the last sync of
+ * Writes wait in the memory of the process until their file is synced. SIGKILL discards them, as a
+ * power cut discards the content of caches. Some reach the disk early, whole or cut at 512 bytes, and
+ * out of order, as on real disks. A file grows at once, with zeros. Creates, renames and removes happen
+ * at once and are noted in a journal. With it the test undoes those that came after the last sync of
  * their directory.
  *
- * Covered is what the server's storage uses: pwrite64 and pread64, fsync and fdatasync, open64 with
- * O_CREAT, rename, unlink. What goes through write(2) is left alone.
+ * It covers the calls that the server's storage uses: pwrite64 and pread64, fsync and fdatasync, open64
+ * with O_CREAT, rename, unlink. It does not change write(2).
  *
  *   UNSYNCED_UNDER    only files below this path, which must be absolute
  *   UNSYNCED_JOURNAL  where names are noted
  *   UNSYNCED_TRASH    an existing directory of the same file system, for removed files
- *   UNSYNCED_SEED     what decides which writes get through early
+ *   UNSYNCED_SEED     determines which writes reach the disk early
  *   UNSYNCED_LIES     if set, a sync claims success and does nothing, as bad disks do
  */
 #define _GNU_SOURCE
@@ -95,7 +95,7 @@ static int is_ours(const char *path)
     return !strncmp(path, under, length) && path[length] == '/';
 }
 
-/* The path of an open file, if it is one of ours. */
+/* The path of an open file below UNSYNCED_UNDER. */
 static int path_of(int fd, char *path)
 {
     char link[64];
@@ -181,7 +181,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t offset)
     ssize_t result = (ssize_t)size;
     if (status.st_size < offset + (off64_t)size && ftruncate64(fd, offset + (off64_t)size))
         result = -1;
-    /* Early: whole, or one run of its sectors. It still waits, so that order is kept in the end. */
+    /* Early: whole, or one run of its sectors. It still waits too, so that the final order is right. */
     unsigned way = below(4);
     if (result > 0 && way == 0) {
         write_all(fd, bytes, size, offset);
@@ -215,7 +215,7 @@ ssize_t pread64(int fd, void *bytes, size_t size, off64_t offset)
     return count;
 }
 
-/* Time in which the power may fail: real disks take it too. */
+/* Time in which the power may fail, as on real disks. */
 static void take_time(unsigned microseconds_max)
 {
     pthread_mutex_lock(&lock);
@@ -224,7 +224,7 @@ static void take_time(unsigned microseconds_max)
     usleep(microseconds);
 }
 
-/* What waited goes to the file. The kernel keeps it from here on: the machine is not switched off. */
+/* Waiting writes go to the file. The kernel keeps them from here on: the machine stays on. */
 static int sync_file(int fd, int (*real)(int))
 {
     char path[PATH_MAX];

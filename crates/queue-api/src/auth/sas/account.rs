@@ -1,4 +1,4 @@
-//! The SAS of an account: some letters on some types of resources of some services.
+//! The SAS of an account: permission letters for some types of resources of some services.
 
 use super::time::Frame;
 use super::{malformed, network, verified};
@@ -7,7 +7,7 @@ use crate::auth::{Authentic, Credentials, Principal};
 use crate::error::{Error, Mismatch};
 use crate::version::Version;
 
-/// What an account SAS allows.
+/// The rights of an account SAS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountSas {
     resource_types: Box<str>,
@@ -15,8 +15,8 @@ pub(crate) struct AccountSas {
 }
 
 impl AccountSas {
-    /// Refuses with `AuthorizationResourceTypeMismatch` or `AuthorizationPermissionMismatch` what needs
-    /// another resource type, or one of these letters.
+    /// Refuses with `AuthorizationResourceTypeMismatch` or `AuthorizationPermissionMismatch` an
+    /// operation that needs another resource type, or one of these letters.
     pub(crate) fn check(
         &self,
         resource_type: ResourceType,
@@ -63,7 +63,9 @@ pub(super) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, E
     fields.version(Version::V2015_04_05)?;
     for name in ["sp", "ss", "srt", "se"] {
         if fields.given(name).is_none() {
-            return Err(malformed(format!("{name} is mandatory, and is empty")));
+            return Err(malformed(format!(
+                "{name} is mandatory, and must not be empty"
+            )));
         }
     }
     let expiry = fields

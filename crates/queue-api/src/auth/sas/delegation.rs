@@ -1,10 +1,10 @@
 //! The SAS of a queue that a user signed with a user delegation key.
 //!
-//! Kew keeps no such key. It is an HMAC of what the query repeats of it with a key of the account, and
-//! so are the roles that the user had when it was made: a reader cannot sign rights to delete. So keys
-//! outlive a restart, need no place, and end with the account's key: replacing both of the account's
-//! keys revokes every one. (The real service looks at the roles when a signature is used; here roles
-//! that were taken away last until `ske`, seven days at most.)
+//! Kew does not store such keys. A key is an HMAC, with a key of the account, of the fields that
+//! the query repeats and of the roles that the user had when it was made. So a reader cannot sign
+//! rights to delete. Keys survive a restart, need no storage, and end with the account's key:
+//! replacing both of the account's keys revokes them all. (Azure checks the user's roles when a
+//! signature is used. In Kew, removed roles stay in effect until `ske`, seven days at most.)
 
 use super::time::Frame;
 use super::{Fields, malformed, network, service, verified};
@@ -14,14 +14,14 @@ use crate::auth::{Authentic, Credentials, Principal, bearer};
 use crate::error::Error;
 use crate::version::Version;
 
-/// What `sks` says of the queue service.
+/// The value of `sks` for the queue service.
 pub(crate) const SERVICE: &str = "q";
 
-/// What begins the text that makes a key. No string that a client has signed begins so: there is no
-/// control character but line feeds in those.
+/// The beginning of the text from which a key is made. No string to sign of a client begins like
+/// this: their only control characters are line feeds.
 const CONTEXT: &str = "\0kew user delegation key 1";
 
-/// What a user delegation key is made for.
+/// The fields that a user delegation key is made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DelegationFields<'a> {
     pub(crate) user: &'a str,
@@ -76,7 +76,9 @@ pub(super) fn authenticate(
     fields.version(Version::V2025_07_05)?;
     for name in ["sp", "se", "skoid", "sktid", "skt", "ske", "skv"] {
         if fields.given(name).is_none() {
-            return Err(malformed(format!("{name} is mandatory, and is empty")));
+            return Err(malformed(format!(
+                "{name} is mandatory, and must not be empty"
+            )));
         }
     }
     if fields.text("sks") != SERVICE {
@@ -110,7 +112,7 @@ fn string_to_sign(fields: Fields<'_>, account: &str, queue: &str) -> String {
     lines.join("\n")
 }
 
-/// The roles that the key was made for with which the text has the signature.
+/// The roles of the key with which the text has the signature.
 fn roles_of(fields: Fields<'_>, account: &Account, text: &[u8], signature: &[u8]) -> Option<Roles> {
     let [user, tenant, start, expiry, version, delegated_tenant] =
         ["skoid", "sktid", "skt", "ske", "skv", "skdutid"].map(|name| fields.text(name));
@@ -123,7 +125,7 @@ fn roles_of(fields: Fields<'_>, account: &Account, text: &[u8], signature: &[u8]
         delegated_tenant: &delegated_tenant,
     };
     let mut found = None;
-    // All are tried, so that the time tells nothing.
+    // All are tried, so that the time reveals nothing.
     for key in account.keys() {
         for roles in Roles::all_delegated() {
             let value = made_for.value(account, key, roles);
@@ -135,7 +137,7 @@ fn roles_of(fields: Fields<'_>, account: &Account, text: &[u8], signature: &[u8]
     found
 }
 
-/// Checks that the user whom the signature names (`sduoid`), if any, brought a token of their own.
+/// Checks that the user in the signature (`sduoid`), if any, has sent a bearer token too.
 fn check_user(
     credentials: &Credentials<'_>,
     fields: Fields<'_>,
@@ -146,7 +148,8 @@ fn check_user(
     };
     let Some(token) = bearer_token else {
         return Err(Error::InvalidBearerToken {
-            detail: "The signature names a user (sduoid), whose bearer token must come with it.",
+            detail: "The signature names a user (sduoid): send a bearer token of that user with \
+                     it.",
         });
     };
     let caller = bearer::verify(credentials, token)?;
@@ -155,7 +158,7 @@ fn check_user(
         .unwrap_or_else(|| fields.text("sktid"));
     if *caller.user != *user || *caller.tenant != *tenant {
         return Err(Error::authentication_failed(
-            "The bearer token is not of the user whom the signature names (sduoid).",
+            "The bearer token does not belong to the user in the signature (sduoid).",
         ));
     }
     Ok(())

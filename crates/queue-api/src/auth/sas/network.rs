@@ -1,4 +1,4 @@
-//! Where the holder of a signature may come from, and how.
+//! The addresses and protocols that the holder of a signature may use.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,22 +6,22 @@ use super::{Fields, malformed};
 use crate::auth::Credentials;
 use crate::error::{Error, Mismatch};
 
-/// Checks `sip` and `spr`. They are enforced also where an old version does not sign them: they can
-/// only take rights away.
+/// Checks `sip` and `spr`. They are enforced also in old versions that do not sign them: they can
+/// only remove rights.
 ///
 /// Refuses with `AuthorizationSourceIPMismatch` and `AuthorizationProtocolMismatch`.
 pub(super) fn check(credentials: &Credentials<'_>, fields: Fields<'_>) -> Result<(), Error> {
     if let Some(text) = fields.given("sip") {
         let range = Range::parse(&text).ok_or_else(|| {
             malformed(format!(
-                "sip is '{text}', which is no IPv4 address, and no two with a hyphen between"
+                "sip is '{text}', which is not an IPv4 address, nor two with a hyphen between them"
             ))
         })?;
         let peer = credentials.origin.peer.ip().to_canonical();
         if !range.contains(peer) {
             return Err(credentials.mismatch(
                 Mismatch::SourceIp(peer),
-                format_args!("The signature is for {text} (sip)."),
+                format_args!("The signature is only for {text} (sip)."),
             ));
         }
     }
@@ -31,14 +31,14 @@ pub(super) fn check(credentials: &Credentials<'_>, fields: Fields<'_>) -> Result
             "https,http" | "http,https" => true,
             _ => {
                 return Err(malformed(format!(
-                    "spr is '{text}', not https or https,http"
+                    "spr is '{text}', and must be https or https,http"
                 )));
             }
         };
         if !allows_plain && !credentials.origin.is_secure {
             return Err(credentials.mismatch(
                 Mismatch::Protocol,
-                format_args!("The signature is for https (spr)."),
+                format_args!("The signature is only for https (spr)."),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The SAS of a queue, by itself or with a policy that is stored with the queue.
+//! The SAS of a queue, alone or with a stored access policy of the queue.
 
 use kew_engine::{AccessPolicy, PolicyTime};
 
@@ -9,7 +9,7 @@ use crate::auth::{Authentic, Credentials, Principal, Who};
 use crate::error::Error;
 use crate::version::Version;
 
-/// What a stored access policy says.
+/// The fields of a stored access policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) start: Option<Ticks>,
@@ -28,20 +28,20 @@ impl From<&AccessPolicy> for Policy {
     }
 }
 
-/// A SAS that holds with a policy of its queue, which is still to be read.
+/// A SAS that depends on a policy of its queue, which is not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyLink {
     /// The policy's id.
     pub(crate) id: Box<str>,
-    /// What the signature itself says.
+    /// The fields in the signature itself.
     given: Policy,
 }
 
 impl PolicyLink {
-    /// What the SAS allows with the policy, or without one of that id.
+    /// The rights of the SAS with the policy, or without one of that id.
     ///
-    /// Refuses with `AuthenticationFailed` without one, or what is out of its time; and with
-    /// `InvalidQueryParameterValue` a field that is given in both.
+    /// Refuses with `AuthenticationFailed` a missing policy, or a time outside its period. Refuses
+    /// with `InvalidQueryParameterValue` a field that is in both.
     pub(crate) fn resolve(
         self,
         stored: Option<Policy>,
@@ -59,7 +59,8 @@ impl PolicyLink {
                 return Err(Error::invalid_query(
                     name,
                     value,
-                    "The stored access policy specifies the field, too: it may be given once.",
+                    "The stored access policy also specifies the field, which may be given only \
+                     once.",
                 ));
             }
             Ok(())
@@ -112,8 +113,8 @@ pub(super) fn authenticate(credentials: &Credentials<'_>) -> Result<Authentic, E
     })
 }
 
-/// The queue that is addressed, with its name in order: it goes into the string to sign. Empty where
-/// none is, for which no signature of a queue holds.
+/// The addressed queue, with its name checked: it goes into the string to sign. Empty if there is
+/// none; then no signature of a queue is valid.
 pub(super) fn queue<'a>(credentials: &'a Credentials<'_>) -> Result<&'a str, Error> {
     let Some(queue) = credentials.address.resource.queue() else {
         return Ok("");
@@ -143,7 +144,7 @@ fn string_to_sign(fields: Fields<'_>, account: &str, queue: &str) -> String {
     lines.join("\n")
 }
 
-/// What a SAS of a queue allows with all that it goes by.
+/// The rights of a SAS of a queue with all of its fields.
 fn principal(complete: Policy, credentials: &Credentials<'_>) -> Result<Principal, Error> {
     let Some(expiry) = complete.expiry else {
         return Err(malformed(

@@ -1,4 +1,4 @@
-//! The times in a shared access signature, and the frame that they make.
+//! The times in a shared access signature, and its period.
 //!
 //! Source: *Formatting DateTime values*: a date, or a date with a time to the minute, the second or a
 //! fraction of one, ending in `Z` or an offset.
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Ticks of 100 ns in a second.
 const TICKS_PER_SECOND: u64 = 10_000_000;
 
-/// A moment in ticks of 100 ns since 1970, as fine as policies are stored.
+/// A moment in ticks of 100 ns since 1970, the precision of stored policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticks(pub(crate) u64);
 
@@ -31,20 +31,20 @@ impl Ticks {
         Self(self.0.saturating_add(ticks))
     }
 
-    /// Reads one of the forms. Moments before 1970 are taken as 1970: all of them are past.
+    /// Reads one of the forms. Moments before 1970 become 1970: all of them are in the past.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let ticks = date::parse_iso8601_with_offset(text)?;
         Some(Self(u64::try_from(ticks).unwrap_or(0)))
     }
 
-    /// In the form that people read in errors.
+    /// In the form of error texts.
     pub(crate) fn rfc1123(self) -> String {
         let text = date::rfc1123(Timestamp::from_ms(self.0 / 10_000));
         String::from_utf8_lossy(&text).into_owned()
     }
 }
 
-/// When a credential is good: from `start`, or ever since, to before `expiry`.
+/// The period of a credential: from `start`, or without a start, until before `expiry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) start: Option<Ticks>,
@@ -52,7 +52,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Refuses with `AuthenticationFailed`, naming the frame and the server's time.
+    /// Refuses with `AuthenticationFailed`, naming the period and the server's time.
     pub(crate) fn check(self, now: SystemTime) -> Result<(), Error> {
         let current = Ticks::of(now);
         if self.start.is_none_or(|start| start <= current) && current < self.expiry {

@@ -1,4 +1,4 @@
-//! A server on a socket whose clock stands still, and how its clients sign.
+//! A server with a fixed clock behind a socket, and the signatures of its clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::origin::Origin;
 
 pub(super) const ACCOUNT: &str = Accounts::WELL_KNOWN_NAME;
 
-/// The account's second key, and one that it does not have.
+/// The account's second key, and a key that it does not have.
 pub(super) const SECOND_KEY: &str = "c2Vjb25k";
 pub(super) const WRONG_KEY: &str = "d3Jvbmc=";
 
-/// What the server's clock says, in two forms.
+/// The time of the server's clock, in two forms.
 pub(super) const NOW: &str = "Sun, 21 Jun 2026 08:00:00 GMT";
 pub(super) const NOW_SECONDS: u64 = 1_782_028_800;
 
 pub(super) const NEWEST: &str = "2026-10-06";
 
-/// A client on a connection without TLS, and one with.
+/// The origin of a client without TLS, and with TLS.
 pub(super) const PLAIN: Origin = origin(Ipv4Addr::new(10, 0, 0, 9), false);
 pub(super) const SECURE: Origin = origin(Ipv4Addr::new(10, 0, 0, 9), true);
 
@@ -49,7 +49,7 @@ pub(super) struct Door {
     listener: TcpListener,
 }
 
-/// What an answer says.
+/// The parts of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -78,7 +78,7 @@ impl Door {
         Self { api, listener }
     }
 
-    /// Sends one request with a connection of its own, which comes from `origin`.
+    /// Sends one request from `origin`, over a connection of its own.
     pub(super) async fn ask(
         &self,
         origin: Origin,
@@ -118,7 +118,7 @@ impl Door {
     }
 }
 
-/// An account with two keys, and a clock that stands still.
+/// An account with two keys, and a fixed clock.
 pub(super) fn api(broker: Broker, issuers: impl IntoIterator<Item = Issuer>) -> QueueApi {
     let (first, second) = (key(Accounts::WELL_KNOWN_KEY), key(SECOND_KEY));
     let account = Account::new(ACCOUNT, first, second).unwrap();
@@ -213,7 +213,7 @@ impl Sas {
         lines.join("\n")
     }
 
-    /// The query, with the signature that the key makes.
+    /// The query, with the key's signature.
     pub(super) fn signed(&self, base64_key: &str) -> String {
         let signature = STANDARD.encode(key(base64_key).sign(self.string_to_sign().as_bytes()));
         let fields = self.fields.iter().map(|(name, value)| (*name, &**value));

@@ -1,4 +1,4 @@
-//! Tokens that hold and that do not, the keys behind them, and user delegation keys.
+//! Valid and invalid tokens, the keys behind them, and user delegation keys.
 
 use std::net::Ipv4Addr;
 use std::pin::pin;
@@ -54,7 +54,7 @@ fn claims_that_hold() {
 }
 
 #[test]
-fn a_token_need_not_say_from_when_on_it_holds() {
+fn a_token_needs_no_start_time() {
     let signer = Signer::new("one");
     let issuer = issuer(&signer);
     let mut claims = claims(CONTRIBUTOR);
@@ -136,7 +136,7 @@ fn only_asymmetric_algorithms_and_the_keys_own_hold() {
         let token = signer.token_with(&header, &good);
         assert!(verify(&issuer, &token).is_err(), "{header}");
     }
-    // A key that is brought along is not looked at.
+    // A key inside the token is ignored.
     let stranger = Signer::new("three");
     let header = json!({"alg": "ES256", "kid": "one", "jwk": stranger.jwk()});
     assert!(verify(&issuer, &stranger.token_with(&header, &good)).is_err());
@@ -212,7 +212,7 @@ fn the_last_good_keys_are_kept() {
 }
 
 #[test]
-fn what_is_configured_is_what_counts() {
+fn the_configured_values_count() {
     let signer = Signer::new("one");
     let options = IssuerOptions {
         audiences: vec!["api://kew".into()],
@@ -260,7 +260,7 @@ async fn each_of_several_issuers_signs_with_its_own_keys() {
     for (signer, name, audience, status) in [
         (&one, ISSUER, storage, 200),
         (&two, other, "api://other", 200),
-        // Neither speaks for the other, nor for what the other is trusted with.
+        // Each issuer's tokens are refused for the other's audiences.
         (&one, other, "api://other", 401),
         (&two, ISSUER, storage, 401),
         (&two, other, storage, 401),
@@ -270,7 +270,7 @@ async fn each_of_several_issuers_signs_with_its_own_keys() {
         let answer = list(&door, SECURE, NEWEST, &token).await;
         assert_eq!(answer.status, status, "{name} {audience}: {answer:?}");
     }
-    // Whoever has no good token is sent to the first.
+    // A client without a valid token is sent to the first issuer.
     let answer = list(&door, SECURE, NEWEST, "x").await;
     let challenge = answer.header("www-authenticate").unwrap();
     assert!(
@@ -280,7 +280,7 @@ async fn each_of_several_issuers_signs_with_its_own_keys() {
 }
 
 #[tokio::test]
-async fn tokens_need_a_connection_that_nobody_reads() {
+async fn tokens_need_a_private_connection() {
     let signer = Signer::new("one");
     let token = signer.token(&claims(CONTRIBUTOR));
     let door = Door::open(Some(issuer(&signer))).await;
@@ -307,7 +307,7 @@ async fn tokens_need_a_connection_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn access_policies_take_tokens_from_2025_07_05_on() {
+async fn access_policies_accept_tokens_from_2025_07_05_on() {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;
     let token = format!("Bearer {}", signer.token(&claims(Role::Contributor.name())));
@@ -324,7 +324,7 @@ async fn access_policies_take_tokens_from_2025_07_05_on() {
         assert_eq!(set.await.status, status, "{version}");
         let get = door.ask(SECURE, "GET", "/orders?comp=acl", &headers, "");
         assert_eq!(get.await.status == 200, status == 204, "{version}");
-        // Those of the service take them from the beginning.
+        // Operations on the service accept them from the beginning.
         let properties = "/?restype=service&comp=properties";
         let get = door.ask(SECURE, "GET", properties, &headers, "").await;
         assert_eq!(get.status, 200, "{version}: {get:#?}");
@@ -394,7 +394,7 @@ fn sas_with(answer: &Answer, permissions: &str) -> (Sas, String) {
 }
 
 #[tokio::test]
-async fn a_key_signs_what_its_user_may_and_outlives_the_server() {
+async fn a_key_signs_its_users_rights_and_survives_a_restart() {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;
     let reader = claims("StorageQueueDataReader");
@@ -402,7 +402,7 @@ async fn a_key_signs_what_its_user_may_and_outlives_the_server() {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(element(&answer, "SignedOid"), USER);
     let (sas, key) = sas_with(&answer, "rp");
-    // Another server of the same account, which was never asked for a key.
+    // Another server of the same account, which has issued no key.
     let door = Door::open(None).await;
     let query = sas.signed(&key);
     let peek = format!("/orders/messages?peekonly=true&{query}");

@@ -1,4 +1,4 @@
-//! An issuer for tests: it signs tokens with ES256, as others do with other libraries.
+//! An issuer for tests: it signs tokens with ES256.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -54,7 +54,7 @@ impl Signer {
     }
 }
 
-/// What a token of a user with that role says.
+/// The claims in a token of a user with that role.
 pub(super) fn claims(role: &str) -> Value {
     json!({
         "iss": ISSUER, "aud": "https://storage.azure.com",

@@ -1,4 +1,4 @@
-//! Every operation with every credential: what the documentation says each may, written down once more.
+//! Every operation with every credential: a second copy of the documented rights.
 //!
 //! The operations come from the table of routes. One without a row here fails.
 
@@ -15,8 +15,8 @@ use crate::auth::{DelegationFields, Role, Roles};
 use crate::origin::Origin;
 use crate::route;
 
-/// What an operation needs: the resource type and letters of an account SAS, the letter of a service
-/// SAS, and the roles that may.
+/// The rights that an operation needs: the resource type and letters of an account SAS, the letter
+/// of a service SAS, and the roles.
 struct Row {
     operation: &'static str,
     account: Option<(char, &'static str)>,
@@ -100,7 +100,7 @@ const ROWS: [Row; 17] = [
     ),
 ];
 
-/// What is expected: an error, or that it is not for want of rights that nothing comes of it.
+/// The expected result: an error, or that the request does not fail for lack of rights.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Allowed,
@@ -118,11 +118,11 @@ fn allowed_if(condition: bool, otherwise: Expected) -> Expected {
     if condition { Allowed } else { otherwise }
 }
 
-/// One credential, as it goes with a request.
+/// One credential of a request.
 struct Case {
     name: String,
     origin: Origin,
-    /// What goes into the query.
+    /// The part in the query.
     sas: String,
     authorization: Option<String>,
     expected: Expected,

@@ -1,4 +1,4 @@
-//! Signatures that hold with a stored access policy.
+//! Signatures with a stored access policy.
 
 use kew_broker::Broker;
 use kew_engine::{AccessPolicies, AccessPolicy, Command, EntityName, Metadata, PolicyTime};
@@ -12,7 +12,7 @@ fn orders() -> EntityName {
     EntityName::storage_queue(ACCOUNT, "orders")
 }
 
-/// A policy that begins and ends so many seconds from now.
+/// A policy that begins and ends a number of seconds from now.
 fn policy(start: Option<i64>, expiry: Option<i64>, permissions: Option<&str>) -> AccessPolicy {
     let at = |offset: i64| PolicyTime(NOW_SECONDS.saturating_add_signed(offset) * 10_000_000);
     AccessPolicy {

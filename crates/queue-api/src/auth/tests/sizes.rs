@@ -1,4 +1,4 @@
-//! What has not been proven yet is short, however well it is signed.
+//! Unauthenticated input is short, even with a valid signature.
 
 use super::door::{ACCOUNT, Door, Kind, NEWEST, NOW, PLAIN, SECURE, Sas, key};
 use super::keys::{TENANT, USER};
@@ -33,7 +33,7 @@ async fn a_long_field_is_refused_before_anything_is_computed() {
             "sv", "ss", "srt", "sp", "st", "se", "si", "sip", "spr", "ses", "sr", "skoid", "sktid",
             "skt", "ske", "sks", "skv", "skdutid", "sduoid",
         ] {
-            // What tells the kinds apart stays as it is.
+            // The fields that determine the kind stay unchanged.
             if (matches!(sas.kind, Kind::Queue(_)) && ["ss", "srt", "skoid"].contains(&name))
                 || (matches!(sas.kind, Kind::Delegation(_)) && ["ss", "srt"].contains(&name))
             {
@@ -46,7 +46,7 @@ async fn a_long_field_is_refused_before_anything_is_computed() {
             );
             let answer = door.ask(SECURE, "GET", &target, &[], "").await;
             assert!(answer.is(403, "AuthenticationFailed"), "{answer:#?}");
-            let why = format!("{name} has 300 bytes, and may have");
+            let why = format!("{name} has 300 bytes, at most");
             assert!(answer.text.contains(&why), "{answer:#?}");
             assert!(!answer.text.contains("String to sign"), "{answer:#?}");
         }
@@ -54,7 +54,7 @@ async fn a_long_field_is_refused_before_anything_is_computed() {
 }
 
 #[tokio::test]
-async fn a_long_signature_is_none() {
+async fn a_long_signature_is_refused() {
     let door = Door::open(None).await;
     let [sas, ..] = kinds();
     let query = sas.signed(Accounts::WELL_KNOWN_KEY);
@@ -65,7 +65,7 @@ async fn a_long_signature_is_none() {
     assert!(answer.text.contains("sig has 60000 bytes"), "{answer:#?}");
 }
 
-/// Lists queues with so many bytes in a header that is signed.
+/// Lists queues with a number of bytes in a signed header.
 async fn list_with(door: &Door, size_bytes: usize) -> super::door::Answer {
     let value = "x".repeat(size_bytes);
     let text = format!(
@@ -84,11 +84,11 @@ async fn list_with(door: &Door, size_bytes: usize) -> super::door::Answer {
 }
 
 #[tokio::test]
-async fn what_a_key_signs_is_bounded() {
+async fn the_string_to_sign_is_bounded() {
     let door = Door::open(None).await;
-    // More than metadata may have, which is the longest that a request brings.
+    // More than metadata may have, which is the longest legitimate input.
     assert_eq!(list_with(&door, 24 * 1024).await.status, 200);
     let answer = list_with(&door, 32 * 1024).await;
     assert!(answer.is(403, "AuthenticationFailed"), "{answer:#?}");
-    assert!(answer.text.contains("and may have 32768"), "{answer:#?}");
+    assert!(answer.text.contains("at most 32768"), "{answer:#?}");
 }

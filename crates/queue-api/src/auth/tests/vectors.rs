@@ -1,10 +1,10 @@
-//! Signatures that the SDKs made, of every generation: azure-storage 0.20.0, azure-storage-queue 2.1.0,
+//! Signatures that SDKs of every generation made: azure-storage 0.20.0, azure-storage-queue 2.1.0,
 //! 12.1.6, 12.15.0 and 12.18.1 for Python.
 
 use super::door::{Answer, Door, PLAIN, SECURE};
 use super::keys::{Signer, TENANT, claims, issuer, with};
 
-/// The operation that shows whether a signature holds, what was signed, and over which connection.
+/// Sends the operation that fits the signature, over the connection that it requires.
 async fn check(query: &str, allows: bool) -> Answer {
     let signer = Signer::new("one");
     let door = Door::open(Some(issuer(&signer))).await;
@@ -37,7 +37,7 @@ async fn check(query: &str, allows: bool) -> Answer {
     answer
 }
 
-/// Made with the account's first key, good from 07:00 to 09:00 on 2026-06-21.
+/// Made with the account's first key, valid from 07:00 to 09:00 on 2026-06-21.
 const SIGNED: [&str; 14] = [
     // Of an account.
     "st=2026-06-21T07%3A00%3A00Z&se=2026-06-21T09%3A00%3A00Z&sp=rwdlacup&sv=2019-02-02&ss=q&srt=sco&sig=CUh89efXtlQk/mjEUJcX86fS9d3XPbzckQdDdfv%2Bry4%3D",
@@ -51,7 +51,7 @@ const SIGNED: [&str; 14] = [
     "st=2026-06-21T07%3A00%3A00Z&se=2026-06-21T09%3A00%3A00Z&sp=raup&sip=10.0.0.9&spr=https&sv=2019-02-02&sig=eraxFMfd8GpKDNTg35e/%2BWY6XAkJc0E%2BeUoYts/dmTw%3D",
     "st=2026-06-21T07%3A00%3A00Z&se=2026-06-21T09%3A00%3A00Z&sp=raup&sip=10.0.0.9&spr=https&sv=2026-02-06&sig=MzVgNhNpTMgXMt2DHP9yADRZlGrSAsS661iTQjuDZIM%3D",
     "st=2026-06-21T07%3A00%3A00Z&se=2026-06-21T09%3A00%3A00Z&sp=raup&sip=10.0.0.9&spr=https&sv=2026-10-06&sig=sgAx69xeAbO7G5xPfv%2BHGxdY2IfjNnx1CvZXHME2LBs%3D",
-    // Of a queue by a contributor, with the key that the server gives.
+    // Of a queue by a contributor, with the key that the server issues.
     "se=2026-06-21T09%3A00%3A00Z&sp=r&sv=2026-02-06&skoid=0f0e0d0c-0b0a-0908-0706-050403020100&sktid=00112233-4455-6677-8899-aabbccddeeff&skt=2026-06-21T00%3A00%3A00Z&ske=2026-06-22T00%3A00%3A00Z&sks=q&skv=2026-02-06&sig=eE8ZAsqjbP9LD9wu%2BEx60rE%2Br15r4cTZhd68IIv44q0%3D",
     "se=2026-06-21T09%3A00%3A00Z&sp=r&sv=2026-10-06&skoid=0f0e0d0c-0b0a-0908-0706-050403020100&sktid=00112233-4455-6677-8899-aabbccddeeff&skt=2026-06-21T00%3A00%3A00Z&ske=2026-06-22T00%3A00%3A00Z&sks=q&skv=2026-02-06&sr=q&sig=xzyBTvaaxoMvbzA0dWWwwJ3RcTCbjbqiVMTOmXb2Kz4%3D",
     "st=2026-06-21T07%3A00%3A00Z&se=2026-06-21T09%3A00%3A00Z&sp=raup&sv=2026-02-06&sduoid=aaaaaaaa-0b0a-0908-0706-050403020100&skoid=0f0e0d0c-0b0a-0908-0706-050403020100&sktid=00112233-4455-6677-8899-aabbccddeeff&skt=2026-06-21T00%3A00%3A00Z&ske=2026-06-22T00%3A00%3A00Z&sks=q&skv=2026-02-06&sig=Zw1CPxdIcGLzsIsY/Ac4gzuIoONJUNm%2BpjwdW6I8IlE%3D",
@@ -59,10 +59,10 @@ const SIGNED: [&str; 14] = [
 ];
 
 #[tokio::test]
-async fn what_the_sdks_sign_holds() {
+async fn signatures_of_the_sdks_are_valid() {
     for query in SIGNED {
         let answer = check(query, true).await;
-        // Without a header the version of the signature is spoken.
+        // Without a header the request has the version of the signature.
         let (_, rest) = query.split_once("sv=").unwrap();
         assert_eq!(
             answer.header("x-ms-version"),
@@ -76,7 +76,7 @@ async fn what_the_sdks_sign_holds() {
 }
 
 #[tokio::test]
-async fn what_they_sign_with_a_policy_is_well_signed() {
+async fn their_signatures_with_a_policy_are_valid() {
     for (version, signature) in [
         (
             "2018-03-28",
@@ -91,7 +91,7 @@ async fn what_they_sign_with_a_policy_is_well_signed() {
             "Er2Md1L45lO1Ii18LebCxpGiDdROtSGTePhi9b1hXZU%3D",
         ),
     ] {
-        // A space may come as a plus, too.
+        // A space may also be a plus.
         for id in ["pol%20icy%2B1", "pol+icy%2B1"] {
             let query = format!("sv={version}&si={id}&sig={signature}");
             let answer = check(&query, false).await;
@@ -104,7 +104,7 @@ async fn what_they_sign_with_a_policy_is_well_signed() {
 }
 
 #[tokio::test]
-async fn a_signature_that_does_not_match_is_told_what_would() {
+async fn a_signature_that_does_not_match_gets_the_string_to_sign() {
     let query = SIGNED[9].replace("sp=raup", "sp=raupx");
     let answer = check(&query, false).await;
     assert!(

@@ -1,4 +1,4 @@
-//! What may have become of one message: all the possibilities that the history leaves open.
+//! The possible states of one message: all that the history leaves open.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kew_engine::bus::{BusMessageState, BusQueueOptions, DeadLetterCause};
 use kew_engine::{Timestamp, Token};
 
-/// After so many hops a message becomes a dead letter.
+/// After this many hops a message becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue*.
 const HOPS_MAX: u8 = 4;
@@ -26,7 +26,7 @@ pub(crate) struct Entity {
     pub(crate) part: Part,
 }
 
-/// A moment of which it is known only that it lies within.
+/// A moment that is known only within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Timestamp,
@@ -65,7 +65,7 @@ impl Span {
     }
 }
 
-/// What can be done with a message, if it is there.
+/// The state of a message that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Ready,
@@ -74,12 +74,12 @@ pub(crate) enum Stage {
     Deferred,
 }
 
-/// Who holds a message.
+/// The lock of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
-    /// Nothing if the answer that told it was never seen.
+    /// `None` if the answer with the token was lost.
     pub(crate) token: Option<Token>,
-    /// [`Timestamp::NEVER`] if its session's lock says.
+    /// [`Timestamp::NEVER`] if the lock of its session decides.
     pub(crate) until: Span,
     pub(crate) was_deferred: bool,
 }
@@ -90,18 +90,18 @@ impl Lock {
     }
 }
 
-/// What a sender gave: one who sends a message again may give it other bytes, and another session.
+/// A sender's content. Resubmitting a message may change its bytes and its session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) body: Bytes,
     pub(crate) session: Option<Box<str>>,
 }
 
-/// A message as it is, if it is there.
+/// A message that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) entity: Entity,
-    /// Its number, if somebody was told.
+    /// Its number, if a client learned it.
     pub(crate) number: Option<u64>,
     /// Its number where it was sent first, likewise.
     pub(crate) first_number: Option<u64>,
@@ -116,14 +116,14 @@ pub(crate) struct Life {
     pub(crate) content: Arc<Content>,
 }
 
-/// What may have become of a message.
+/// A possible fate of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It never came into the queue.
+    /// It never arrived in the queue.
     NeverSent,
-    /// It was in the queue, and is not any more.
+    /// It was in the queue, and does not exist any more.
     Gone,
-    /// It is gone with this queue.
+    /// It was deleted with this queue.
     GoneWith(usize),
     Here(Life),
 }
@@ -136,7 +136,7 @@ impl Fate {
         }
     }
 
-    /// Whether nothing can ever be seen of it again.
+    /// Whether it can never be seen again.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Gone | Self::NeverSent)
     }
@@ -168,7 +168,7 @@ impl Life {
             && self.content == other.content
     }
 
-    /// Takes in the moments of another; whether there were others among them.
+    /// Merges the moments of another possibility; returns whether that changed something.
     pub(super) fn widen(&mut self, other: &Self) -> bool {
         let before = (self.expires, self.stage);
         self.expires = self.expires.hull(other.expires);
@@ -182,7 +182,7 @@ impl Life {
         self.content.session.as_deref()
     }
 
-    /// Whether it is of this session, if one is named.
+    /// Whether it belongs to this session, if one is given.
     pub(crate) fn is_of(&self, session: Option<&str>) -> bool {
         session.is_none() || self.session() == session
     }
@@ -196,7 +196,7 @@ impl Life {
         self.stage == Stage::Ready
     }
 
-    /// The lock, if somebody has one.
+    /// The lock, if a receiver has one.
     pub(crate) fn lock(&self) -> Option<Lock> {
         match self.stage {
             Stage::Locked(lock) => Some(lock),
@@ -208,7 +208,7 @@ impl Life {
         self.lock().is_some_and(|lock| lock.token == Some(token))
     }
 
-    /// Whether it is shown in this state.
+    /// Whether an answer shows it in this state.
     pub(crate) fn is_shown_as(&self, state: BusMessageState) -> bool {
         match (self.stage, state) {
             (Stage::Ready, BusMessageState::Ready)
@@ -221,7 +221,7 @@ impl Life {
         }
     }
 
-    /// It is back where it was before somebody took it.
+    /// It returns to where it was before a receiver took it.
     pub(crate) fn back(&self) -> Self {
         let was_deferred = self.lock().is_some_and(|lock| lock.was_deferred);
         let stage = if was_deferred {
@@ -235,7 +235,7 @@ impl Life {
         }
     }
 
-    /// Whoever had it failed.
+    /// A delivery has failed.
     pub(crate) fn failed(&self, options: &BusQueueOptions) -> Self {
         let is_last = self.failures.saturating_add(1) >= options.max_delivery_count;
         let mut life = if is_last && self.entity.part == Part::Queue {
@@ -247,7 +247,7 @@ impl Life {
         life
     }
 
-    /// It is a dead letter, or a failed transfer if it was one before.
+    /// It becomes a dead letter, or a failed transfer if it was a dead letter before.
     pub(crate) fn buried(&self, cause: DeadLetterCause) -> Self {
         let part = match self.entity.part {
             Part::Queue => Part::DeadLetters,
@@ -309,20 +309,20 @@ impl Life {
     }
 }
 
-/// What a message's surroundings may be.
+/// The possible surroundings of a message.
 pub(crate) trait Surroundings {
-    /// The settings that a queue may have.
+    /// The possible settings of a queue.
     fn options(&self, queue: usize) -> impl Iterator<Item = &BusQueueOptions>;
     /// Whether a session's lock may have ended.
     fn may_be_free(&self, queue: usize, session: &str, now: Timestamp) -> bool;
     /// The queue of that name.
     fn destination(&self, name: &str) -> usize;
-    /// Whether a queue may not take a forwarded message.
+    /// Whether a queue may refuse a forwarded message.
     fn may_not_take(&self, queue: usize) -> bool;
 }
 
 impl Life {
-    /// What may have come of it by itself until now, in one step.
+    /// The states that it may have reached by itself until now, in one step.
     pub(super) fn successors(&self, now: Timestamp, around: &impl Surroundings) -> Vec<Fate> {
         let queue = self.entity.queue;
         let mut next = Vec::new();
@@ -375,7 +375,7 @@ impl Life {
     }
 }
 
-/// Where the messages of an entity go on to.
+/// Where the messages of an entity are forwarded to.
 pub(crate) fn destination(options: &BusQueueOptions, part: Part) -> Option<&str> {
     match part {
         Part::Queue => options.forward_to.as_deref(),

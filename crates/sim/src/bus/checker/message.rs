@@ -1,15 +1,15 @@
-//! A message that somebody tried to send: all that may have become of it, and what each possibility rests
-//! on.
+//! A message that a client tried to send: all its possible fates, and the assumptions of each.
 //!
-//! Work that is done as a whole or not at all, and whose outcome nobody knows, splits a message's
-//! possibilities: those of one side rest on that it was done, those of the other on that it was not. So
-//! what somebody sees of one message decides about all others that the same work was about.
+//! Work that is atomic and has an unknown outcome splits a message's possibilities: some assume
+//! that it was done, the others that it was not. So an observation of one message decides about all
+//! others of the same work.
 
 use kew_engine::Timestamp;
 
 use super::life::{Fate, Life, Surroundings};
 
-/// Of work whose outcome nobody knows, in the order of its numbers, whether it was done.
+/// Assumptions about work with an unknown outcome, in the order of its numbers: whether it was
+/// done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Given(Vec<(u64, bool)>);
 
@@ -30,27 +30,27 @@ impl Given {
         self
     }
 
-    /// Whether it is so wherever the other is.
+    /// Whether it follows from the other.
     fn is_implied_by(&self, other: &Self) -> bool {
         self.0.iter().all(|one| other.0.contains(one))
     }
 }
 
-/// What may have become of a message, if what it rests on is so.
+/// A possible fate of a message, with its assumptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Possibility {
     given: Given,
     fate: Fate,
 }
 
-/// A message that somebody tried to send.
+/// A message that a client tried to send.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
     possible: Vec<Possibility>,
 }
 
 impl Message {
-    /// One that some work has sent, if it was done. Perhaps it was dropped even so.
+    /// A message that some work has sent, if it was done. It may have been dropped as a duplicate.
     pub(super) fn sent_by(self, work: u64, is_perhaps_dropped: bool) -> Self {
         let done = Given::default().with(work, true);
         let mut sent = Self::default();
@@ -65,13 +65,13 @@ impl Message {
         sent
     }
 
-    /// Adds a possibility that rests on nothing.
+    /// Adds a possibility without assumptions.
     pub(crate) fn may_be(&mut self, fate: Fate) {
         self.add(&Given::default(), fate);
     }
 
-    /// Adds a possibility, if it is a new one; whether it was. Possibilities that differ in moments alone
-    /// are one.
+    /// Adds a possibility; returns whether it is new. Possibilities that differ only in moments
+    /// count as one.
     fn add(&mut self, given: &Given, fate: Fate) -> bool {
         for known in &mut self.possible {
             if known.fate == fate && known.given.is_implied_by(given) {
@@ -89,7 +89,7 @@ impl Message {
         true
     }
 
-    /// Adds what may have come of it, as `then` says.
+    /// Adds the possible results of `then`.
     pub(crate) fn perhaps(&mut self, then: impl Fn(&Life) -> Vec<Fate>) {
         for index in 0..self.possible.len() {
             let Possibility { given, fate } = &self.possible[index];
@@ -101,7 +101,7 @@ impl Message {
         }
     }
 
-    /// Each possibility becomes what follows from it; what it was before.
+    /// Replaces each possibility by its results; returns the former ones.
     pub(crate) fn follow(&mut self, then: impl Fn(&Fate) -> Vec<Fate>) -> Vec<Possibility> {
         let before = std::mem::take(&mut self.possible);
         for Possibility { given, fate } in &before {
@@ -117,8 +117,8 @@ impl Message {
         self.possible.retain(|possibility| is(&possibility.fate));
     }
 
-    /// Some work was done, and this came of the message in it, or it was not done. Where nothing can have
-    /// come of it, it was not.
+    /// Some work was done, with these results for the message, or it was not done. If there is no
+    /// possible result, it was not done.
     pub(super) fn branch(&mut self, work: u64, then: impl Fn(&Life) -> Vec<Fate>) {
         for Possibility { given, fate } in std::mem::take(&mut self.possible) {
             let known = given.of(work);
@@ -144,14 +144,14 @@ impl Message {
         }
     }
 
-    /// Whether some work was done, if what is possible says so.
+    /// Whether some work was done, if the possibilities decide that.
     pub(super) fn tells_of(&self, work: u64) -> Option<bool> {
         let mut all = self.possible.iter().map(|it| it.given.of(work));
         let first = all.next().flatten()?;
         all.all(|one| one == Some(first)).then_some(first)
     }
 
-    /// Whether the outcome of some work may ever be told by what is seen of it.
+    /// Whether observing it may ever decide the outcome of some work.
     pub(super) fn may_tell(&self) -> bool {
         !self.fates().all(Fate::is_over)
     }
@@ -165,14 +165,14 @@ impl Message {
         }
     }
 
-    /// Nobody will ever know whether some work was done.
+    /// The outcome of some work will never be known.
     pub(super) fn forget(&mut self, work: u64) {
         for Possibility { given, fate } in std::mem::take(&mut self.possible) {
             self.add(&given.without(work), fate);
         }
     }
 
-    /// Adds what may have happened by itself until now.
+    /// Adds the states that it may have reached by itself until now.
     pub(crate) fn pass_time(&mut self, now: Timestamp, around: &impl Surroundings) {
         let mut is_new = true;
         while is_new {
@@ -204,24 +204,24 @@ impl Message {
         self.fates().filter_map(Fate::life)
     }
 
-    /// Whether nothing is left that it may be.
+    /// Whether no possibility is left.
     pub(crate) fn is_impossible(&self) -> bool {
         self.possible.is_empty()
     }
 
-    /// Whether nothing can ever be seen of it again, and nothing rests on it.
+    /// Whether it can never be seen again, and no assumption depends on it.
     pub(crate) fn is_over(&self) -> bool {
         let is_over = |it: &Possibility| it.fate.is_over() && it.given == Given::default();
         self.possible.iter().all(is_over)
     }
 
-    /// Whether it must be as `is` says.
+    /// Whether `is` holds for every possibility.
     pub(crate) fn must(&self, is: impl Fn(&Life) -> bool) -> bool {
         let must = |fate: &Fate| fate.life().is_some_and(&is);
         self.fates().all(must)
     }
 
-    /// Whether it may be as `is` says.
+    /// Whether `is` holds for some possibility.
     pub(crate) fn may(&self, is: impl Fn(&Life) -> bool) -> bool {
         self.lives().any(is)
     }

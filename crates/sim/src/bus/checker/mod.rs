@@ -1,9 +1,9 @@
-//! What clients of bus queues may see, checked over the history that they did see.
+//! What clients of bus queues may see, checked against the history that they did see.
 //!
-//! Of each message the checker keeps every fate that the history leaves open ([`life`]): an operation
-//! of unknown outcome adds some, time adds some, and what somebody sees takes away all that do not
-//! fit. Where none is left a promise is broken. So nothing is asked of an outcome that nobody knows,
-//! and everything of one that somebody saw.
+//! Of each message the checker keeps every fate that the history leaves open ([`life`]): an
+//! operation of unknown outcome adds some, time adds some, and each observation removes all that do
+//! not fit. If none is left, a promise is broken. So an unknown outcome is never required, and an
+//! observed one always is.
 //!
 //! | promise | what is checked | where |
 //! |---|---|---|
@@ -75,32 +75,32 @@ pub(crate) const SESSIONS: &str = "bus: a session has one receiver and keeps its
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checker {
     queues: Queues,
-    /// Those of which something can still be seen, by the number in their body.
+    /// Messages that can still be seen, by the number in their body.
     messages: BTreeMap<u64, Message>,
-    /// Those of which nothing ever can.
+    /// Messages that can never be seen again.
     over: BTreeSet<u64>,
     works: Works,
-    /// The latest life of each entity that was shown.
+    /// The latest incarnation of each entity that was shown.
     incarnations: BTreeMap<Entity, u64>,
-    /// Whose lock each token is.
+    /// The owner of each lock token.
     locks: BTreeMap<[u8; 16], u64>,
     session_locks: BTreeMap<[u8; 16], Box<str>>,
-    /// Locks that transactions were to end which were refused.
+    /// Locks that refused transactions would have ended.
     refused_locks: BTreeSet<[u8; 16]>,
     last_message: u64,
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
-    /// How often something happened that is rare.
+    /// How often each rare thing happened.
     pub(crate) occurred: BTreeMap<&'static str, u64>,
 }
 
-/// The number that a body begins with.
+/// The number at the beginning of a body.
 pub(crate) fn number_of(body: &[u8]) -> u64 {
     let first = body.first_chunk::<8>();
     first.map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The answer to an operation, and when it was decided.
+/// The answer to an operation, and the time of its decision.
 struct Answered<'a> {
     command: &'a BusCommand,
     outcome: &'a BusOutcome,
@@ -121,7 +121,7 @@ impl Checker {
 
     fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         match &operation.seen {
-            // Nothing has happened.
+            // Nothing has changed.
             Seen::Answered(Err(Rejection::Busy | Rejection::Full)) => Ok(()),
             Seen::Unknown | Seen::Answered(Err(Rejection::Stopped)) => {
                 self.unknown += 1;
@@ -171,7 +171,7 @@ impl Checker {
         }
     }
 
-    /// What an answer shows of the queues that were asked for: they are there.
+    /// The queues that an answer proves to exist.
     fn be_there(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         let entities = entities_of(command);
         let is_success = matches!(operation.seen, Seen::Answered(Ok(_)));
@@ -183,7 +183,7 @@ impl Checker {
                 queue.used_at = queue.used_at.max(operation.from);
             }
         }
-        // Of several, one gives to another what is due there.
+        // If there are several, due work in one may change another.
         if let [entity] = entities[..]
             && operation.had_room
             && operation.from == operation.until
@@ -193,7 +193,7 @@ impl Checker {
         Ok(())
     }
 
-    /// An answer shows that a queue is there.
+    /// An answer proves that a queue exists.
     fn is_there(&mut self, index: usize, answer: &dyn std::fmt::Debug) -> Result<(), Violation> {
         let queue = self.queues.get(index);
         queue.possible.retain(Option::is_some);
@@ -206,14 +206,14 @@ impl Checker {
         self.is_still_there(index)
     }
 
-    /// A queue did not go: nothing went with it.
+    /// A queue was not deleted, nor anything with it.
     fn is_still_there(&mut self, queue: usize) -> Result<(), Violation> {
         self.change_all(NO_LOSS, "its queue is still there", |message| {
             message.keep(|fate| *fate != Fate::GoneWith(queue));
         })
     }
 
-    /// Changes every message; one of which no fate is left breaks the promise.
+    /// Changes every message. If no fate is left for one, the promise is broken.
     fn change_all(
         &mut self,
         promise: &'static str,
@@ -242,8 +242,7 @@ impl Checker {
         self.over.insert(number);
     }
 
-    /// Somebody saw something of a message: only fates that fit are left, and each becomes what
-    /// follows from it.
+    /// A message was observed: keeps only the fates that fit, and replaces each by its result.
     fn narrow(
         &mut self,
         number: u64,
@@ -271,7 +270,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Nobody was shown these: they are not so. `is` says how a message would have been shown.
+    /// These were not shown: the fates that `is` describes are impossible, because the message
+    /// would have been shown.
     fn not_shown(
         &mut self,
         promise: &'static str,
@@ -321,17 +321,17 @@ impl Checker {
         self.locks.insert(*token.as_bytes(), number);
     }
 
-    /// The message that a lock was given for.
+    /// The message of a lock.
     fn message_of(&self, token: Token) -> Option<u64> {
         self.locks.get(token.as_bytes()).copied()
     }
 
-    /// The session that a lock was given for.
+    /// The session of a lock.
     fn session_of(&self, token: Token) -> Option<Box<str>> {
         self.session_locks.get(token.as_bytes()).cloned()
     }
 
-    /// When everything was received and completed: what was taken in must have shown.
+    /// After everything was received and completed, every accepted message must have been shown.
     pub(crate) fn check_drained(&self) -> Result<(), Violation> {
         let is_over = |fate: &Fate| !matches!(fate, Fate::Here(_));
         let left = self.messages.iter();
@@ -343,7 +343,7 @@ impl Checker {
     }
 }
 
-/// The entities that a command is about, if it is about some that must be there.
+/// The entities of a command that must exist for it.
 fn entities_of(command: &BusCommand) -> Vec<Entity> {
     if let BusCommand::Transact { parts } = command {
         return entities_in(parts);
@@ -357,7 +357,7 @@ fn entities_in(parts: &[TransactionPart]) -> Vec<Entity> {
     all.into_iter().collect()
 }
 
-/// Whether it is something that only operators do.
+/// Whether only operators use this command.
 pub(super) fn is_operation(command: &BusCommand) -> bool {
     matches!(
         command,
@@ -370,7 +370,7 @@ pub(super) fn is_operation(command: &BusCommand) -> bool {
     )
 }
 
-/// The queue that a command is about, if it is about one that must be there.
+/// The queue of a command, if it must exist for it.
 pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
     match command {
         BusCommand::CreateQueue { .. }

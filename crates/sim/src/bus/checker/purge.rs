@@ -1,4 +1,4 @@
-//! Purges: what they take is what they were to take, and counted.
+//! Purges: they must delete exactly the right messages, and count them.
 
 use kew_engine::bus::{Purge, Purged};
 use kew_engine::{SequenceNumber, Timestamp};
@@ -12,7 +12,7 @@ use crate::checker::{Violation, violated};
 struct Extent<'a> {
     entity: Entity,
     purge: &'a Purge,
-    /// The first number that it did not get to.
+    /// The first number that it did not reach.
     end: u64,
     /// It got to everything.
     is_whole: bool,
@@ -30,7 +30,8 @@ impl Extent<'_> {
 
     /// Whether it must have.
     fn must_have(&self, life: &Life) -> bool {
-        // Where it ended nobody knows if it was to end at a time: but all that is there came before now.
+        // If it was to end at a time, its end is unknown. But every existing message came before
+        // now.
         self.may_have(life)
             && self.purge.before.is_none_or(|before| before > self.at)
             && (self.is_whole || life.number.is_some())
@@ -92,7 +93,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A purge says where it ended, and does not end early.
+    /// A purge reports its end, and does not end early.
     fn check_extent(
         &mut self,
         entity: Entity,

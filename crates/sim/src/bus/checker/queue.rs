@@ -1,4 +1,4 @@
-//! What is known of a queue beside its messages.
+//! The known facts about a queue besides its messages.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl SessionLock {
     }
 }
 
-/// What may be true of a session.
+/// The possible states of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) locks: Vec<SessionLock>,
@@ -99,21 +99,21 @@ impl Session {
     }
 }
 
-/// Who has a number.
+/// The owner of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) message: u64,
     pub(crate) is_scheduled: bool,
 }
 
-/// What may be true of a queue.
+/// The possible states of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    /// Its settings, or that it is not there.
+    /// Its settings, or `None` if it does not exist.
     pub(crate) possible: Vec<Option<BusQueueOptions>>,
-    /// It may have gone and come again since it was last seen.
+    /// It may have been deleted and created again since it was last seen.
     pub(crate) is_perhaps_new: bool,
-    /// When it was used last, and the answer was seen.
+    /// When it was last used with an observed answer.
     pub(crate) used_at: Timestamp,
     /// When each id was accepted last.
     pub(crate) ids: BTreeMap<Box<str>, Vec<Option<Span>>>,
@@ -151,7 +151,7 @@ impl Queue {
         self.possible.contains(&None)
     }
 
-    /// A queue that has just come into being.
+    /// The queue was just created.
     pub(crate) fn begin(&mut self, options: BusQueueOptions, now: Timestamp) {
         *self = Self {
             possible: vec![Some(options)],
@@ -160,7 +160,7 @@ impl Queue {
         };
     }
 
-    /// It may have begun anew: what was known of its numbers may be wrong.
+    /// It may have been created anew: facts about its numbers may be wrong.
     pub(crate) fn forget(&mut self) {
         self.is_perhaps_new = true;
         self.numbers.clear();
@@ -193,7 +193,7 @@ impl Queues {
         &mut self.0[queue]
     }
 
-    /// The options that an entity's queue may have.
+    /// The possible settings of an entity's queue.
     pub(crate) fn of(&self, entity: Entity) -> impl Iterator<Item = &BusQueueOptions> {
         self.options(entity.queue)
     }

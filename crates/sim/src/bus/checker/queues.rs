@@ -11,12 +11,12 @@ use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
 use crate::bus::queue_index;
 use crate::checker::{Violation, violated};
 
-/// What a message takes beside its bytes, as its queue's size counts it.
+/// The size of a message besides its bytes, in its queue's size.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
-/// What an id takes that is remembered.
+/// The size of a remembered id.
 const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
-/// The least and the most that something can be.
+/// The least and the greatest possible value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) least: u64,
@@ -82,7 +82,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A queue is not there, and what was in it is not.
+    /// A queue does not exist, nor do its messages.
     pub(super) fn gone_for_good(&mut self, index: usize) -> Result<(), Violation> {
         let known = self.queues.get(index);
         if known.may_be_absent() && known.options().next().is_some() {
@@ -104,7 +104,8 @@ impl Checker {
         self.check_counts(entity, view)
     }
 
-    /// The lives of what has one name follow one another. A queue's sub-queues come right after it.
+    /// The incarnations of one name follow one another. Sub-queues follow directly after their
+    /// queue.
     fn learn_incarnation(
         &mut self,
         entity: Entity,
@@ -178,7 +179,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Between what, over all messages, this sum must lie.
+    /// The bounds for the sum of this value over all messages.
     pub(super) fn bounds(&self, of: impl Fn(&Life) -> u64) -> Bounds {
         let mut sum = Bounds::default();
         for message in self.messages.values() {
@@ -192,7 +193,7 @@ impl Checker {
         sum
     }
 
-    /// What a queue, its sub-queues, the states of its sessions and the ids that it remembers take.
+    /// The size of a queue with its sub-queues, session states and remembered ids.
     fn size_bytes(&self, queue: usize) -> Bounds {
         let mut sum = self.bounds(|life| {
             if life.entity.queue == queue {
@@ -208,7 +209,7 @@ impl Checker {
             sum.least += sizes.clone().min().unwrap_or(0);
             sum.most += sizes.max().unwrap_or(0);
         }
-        // Those whose window has passed count no more, which is not followed here.
+        // Ids outside the window no longer count, which is not modelled here.
         let ids = self.queues.0.get(queue).map(|queue| queue.ids.values());
         let remembered = ids.into_iter().flatten();
         let remembered = remembered.filter(|times| times.iter().any(Option::is_some));
@@ -216,7 +217,7 @@ impl Checker {
         sum
     }
 
-    /// A queue takes messages as long as it has room for them, and no longer.
+    /// A queue accepts messages exactly as long as it has room for them.
     pub(super) fn check_room_was_there(
         &self,
         queue: usize,
@@ -243,7 +244,7 @@ impl Checker {
         let options = || self.queues.of(entity);
         let detects = options().any(|it| it.duplicate_window_ms.is_some());
         let limit_bytes = options().map(|it| it.size_bytes_max).min().unwrap_or(0);
-        // Each message may bring an id, and none takes less than this.
+        // Each message may add an id, and each id has at least this size.
         let ids = match detects {
             true => taken_bytes / OVERHEAD_SIZE_BYTES,
             false => 0,
@@ -257,8 +258,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A queue was too full for a change to a message's properties, after so many bytes that came with
-    /// it before.
+    /// A queue was too full for a change to a message's properties, after this many bytes of
+    /// earlier changes in the command.
     pub(super) fn is_full_for_change(
         &mut self,
         queue: usize,
@@ -316,7 +317,7 @@ impl Checker {
     }
 }
 
-/// What messages take that nobody has changed.
+/// The size of messages without changes.
 pub(super) fn size_of_all<'a>(bodies: impl IntoIterator<Item = &'a Bytes>) -> u64 {
     let sizes = bodies.into_iter();
     sizes
@@ -324,13 +325,13 @@ pub(super) fn size_of_all<'a>(bodies: impl IntoIterator<Item = &'a Bytes>) -> u6
         .sum()
 }
 
-/// What a state takes of its queue's size.
+/// The size of a state in its queue.
 pub(super) fn state_size_bytes(session: &str, state: &Bytes) -> u64 {
     OVERHEAD_SIZE_BYTES + (session.len() + state.len()) as u64
 }
 
 impl Life {
-    /// What it takes of its queue's size.
+    /// Its size in its queue.
     pub(super) fn size_bytes(&self) -> u64 {
         let overlays = self.overlays.len() as u64 * size_of::<u64>() as u64;
         OVERHEAD_SIZE_BYTES + self.content.body.len() as u64 + overlays

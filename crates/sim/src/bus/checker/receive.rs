@@ -16,10 +16,10 @@ use super::{
 };
 use crate::checker::{Violation, violated};
 
-/// So many messages are given at once on a full disk.
+/// How many messages one command returns on a full disk.
 pub(super) const COUNT_ON_FULL_DISK: u32 = 16;
 
-/// What somebody asked for.
+/// What a receiver asked for.
 struct Wanted<'a> {
     entity: Entity,
     mode: ReceiveMode,
@@ -92,7 +92,7 @@ impl Checker {
         }
     }
 
-    /// Whoever has no more than was asked for has all that there is, in order.
+    /// A receiver that got fewer messages than requested got all there were, in order.
     fn left_behind(
         &mut self,
         wanted: &Wanted<'_>,
@@ -125,7 +125,7 @@ impl Checker {
         })
     }
 
-    /// A queue that gives messages away may do so.
+    /// A queue that delivers messages is allowed to.
     pub(super) fn hands_out(&mut self, entity: Entity) -> Result<(), Violation> {
         let queue = self.queues.get(entity.queue);
         let gives = |options: &BusQueueOptions| {
@@ -141,7 +141,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The session that a receiver has the lock of.
+    /// The session whose lock a receiver has.
     fn session_of_receiver(
         &mut self,
         wanted: &Wanted<'_>,
@@ -212,7 +212,7 @@ impl Checker {
         self.learn_number(entity, shown.number, owner)
     }
 
-    /// Whether somebody has a message locked for certain.
+    /// Whether a receiver certainly has the message locked.
     fn is_locked(&self, number: u64) -> bool {
         let message = self.messages.get(&number);
         message.is_some_and(|message| message.must(|life| life.lock().is_some()))
@@ -243,7 +243,7 @@ impl Checker {
         }
     }
 
-    /// Until when a message's lock holds: as long as the queue says, or as its session's lock.
+    /// When a message's lock ends: after the queue's lock duration, or with its session's lock.
     fn lock_end(
         &mut self,
         wanted: &Wanted<'_>,
@@ -266,7 +266,7 @@ impl Checker {
         Ok(Span::at(until))
     }
 
-    /// A lock that was given now holds for as long as the queue says.
+    /// A new lock lasts as long as the queue's lock duration.
     pub(super) fn holds_for(
         &mut self,
         entity: Entity,

@@ -161,7 +161,7 @@ impl Checker {
         }
     }
 
-    /// A queue is set in such a way that it refuses.
+    /// The queue's settings require the refusal.
     pub(super) fn must_be(
         &mut self,
         entity: Entity,
@@ -179,7 +179,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Of several locks one is lost: nobody knows which.
+    /// One of several locks is lost, but it is unknown which.
     fn one_is_lost(
         &mut self,
         entity: Entity,
@@ -208,7 +208,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A deferred message was not found: it is not there as such, or has expired.
+    /// A deferred message was not found: it is not deferred, or has expired.
     fn not_deferred(
         &mut self,
         entity: Entity,
@@ -233,7 +233,7 @@ impl Checker {
     }
 }
 
-/// The entity that a command is about.
+/// The entity of a command.
 fn of(command: &BusCommand) -> Entity {
     queue_of(command).map_or(
         Entity {
@@ -244,7 +244,7 @@ fn of(command: &BusCommand) -> Entity {
     )
 }
 
-/// Whether a command takes messages or sessions.
+/// Whether a command receives messages or sessions.
 fn receives(command: &BusCommand) -> bool {
     matches!(
         command,

@@ -1,6 +1,6 @@
-//! Messages that an operator sends again: each is taken out in one place and put into another in one
-//! step, so that it is never in both and never in neither. It keeps the number in its body, by which
-//! the checker knows it; its place, its other bytes and its session are new.
+//! Messages that an operator resubmits: each moves from one place to another in one step, so that
+//! it is never in both and never in neither. It keeps the number in its body, by which the checker
+//! recognizes it. Its place, its other bytes and its session are new.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{ANSWERS_FIT, Checker, NO_RESURRECTION, ONE_PLACE, Owner, QUEUES, num
 use crate::bus::queue_index;
 use crate::checker::{Violation, violated};
 
-/// The queue that messages are to be sent to.
+/// The destination queue.
 fn destination(from: Entity, resubmit: &Resubmit) -> Entity {
     let named = resubmit.to.as_deref().map(queue_index);
     Entity {
@@ -22,12 +22,12 @@ fn destination(from: Entity, resubmit: &Resubmit) -> Entity {
     }
 }
 
-/// Whether it can be sent again as somebody wants it.
+/// Whether it can be resubmitted as requested.
 fn is_as_known(life: &Life, message: &Resubmission) -> bool {
     life.lock().is_none() && life.overlays.len() == message.overlay_count as usize
 }
 
-/// What it is then, for each of the settings that the destination may have.
+/// Its state afterwards, for each of the possible settings of the destination.
 fn sent_again(
     to: Entity,
     options: &[BusQueueOptions],
@@ -132,7 +132,7 @@ impl Checker {
         if message.session.is_none() && options.iter().all(|it| it.requires_session) {
             return violated!(QUEUES, "{message:?} has no session, and is {new} of {to:?}");
         }
-        // What goes from a queue's own dead letters makes room for itself.
+        // A resubmission from a queue's own dead letters frees room for itself.
         let freed_bytes = match self.messages.get(&number) {
             Some(known) if from.queue == to.queue => {
                 let sizes = known.lives().filter(|life| is_it(life));

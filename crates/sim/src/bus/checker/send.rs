@@ -1,4 +1,4 @@
-//! Messages that come in, and scheduled ones that are taken back.
+//! Messages that are sent, and scheduled ones that are cancelled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Messages came in: nothing keeps them out.
+    /// The queue accepted messages, so nothing prevents that.
     pub(super) fn takes_messages(&mut self, entity: Entity) -> Result<(), Violation> {
         let queue = self.queues.get(entity.queue);
         let takes = |possible: &Option<BusQueueOptions>| {
@@ -88,7 +88,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A message that came in has the next number.
+    /// A message that was accepted gets the next number.
     pub(super) fn is_given(
         &mut self,
         entity: Entity,
@@ -145,7 +145,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A message as it is if it was sent then: one fate for each of the settings that its queue may have.
+    /// The state of a message if it was sent then: one fate for each of the possible settings of
+    /// its queue.
     pub(super) fn attempt(&mut self, entity: Entity, message: &BusMessage, sent: Span) -> Message {
         let content = Arc::new(Content {
             body: message.body.clone(),
@@ -160,7 +161,7 @@ impl Checker {
                 .time_to_live_ms
                 .unwrap_or(u64::MAX)
                 .min(options.default_time_to_live_ms);
-            // Scheduled or not, where that is not known.
+            // Scheduled or not, if that is not known.
             let scheduled = message
                 .scheduled_at
                 .filter(|due| !due.has_passed(sent.from));
@@ -208,21 +209,21 @@ impl Checker {
     }
 
     pub(super) fn one_cancelled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
-        // Where a queue is perhaps another one by now, it may not be known whose number that is.
+        // If the queue may have been replaced, the owner of the number may be unknown.
         let gone = |life: &Life| is_scheduled_as(life, entity, number).then(|| vec![Fate::Gone]);
         self.narrow_numbered(entity, number, &("cancelled", number), gone)?;
         self.note("a scheduled message was cancelled");
         Ok(())
     }
 
-    /// The message that has a number, if somebody was told.
+    /// The message with a number, if a client learned it.
     pub(super) fn owner_of(&mut self, entity: Entity, number: u64) -> Option<u64> {
         let numbers = &self.queues.get(entity.queue).numbers;
         let known = numbers.get(&(entity.part, number));
         known.map(|owner| owner.message)
     }
 
-    /// A scheduled message was not found: it is not there as such.
+    /// A scheduled message was not found: it is not scheduled.
     pub(super) fn not_scheduled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
         self.not_shown(
             NO_LOSS,
@@ -237,7 +238,7 @@ impl Checker {
     }
 }
 
-/// Whether it may wait for its time under that number.
+/// Whether it may be scheduled with that number.
 pub(super) fn is_scheduled_as(life: &Life, entity: Entity, number: u64) -> bool {
     life.may_have_number(entity, number) && matches!(life.stage, Stage::Scheduled { .. })
 }

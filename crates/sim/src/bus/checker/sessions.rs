@@ -1,4 +1,4 @@
-//! Sessions: who has them, and what they keep.
+//! Sessions: their locks, and their states.
 
 use std::collections::BTreeSet;
 
@@ -86,13 +86,13 @@ impl Checker {
         self.set_lock(entity, id, Some(accepted.lock), until);
         self.session_locks
             .insert(*accepted.lock.as_bytes(), id.clone());
-        // Whoever had it before has none of its messages.
+        // The former receiver has none of its messages.
         self.not_shown(SESSIONS, accepted, &BTreeSet::new(), |life| {
             is_held_by_session(life, entity, id)
         })
     }
 
-    /// A session was left: nobody has it, nor any of its messages.
+    /// A session was released: no receiver has it, nor any of its messages.
     pub(super) fn free_session(&mut self, entity: Entity, id: &str) {
         self.queues.get(entity.queue).session(id).locks = vec![SessionLock::Free];
         for message in self.messages.values_mut() {
@@ -152,7 +152,7 @@ impl Checker {
         Ok(())
     }
 
-    /// There was no session to be had.
+    /// No session was available.
     pub(super) fn no_session(&mut self, entity: Entity, at: Timestamp) -> Result<(), Violation> {
         let free: BTreeSet<Box<str>> = {
             let queue = self.queues.get(entity.queue);
@@ -174,7 +174,7 @@ impl Checker {
         session.locks = vec![SessionLock::Held { token, until }];
     }
 
-    /// Somebody used the lock of a session: it holds.
+    /// A receiver used the lock of a session successfully: it holds.
     pub(super) fn hold_session(
         &mut self,
         entity: Entity,
@@ -213,7 +213,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A session was refused: somebody has it.
+    /// A session was refused: another receiver has it.
     pub(super) fn session_is_taken(
         &mut self,
         entity: Entity,
@@ -226,7 +226,7 @@ impl Checker {
         if session.locks.is_empty() {
             return violated!(SESSIONS, "{id}, {before:?}, is refused at {at}");
         }
-        self.note("a session was refused that somebody has");
+        self.note("a session was refused that another receiver has");
         Ok(())
     }
 
@@ -284,7 +284,7 @@ pub(super) fn is_held_by_session(life: &Life, entity: Entity, id: &str) -> bool 
         && life.lock().is_some_and(|lock| lock.is_of_session())
 }
 
-/// What becomes of a message when its session is left in order.
+/// The state of a message after its session was released properly.
 fn released(fate: &Fate, entity: Entity, id: &str) -> Option<Life> {
     debug_assert_eq!(entity.part, Part::Queue);
     let life = fate.life()?;

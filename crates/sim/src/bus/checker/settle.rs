@@ -1,4 +1,4 @@
-//! Locks: what becomes of them, and of their messages.
+//! Locks: how they end, and what happens to their messages.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::life::{Entity, Fate, Life, Lock, Part, Span, Stage, Surroundings as _
 use super::{ANSWERS_FIT, Answered, Checker, LOCKS, NO_RESURRECTION, entity, number_of};
 use crate::checker::{Violation, violated};
 
-/// What becomes of a locked message, for each of the settings that its queue may have.
+/// The state of a locked message after its settlement, for each of the possible settings of its
+/// queue.
 pub(super) fn settled(
     life: &Life,
     disposition: &Disposition,
@@ -97,7 +98,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Somebody used the lock of a message: it holds.
+    /// A receiver used the lock of a message successfully: it holds.
     pub(super) fn may_hold(
         &mut self,
         entity: Entity,

@@ -1,4 +1,4 @@
-//! A message as an answer shows it.
+//! A message in an answer.
 
 use bytes::Bytes;
 use kew_engine::Timestamp;
@@ -20,7 +20,7 @@ pub(super) struct Shown {
     overlays: Vec<u64>,
 }
 
-/// What both kinds of answer tell of a message, in fields of the same names.
+/// The fields that both kinds of answer have, with the same names.
 macro_rules! shown {
     ($message:expr, $bodies:expr) => {{
         let (body, overlays) = $bodies.next($message.overlays.len())?;
@@ -52,12 +52,12 @@ impl Shown {
         shown!(message, bodies)
     }
 
-    /// The message that it is.
+    /// The message that it shows.
     pub(super) fn message(&self) -> u64 {
         number_of(&self.body)
     }
 
-    /// Whether it may be this.
+    /// Whether it fits this state.
     pub(super) fn fits(&self, entity: Entity, life: &Life) -> bool {
         life.may_have_number(entity, self.number)
             && life.first_number.is_none_or(|own| own == self.first_number)
@@ -69,8 +69,8 @@ impl Shown {
             && life.content.body == self.body
     }
 
-    /// What is known of a message that is this, now that it was shown. A scheduled one gets another
-    /// number, which is its first.
+    /// The facts about this message after it was shown. A scheduled one now has another number,
+    /// which is its first.
     pub(super) fn learned(&self, life: &Life) -> Life {
         let is_scheduled = self.state == BusMessageState::Scheduled;
         Life {
@@ -82,7 +82,7 @@ impl Shown {
     }
 }
 
-/// Hands out an answer's bodies: of each message its own, then the changes to its properties.
+/// Splits an answer's bodies: for each message its own, then the changes to its properties.
 pub(super) struct Bodies<'a>(std::slice::Iter<'a, Bytes>);
 
 impl<'a> Bodies<'a> {

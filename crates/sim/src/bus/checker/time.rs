@@ -1,4 +1,5 @@
-//! What happens by itself: locks and schedules end, messages expire, idle queues go.
+//! What happens by itself: locks end, scheduled messages become active, messages expire, idle
+//! queues are deleted.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use super::life::{Entity, Fate, Life, Part, Stage};
 use super::message::Message;
 use super::queue::{Queue, Session, SessionLock};
 
-/// So much may be due in a queue that it is all done before anything else is decided about it.
+/// Up to this much due work in a queue is done before another command is decided.
 const DUE_MAX: usize = 40;
 
 impl Checker {
-    /// What may have happened by itself until now.
+    /// Adds what may have happened by itself until now.
     pub(super) fn pass_time(&mut self, now: Timestamp) {
         for (index, queue) in self.queues.0.iter_mut().enumerate() {
             if may_be_deleted_by_itself(queue, now) && !is_in_use(&self.messages, index, queue, now)
@@ -29,8 +30,8 @@ impl Checker {
         }
     }
 
-    /// Before anything is decided about an entity, what is due in it is done, unless it is a lot or
-    /// there is no room: then nothing of it is as it was.
+    /// Before a command for an entity is decided, its due work is done, unless it is too much or
+    /// there is no room. Then no message is in an overdue state.
     pub(super) fn do_due(&mut self, entity: Entity, now: Timestamp) {
         let queue = self.queues.get(entity.queue);
         let sessions = queue.sessions.clone();
@@ -85,15 +86,15 @@ impl Checker {
     }
 }
 
-/// What becomes of a message if its queue goes.
+/// The fate of a message if its queue is deleted.
 pub(super) fn goes_with(life: &Life, queue: usize) -> Vec<Fate> {
     let is_of = life.entity.queue == queue;
     is_of.then_some(Fate::GoneWith(queue)).into_iter().collect()
 }
 
-/// Whether a queue may have been idle for so long that it has deleted itself.
+/// Whether a queue may have been idle long enough to delete itself.
 ///
-/// That it is used is noted once in a tenth of that time.
+/// Its use is recorded only once in a tenth of that time.
 fn may_be_deleted_by_itself(queue: &Queue, now: Timestamp) -> bool {
     let is_idle = |idle_ms: u64| {
         idle_ms != u64::MAX
@@ -107,7 +108,7 @@ fn may_be_deleted_by_itself(queue: &Queue, now: Timestamp) -> bool {
         .any(|options| options.forward_to.is_none() && is_idle(options.auto_delete_on_idle_ms))
 }
 
-/// Whether somebody holds something of a queue, or something waits for its time.
+/// Whether a receiver holds something of a queue, or a message is scheduled.
 fn is_in_use(
     messages: &BTreeMap<u64, Message>,
     queue: usize,

@@ -1,8 +1,9 @@
-//! Transactions: all of their work was done, or none of it.
+//! Transactions: all of their parts were done, or none.
 //!
-//! One that was answered is what its parts would be, one after the other. One that was refused has
-//! changed nothing: that is what the checker goes on with. But the parts before the refused one would
-//! have done, and the refusal has its reason. One of unknown outcome is work as [`super::works`] has it.
+//! A successful transaction has the effect of its parts, one after the other. A refused one has
+//! changed nothing, so the checker continues from there. But the parts before the refused one must
+//! have been possible, and the refusal needs a reason. One of unknown outcome is work, as in
+//! [`super::works`].
 
 use std::collections::BTreeSet;
 
@@ -69,7 +70,7 @@ impl Checker {
         }
     }
 
-    /// A transaction does nothing in another queue than the one that it means.
+    /// A transaction does nothing in another queue than the intended one.
     fn is_the_one(&self, part: &TransactionPart) -> Result<(), Violation> {
         let latest = self.incarnations.get(&entity(&part.queue));
         match (part.incarnation, latest) {
@@ -118,7 +119,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A message came in, and nobody was told its number, nor whether it was dropped as a duplicate.
+    /// A message was accepted, but no client learned its number, or whether it was dropped as a
+    /// duplicate.
     fn one_sent_unnumbered(&mut self, entity: Entity, message: &BusMessage, at: Timestamp) {
         let body = number_of(&message.body);
         self.last_message = self.last_message.max(body);
@@ -135,7 +137,7 @@ impl Checker {
         self.messages.insert(body, sent);
     }
 
-    /// Whether a message is dropped for its id, if that is certain; and what is known of the id then.
+    /// Whether a message is certainly dropped as a duplicate, and what is known about the id then.
     fn is_dropped(&mut self, entity: Entity, id: Option<&str>, at: Timestamp) -> Option<bool> {
         let queue = self.queues.get(entity.queue);
         let window_ms = queue.options().find_map(|it| it.duplicate_window_ms);
@@ -189,7 +191,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A part was checked, and nothing spoke against it.
+    /// A part was checked, and no reason against it was found.
     fn part_would_do(&mut self, part: &TransactionPart, at: Timestamp) -> Result<(), Violation> {
         let entity = entity(&part.queue);
         match &part.work {
@@ -275,7 +277,7 @@ impl Checker {
         }
     }
 
-    /// A queue was not found, or is another one than was meant.
+    /// A queue was not found, or is not the intended one.
     fn is_not_the_one(
         &mut self,
         part: &TransactionPart,
@@ -391,7 +393,7 @@ impl Checker {
             is_it.then_some(Fate::Gone).into_iter().collect()
         };
         match self.owner_of(entity, number) {
-            // Nobody was told whose number it is.
+            // No client learned whose number it is.
             None => self.perhaps(then),
             Some(owner) => match self.messages.get_mut(&owner) {
                 Some(message) => {

@@ -1,4 +1,4 @@
-//! Operations of unknown outcome: whatever they may have done is possible from now on.
+//! Operations of unknown outcome: everything that they may have done is possible from now on.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ impl Checker {
         }
     }
 
-    /// Adds to every message what may have come of it.
+    /// Adds the possible results to every message.
     pub(super) fn perhaps(&mut self, then: impl Fn(&Life) -> Vec<Fate>) {
         for message in self.messages.values_mut() {
             message.perhaps(&then);
@@ -97,7 +97,7 @@ impl Checker {
         self.perhaps_sent_by(work, entity, messages, when);
     }
 
-    /// Messages that came in if some work was done.
+    /// Messages that were accepted if some work was done.
     pub(super) fn perhaps_sent_by(
         &mut self,
         work: u64,
@@ -123,7 +123,7 @@ impl Checker {
         }
     }
 
-    /// A deferred message expires when somebody asks for it.
+    /// A deferred message expires when a receiver asks for it.
     fn perhaps_found_expired(
         &mut self,
         entity: Entity,
@@ -233,7 +233,7 @@ impl Checker {
         });
     }
 
-    /// The sessions that messages of an entity may be of, sent to it or forwarded.
+    /// The sessions that messages of an entity may belong to, sent to it or forwarded.
     fn sessions_of(&self, entity: Entity) -> BTreeSet<Box<str>> {
         let lives = self.messages.values().flat_map(|message| message.lives());
         lives
@@ -311,7 +311,7 @@ impl Checker {
     }
 }
 
-/// What becomes of a message if its lock was ended then, and was good.
+/// The state of a message if its lock was valid and ended then.
 pub(super) fn settled_then(
     life: &Life,
     entity: Entity,

@@ -1,16 +1,15 @@
-//! Work that is done as a whole or not at all, and whose outcome nobody knows: messages that were sent
-//! together, and transactions.
+//! Atomic work with an unknown outcome: messages that were sent together, and transactions.
 //!
-//! What may have come of the messages that it was about rests on whether it was done ([`super::message`]).
-//! As soon as one of them can only be explained by one of the two, that is so for all of them; where
-//! nothing is left of one then, the work was torn.
+//! The possible fates of its messages depend on whether it was done ([`super::message`]). As soon
+//! as one message decides that, it is decided for all. If no fate is left for one then, the work
+//! was torn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ATOMIC, Checker};
 use crate::checker::{Violation, violated};
 
-/// All of which the outcome is open.
+/// All work whose outcome is open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Works {
     last: u64,
@@ -26,11 +25,11 @@ struct Work {
     queues: Option<usize>,
 }
 
-/// What is known of some work.
+/// The known facts about some work.
 enum Outcome {
     Open,
     Known(bool),
-    /// Nobody will ever know.
+    /// It will never be known.
     Lost,
 }
 
@@ -45,7 +44,7 @@ impl Works {
         self.last
     }
 
-    /// It was about this message.
+    /// This message was part of it.
     pub(super) fn touch(&mut self, work: u64, message: u64) {
         if let Some(work) = self.open.get_mut(&work) {
             work.messages.insert(message);
@@ -61,7 +60,7 @@ impl Works {
 }
 
 impl Checker {
-    /// Decides about all work of which enough is known by now.
+    /// Decides all work about which enough is known.
     pub(super) fn conclude(&mut self) -> Result<(), Violation> {
         loop {
             let all = self.works.open.iter();
@@ -177,7 +176,7 @@ mod tests {
         part(queue, TransactionWork::Send(vec![message(number)]))
     }
 
-    /// Two queues, a message that somebody holds, and a transaction over both queues without an answer: it
+    /// Two queues, a message with a lock, and a transaction over both queues without an answer: it
     /// completes the message and sends two.
     fn unanswered() -> Checker {
         let mut checker = Checker::default();
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_of_one_message_decides_for_all() {
+    fn one_observed_message_decides_for_all() {
         let mut checker = unanswered();
         assert!(checker.messages[&2].may(|life| life.entity == at(THERE)));
         is_shown(&mut checker, 2);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_known_is_forgotten() {
+    fn unknowable_outcomes_are_forgotten() {
         let mut checker = unanswered();
         let queues = [HERE, THERE];
         for queue in queues {

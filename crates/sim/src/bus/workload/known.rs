@@ -1,4 +1,4 @@
-//! What clients remember, to ask something with it.
+//! What clients remember for their next commands.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct Numbered {
     pub(super) session: Option<Token>,
 }
 
-/// All that clients know. The latest is last.
+/// Everything that clients know. The latest is last.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) held: Vec<Held>,
@@ -35,17 +35,17 @@ pub(super) struct Known {
     pub(super) sessions: Vec<Held>,
     pub(super) stale_sessions: Vec<Held>,
     pub(super) scheduled: Vec<Numbered>,
-    /// Scheduled messages that somebody peeked at: nobody was told the numbers of some of them.
+    /// Scheduled messages that were peeked at: the numbers of some were unknown before.
     pub(super) shown_scheduled: Vec<Numbered>,
     pub(super) deferred: Vec<Numbered>,
     /// Of messages that clients hold, with their locks.
     numbers: Vec<(Token, Numbered)>,
-    /// The lives of each entity that were shown.
+    /// The incarnations of each entity that were shown.
     pub(super) lives: BTreeMap<EntityName, Vec<Incarnation>>,
 }
 
 impl Known {
-    /// A lock to use: mostly one that is thought good, sometimes one that is known to be stale.
+    /// A lock to use: usually one that is probably valid, sometimes one that is known to be stale.
     pub(super) fn pick_lock(&mut self, r: &mut Stream, stale_per_mille: u32) -> Option<Held> {
         if r.happens(stale_per_mille) && !self.stale.is_empty() {
             let index = r.index(self.stale.len());
@@ -67,7 +67,7 @@ impl Known {
         }
     }
 
-    /// Remembers what an answer told.
+    /// Remembers the facts in an answer.
     pub(super) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome) {
         match (command, outcome) {
             (BusCommand::Send { queue, messages }, BusOutcome::Sent(numbers)) => {

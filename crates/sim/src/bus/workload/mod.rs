@@ -1,4 +1,4 @@
-//! What clients ask of bus queues.
+//! Clients' commands for bus queues.
 
 mod known;
 mod settings;
@@ -66,7 +66,7 @@ pub(crate) struct Workload {
     bodies: u64,
     overlays: u64,
     known: Known,
-    /// Chooses what is in transactions.
+    /// Chooses the parts of transactions.
     transact: Stream,
 }
 
@@ -82,9 +82,9 @@ impl Workload {
         }
     }
 
-    /// What makes the queues.
+    /// Commands that create the queues.
     pub(crate) fn create_all(&mut self, swarm: &BusSwarm) -> Vec<BusCommand> {
-        // Where messages go on to has to be there first.
+        // A destination must exist before its source.
         let create = |queue| BusCommand::CreateQueue {
             queue: named(queue, Part::Queue),
             options: plain_options(queue),
@@ -188,7 +188,8 @@ impl Workload {
         };
         let scheduled = self.random.happens(swarm.schedule_per_mille);
         let due = now.plus_ms(self.random.below(SCHEDULE_MS_MAX));
-        // Who sends to another queue may name a session as well: it goes on with the message.
+        // A message to another queue may have a session id as well: it keeps it when it is
+        // forwarded.
         let in_session = queue == WITH_SESSIONS || self.random.happens(300);
         let in_session = in_session && !(queue == WITH_SESSIONS && self.random.happens(20));
         let messages = (0..count).map(|_| BusMessage {
@@ -423,14 +424,14 @@ impl Workload {
         }
     }
 
-    /// Remembers what an answer told.
+    /// Remembers the facts in an answer.
     pub(crate) fn learn(&mut self, command: &BusCommand, outcome: &BusOutcome, bodies: &[Bytes]) {
         self.operator.learn(command, outcome, bodies);
         self.known.learn(command, outcome);
     }
 }
 
-/// One of the few sessions that there are.
+/// One of the few session ids in use.
 pub(super) fn session_name(r: &mut Stream) -> Box<str> {
     format!("session-{}", r.below(4)).into()
 }

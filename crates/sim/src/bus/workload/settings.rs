@@ -1,4 +1,4 @@
-//! What is special about each queue, and the settings that it may be given.
+//! The special feature of each queue, and its possible settings.
 
 use kew_engine::bus::{BusQueueOptions, EntityStatus};
 
@@ -13,12 +13,12 @@ pub(super) const WITH_DUPLICATES: usize = 2;
 const SHORT_LIVED: usize = 6;
 
 const WINDOW_MS: u64 = 20_000;
-/// The shortest time that a queue may be idle for.
+/// The shortest time to idle.
 const IDLE_MS: u64 = 300_000;
 /// The longest lock.
 const LOCK_MS_MAX: u64 = 20_000;
 
-/// The settings of a queue about which nobody has said anything.
+/// The settings of an ordinary queue.
 pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
     BusQueueOptions {
         lock_duration_ms: LOCK_MS_MAX,
@@ -34,14 +34,14 @@ pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
     }
 }
 
-/// Settings that a queue may be given. What never changes depends on its number alone.
+/// Settings for a queue. Those that never change depend only on its number.
 pub(super) fn options(r: &mut Stream, queue: usize, swarm: &BusSwarm) -> BusQueueOptions {
     let mut other = |per_mille| {
         let to = r.index(swarm.queues);
         r.happens(per_mille).then(|| queue_name(to).into())
     };
     let (forward_to, forward_dead_letters_to) = (other(250), other(150));
-    // Seldom, so that its sessions are received, too.
+    // Seldom, so that its sessions are received too.
     let forwards = queue != WITH_SESSIONS || r.happens(300);
     BusQueueOptions {
         lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],

@@ -11,7 +11,7 @@ use crate::bus::{BusSwarm, named};
 
 /// How many parts there are at most.
 const PARTS_MAX: u64 = 6;
-/// Of the locks that are thought good, the latest are the likeliest to be so.
+/// Of the locks that are probably valid, the latest are the most likely.
 const LATEST: usize = 12;
 
 impl Workload {
@@ -20,7 +20,7 @@ impl Workload {
         if !self.transact.happens(swarm.transact_per_mille) {
             return None;
         }
-        // One part that cannot be done is enough: most clients know what they do.
+        // One impossible part is enough: most clients know what they do.
         let is_careless = self.transact.happens(250);
         let mut parts: Vec<TransactionPart> = Vec::new();
         for _ in 0..1 + self.transact.below(PARTS_MAX) {
@@ -90,7 +90,7 @@ impl Workload {
         }
     }
 
-    /// Ends a lock, mostly one that no part before ends.
+    /// Ends a lock, usually one that no earlier part ends.
     fn settles(
         &mut self,
         before: &[TransactionPart],
@@ -107,7 +107,7 @@ impl Workload {
                 return None;
             }
             let index = all.len() - 1 - r.index(latest);
-            // Whose transaction is refused has the lock still.
+            // A client keeps the lock if its transaction is refused.
             if r.happens(400) {
                 all[index].clone()
             } else {
@@ -150,7 +150,7 @@ impl Workload {
         Some((first.queue, TransactionWork::CancelScheduled(numbers)))
     }
 
-    /// The life of a queue that a client means.
+    /// The incarnation of a queue that a client means.
     fn life_of(&mut self, queue: &EntityName, is_careless: bool) -> Option<Incarnation> {
         let r = &mut self.transact;
         let lives = self.known.lives.get(queue)?;

@@ -1,4 +1,4 @@
-//! Links that are attached: which node, who may, and what is answered.
+//! Attaching links: finding the node, checking rights, answering.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use crate::ground::refusal::{bus_condition, not_found, unauthorized};
 use crate::memory::account::Sum;
 use crate::metrics::{Offered, Scope};
 
-/// The filter that asks for a session.
+/// The filter that selects a session.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
-/// Until when the session is locked, in the attach's properties.
+/// The property of an attach with the time until which the session is locked.
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 /// How long the client waits, in milliseconds.
 const TIMEOUT: &str = "com.microsoft:timeout";
-/// How long it waits if it does not say.
+/// How long a client waits for a session by default.
 const SESSION_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Client {
@@ -49,7 +49,7 @@ impl Client {
                     .rights_of_requests(&entity)
                     .is_empty()
                 {
-                    // The entity is looked for when a request comes.
+                    // The entity is looked up when a request arrives.
                     self.accept_node(link, &attach, node);
                 } else {
                     self.refuse(link, &attach, unauthorized(&entity, Right::Listen));
@@ -78,7 +78,7 @@ impl Client {
 
     fn node_of(&self, attach: &Attach) -> Result<Node, Error> {
         if is_dynamic(attach) {
-            let text = "Nodes are not made for links (dynamic): name one that is there.";
+            let text = "Dynamic nodes are not supported: name an entity that exists.";
             return Err(Error::new(condition::NOT_IMPLEMENTED, text));
         }
         let address = match attach.role {
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Looks for the entity, and for the session if one is asked for.
+    /// Looks up the entity, and the session if the client wants one.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
         let right = right_of(&attach);
         if !self.credentials.grants.allow(&entity, right) {
@@ -118,13 +118,13 @@ impl Client {
         }
         if let Some(mode) = unknown_distribution_mode(&attach) {
             let text = format!(
-                "The distribution mode '{mode}' is not supported: messages are moved to their \
-                 receiver, and browsed by peek-message requests."
+                "The distribution mode '{mode}' is not supported: use move, and browse with \
+                 peek-message requests."
             );
             return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
         }
         let choice = match attach.role {
-            // Who may only send locks no session.
+            // A client that may only send locks no session.
             Role::Sender => Ok(None),
             Role::Receiver => session_choice(&attach),
         };
@@ -167,7 +167,7 @@ impl Client {
             Ok(opened) => opened,
             Err(error) => return self.refuse(link, &attach, error),
         };
-        // It may have expired while the entity was looked for.
+        // The token may have expired while the entity was looked up.
         if !self.credentials.grants.allow(&entity, right_of(&attach)) {
             let error = unauthorized(&entity, right_of(&attach));
             self.refuse(link, &attach, error);
@@ -206,7 +206,7 @@ impl Client {
         }
     }
 
-    /// The entity of a link that is about to be attached.
+    /// The entity of a link that will be attached.
     fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {
         let changes = &self.stirred.changes;
         Attached::new(&self.shared.broker, entity, incarnation, changes)
@@ -254,7 +254,7 @@ impl Client {
         if let Some(source) = &mut answer.source {
             source.filter = filter;
         }
-        // The Python SDK looks into the properties, also where there are none to say.
+        // The Python SDK reads the properties, even if there are none to send.
         answer.properties = Some(Map::build(|map| {
             if let Some(session) = &opened.session {
                 let ticks = dotnet_ticks(session.locked_until.as_ms());
@@ -291,7 +291,7 @@ fn right_of(attach: &Attach) -> Right {
     }
 }
 
-/// Whether the link asks for a node of its own, such as a temporary queue.
+/// Whether the link asks for a dynamic node, such as a temporary queue.
 fn is_dynamic(attach: &Attach) -> bool {
     match (attach.role, &attach.target) {
         (Role::Sender, Some(Target::Node(target))) => target.dynamic,
@@ -300,8 +300,8 @@ fn is_dynamic(attach: &Attach) -> bool {
     }
 }
 
-/// How a receiver wants messages, if that is not how they are given. A browser that was served as a receiver
-/// would lock what it only looks at.
+/// The distribution mode of a receiver, if it is not supported. A browser that was served as a
+/// receiver would lock messages that it only reads.
 fn unknown_distribution_mode(attach: &Attach) -> Option<&Symbol> {
     let source = attach.source.as_ref()?;
     let mode = source.distribution_mode.as_ref()?;
@@ -317,7 +317,7 @@ fn session_filter(attach: &Attach) -> Option<Raw> {
     attach.source.as_ref()?.filter.as_ref()?.get(SESSION_FILTER)
 }
 
-/// Which session is asked for, if any: a text, or null for the next one, plain or described.
+/// The requested session, if any: a string, or null for the next one, plain or described.
 fn session_choice(attach: &Attach) -> Result<Option<SessionChoice>, Error> {
     let Some(filter) = session_filter(attach) else {
         return Ok(None);
@@ -331,12 +331,12 @@ fn session_choice(attach: &Attach) -> Result<Option<SessionChoice>, Error> {
         Value::String(id) => Ok(Some(SessionChoice::Named(id.as_str().into()))),
         _ => Err(Error::new(
             bus_condition::ARGUMENT_ERROR,
-            format!("the filter {SESSION_FILTER} is neither a string nor null"),
+            format!("the filter {SESSION_FILTER} must be a string or null"),
         )),
     }
 }
 
-/// The filter with the session's id, in the form in which it was asked.
+/// The filter with the session's id, in the form of the request.
 fn answered_filter(asked: &Raw, session: &str) -> Map {
     let id = Value::String(session.into());
     let answered = match asked.value() {
@@ -349,8 +349,8 @@ fn answered_filter(asked: &Raw, session: &str) -> Map {
     Map::build(|map| map.entry(&Symbol::from_static(SESSION_FILTER), &answered))
 }
 
-/// How long to wait. SDKs ask for all of their own time or nearly: a little less leaves the answer
-/// enough to come before they give up by themselves.
+/// How long to wait. SDKs request nearly all of their own time-out. A little less leaves time for
+/// the answer to arrive before they give up.
 fn wait_of(attach: &Attach) -> Duration {
     const SPARED_LEAST: Duration = Duration::from_millis(100);
     const SPARED_MOST: Duration = Duration::from_millis(500);
@@ -361,7 +361,7 @@ fn wait_of(attach: &Attach) -> Duration {
     asked.saturating_sub((asked / 20).clamp(SPARED_LEAST, SPARED_MOST))
 }
 
-/// Ticks of 100 ns since the year 1, as .NET counts.
+/// Ticks of 100 ns since the year 1, as in .NET.
 fn dotnet_ticks(ms: u64) -> i64 {
     const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_hears_before_its_own_time_is_over() {
+    fn a_client_gets_its_answer_before_its_own_time_out() {
         let waits = |asked: Option<u32>| {
             let mut attach = Attach::new("a".into(), Role::Receiver);
             attach.properties =

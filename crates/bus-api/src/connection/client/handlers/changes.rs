@@ -1,7 +1,7 @@
-//! What becomes of links when their entity is changed or deleted.
+//! Handles links whose entity is changed or deleted.
 //!
-//! A link is detached once its entity is gone, or no longer does what the link is for. That holds for
-//! links that wait as for those that have not asked for anything.
+//! A link is detached when its entity is deleted, or no longer supports the link's purpose. That
+//! holds for idle links as well as for waiting ones.
 
 use kew_amqp::LinkId;
 use kew_broker::Rejection;
@@ -16,7 +16,7 @@ use crate::ground::refusal::{error_of, not_found};
 use crate::ground::submit::Submitted;
 
 impl Client {
-    /// Reads what a link's entity is now.
+    /// Reads the current settings of a link's entity.
     pub(super) fn look(&mut self, link: LinkId) {
         let Some(attached) = self.links.get(&link).and_then(Link::attached) else {
             return;
@@ -42,13 +42,13 @@ impl Client {
             return;
         };
         let error = match view {
-            // There may be another of that name by now: it is not the one that was attached to.
+            // By now another queue may have that name. It is not the queue of this link.
             Ok(Some(view)) if view.incarnation == attached.incarnation => {
                 check_usable(&view, role).err()
             }
             Ok(_) => Some(not_found(&attached.entity.name)),
             Err(rejection @ Rejection::Refused(_)) => Some(error_of(&rejection)),
-            // It is looked at again, when the broker has room.
+            // The entity is read again when the broker has room.
             Err(Rejection::Busy | Rejection::Full) => {
                 self.tasks.spawn(async move {
                     tokio::time::sleep(BUSY_PAUSE).await;

@@ -26,17 +26,17 @@ use crate::management::status_of;
 use crate::memory::account::Sum;
 use crate::metrics;
 
-/// How many messages to the coordinator may come before more are granted.
+/// How many messages to the coordinator may arrive before it grants more credit.
 pub(super) const CREDIT: u32 = 100;
 
-/// What the coordinator can do, of what clients ask it to say.
+/// The capabilities of the coordinator, among those that clients ask for.
 const CAPABILITIES: [&str; 3] = [
     "amqp:local-transactions",
     "amqp:multi-txns-per-ssn",
     "amqp:multi-ssns-per-txn",
 ];
 
-/// What requests are counted and logged as.
+/// The name under which requests are counted and logged.
 const NODE: &str = "$coordinator";
 const UNKNOWN: &str = "unknown";
 const DECLARE: &str = "declare";
@@ -44,8 +44,8 @@ const COMMIT: &str = "commit";
 const ROLLBACK: &str = "rollback";
 
 impl Client {
-    /// Anybody may attach it: to do something in a transaction takes the rights that it takes without.
-    /// .NET does so before its first token.
+    /// Any client may attach it: an operation in a transaction needs the same rights as outside.
+    /// .NET attaches it before its first token.
     pub(super) fn attach_coordinator(
         &mut self,
         link: LinkId,
@@ -70,7 +70,7 @@ impl Client {
 
     /// The client gives credit for messages that it wants to receive in a transaction (AMQP 1.0, 4.4.3).
     pub(super) fn refuse_acquisition(&mut self, link: LinkId) {
-        let text = "Messages are not received in a transaction.";
+        let text = "Receiving messages in a transaction is not supported: settle them in it.";
         self.detach(link, Error::new(condition::NOT_IMPLEMENTED, text));
     }
 
@@ -79,7 +79,7 @@ impl Client {
         self.renew_credit(link, CREDIT);
         if delivery.is_settled {
             let text =
-                "A message to the coordinator was settled by its sender: it could not be answered.";
+                "A message to the coordinator must be sent unsettled, because it needs an answer.";
             return self.detach(link, Error::new(condition::NOT_ALLOWED, text));
         }
         match control_of(delivery) {
@@ -107,7 +107,7 @@ impl Client {
         self.transactions.declare(coordinator, count_max, account)
     }
 
-    /// Adds to a transaction what is to be done when it is committed. What is refused fails it.
+    /// Adds a command to a transaction, for the commit. If it is refused, the transaction fails.
     pub(super) fn enlist(
         &mut self,
         id: &[u8],
@@ -123,7 +123,7 @@ impl Client {
         self.transactions.enlist(id, part, noted, &bounds)
     }
 
-    /// Takes a transaction out, which may then be committed; or says why it was not to be.
+    /// Takes a transaction out to commit it, or returns why it cannot be committed.
     fn end_transaction(&mut self, id: &[u8]) -> Result<Transaction, Failure> {
         let timeout = self.shared.limits.transaction_timeout;
         self.transactions.end(id, timeout)
@@ -171,7 +171,7 @@ impl Client {
         if !is_commit {
             let result = match self.end_transaction(id) {
                 Err(failure @ Failure::Unknown) => Err(failure.of_commit()),
-                // That has its way also where it has failed before.
+                // A rollback succeeds also if the transaction has failed before.
                 Ok(_) | Err(Failure::TimedOut(_) | Failure::Refused(_)) => Ok(Outcome::Accepted),
             };
             return self.answer_control(delivery, ROLLBACK, result, Duration::ZERO);
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// A link to the coordinator is gone, and the transactions that were declared over it.
+    /// Forgets a detached link to the coordinator, and the transactions that were declared over it.
     pub(super) fn forget_coordinator(&mut self, link: LinkId) {
         for discharge in self.transactions.forget(link) {
             let error = Failure::Unknown.of_commit();
@@ -207,7 +207,7 @@ impl Client {
         }
     }
 
-    /// The transaction is safe, or nothing of it was done.
+    /// The transaction is durable, or none of it was done.
     pub(super) fn on_committed(
         &mut self,
         commit: Commit,
@@ -237,7 +237,7 @@ impl Client {
 
 fn control_of(delivery: &Delivery) -> Result<Control, Error> {
     if let Some(DeliveryState::Transactional(_)) = delivery.state {
-        let text = "A message to the coordinator is in no transaction.";
+        let text = "A message to the coordinator cannot be part of a transaction.";
         return Err(Error::new(condition::NOT_ALLOWED, text));
     }
     let message = Message::scan(delivery.payload.clone())?;
@@ -246,7 +246,7 @@ fn control_of(delivery: &Delivery) -> Result<Control, Error> {
         _ => None,
     };
     let body = body.ok_or_else(|| {
-        let text = "The body of a message to the coordinator is declare or discharge.";
+        let text = "The body of a message to the coordinator must be declare or discharge.";
         Error::new(condition::DECODE_ERROR, text)
     })?;
     Ok(Control::decode(&mut Reader::new(body.as_bytes()))?)
@@ -255,11 +255,12 @@ fn control_of(delivery: &Delivery) -> Result<Control, Error> {
 /// Why a transaction was not committed.
 #[derive(Debug)]
 enum RefusedCommit {
-    /// A part of it could not be done; the error says which.
+    /// A part of it failed; the error names the part.
     Part(Error),
     /// The broker had no room for it; the error says why.
     Busy(Error),
-    /// The broker stops. It may have been done, so that nobody must be told that it was not.
+    /// The broker is stopping. The transaction may have been committed, so the client must not be
+    /// told that it was not.
     Stopped,
 }
 
@@ -278,7 +279,7 @@ impl RefusedCommit {
         }
     }
 
-    /// What it is counted and logged as.
+    /// The code under which it is counted and logged.
     fn code(&self) -> &str {
         match self {
             Self::Part(error) => error.condition.as_str(),
@@ -287,15 +288,16 @@ impl RefusedCommit {
         }
     }
 
-    /// What the client is told. One that is to hear that the transaction is over is not told to come back:
-    /// SDKs would send the discharge again, and hear that there is no such transaction.
+    /// The error for the client. If the transaction is over, the error must not ask the client to
+    /// retry: SDKs would send the discharge again, and learn only that the transaction does not
+    /// exist.
     fn told(self) -> Error {
         match self {
             Self::Part(error) => error,
             Self::Busy(error) => rolled_back(&error.to_string()),
             Self::Stopped => {
-                let text =
-                    "The server is stopping: whether the transaction was committed is not known.";
+                let text = "The server is stopping: it is not known whether the transaction was \
+                            committed.";
                 Error::new(condition::INTERNAL_ERROR, text)
             }
         }

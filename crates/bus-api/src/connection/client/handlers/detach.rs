@@ -1,4 +1,4 @@
-//! Links that are gone, and what is given back with them.
+//! Detached links, and the messages and locks that are released with them.
 
 use kew_amqp::LinkId;
 use kew_amqp::error::Error;
@@ -24,8 +24,8 @@ impl Client {
         self.forget(link);
     }
 
-    /// A link is detached here. What its client does over it until it hears of that is lost, and may be
-    /// part of any of its transactions.
+    /// Detaches a link on our side. Operations that its client starts before it learns of that are
+    /// lost, and may belong to any of its transactions.
     pub(super) fn fail_transactions_over(&mut self, link: LinkId, error: Option<Error>) {
         let link = self.links.get(&link);
         if link.is_some_and(Link::may_be_in_transactions) {
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// A link is gone. Locks of messages hold on, as the service's do; that of a session ends.
+    /// Forgets a detached link. Locks of messages stay, as in Azure; the lock of a session ends.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.stirred.forget(link, &mut self.links);
         match self.links.remove(link) {
@@ -47,8 +47,8 @@ impl Client {
         }
     }
 
-    /// Has a command carried out whose answer nobody waits for: what it gives back would be held for
-    /// the whole time of a lock, so that it is tried again if the broker is busy.
+    /// Submits a command without waiting for its answer. It releases locks that would otherwise
+    /// last for their whole duration, so it is retried if the broker is busy.
     pub(super) fn submit_and_forget(&mut self, command: BusCommand) {
         self.flush_outbox();
         let broker = self.shared.broker.clone();
@@ -57,7 +57,7 @@ impl Client {
         self.tasks.spawn(async move {
             let answer = submitted.answer().await;
             if matches!(answer, Err(Rejection::Busy | Rejection::Full)) {
-                // Nobody would hear of it.
+                // There is no client left to inform.
                 let _ = submit_again(&broker, command).await;
             }
             Done::Released

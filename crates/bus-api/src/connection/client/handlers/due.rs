@@ -1,7 +1,6 @@
-//! What is due: first tokens, tokens that expire, transactions, and sessions whose lock runs out.
+//! Timers: first tokens, tokens that expire, transactions, and sessions whose lock expires.
 //!
-//! The link that held the lock of a session is detached, so that its client learns of it also while it has nothing
-//! to ask.
+//! When the lock of a session ends, its link is detached, so that an idle client learns of it too.
 
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use crate::ground::refusal::error_of;
 use crate::ground::submit::Submitted;
 use crate::metrics::Overdue;
 
-/// How long after a look another one is due, if the lock held all the same: the broker's clock is not
-/// the system's.
+/// How long to wait before the next check if a lock still holds: the broker's clock is not the
+/// system's.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -48,7 +47,7 @@ impl Client {
         self.transactions.fail_those_due(timeout);
     }
 
-    /// A request has renewed this lock.
+    /// Handles a renewed session lock.
     pub(super) fn on_session_renewed(&mut self, lock: Token, until: Timestamp) {
         self.turn.steps.charge(steps_to_look_at(self.links.len()));
         if let Some(link) = self.links.holder_of(lock) {
@@ -56,10 +55,10 @@ impl Client {
         }
     }
 
-    /// Asks the broker about the session locks that should have run out.
+    /// Asks the broker about the session locks that should have expired.
     fn look_at_session_ends(&mut self) {
         let now_ms = self.shared.clock.now_ms();
-        // What is due and not looked at now is due again at once.
+        // Timers that are not handled now are due again at once.
         while self.turn.steps.are_left()
             && let Some(link) = self.stirred.session_that_ended(now_ms)
         {

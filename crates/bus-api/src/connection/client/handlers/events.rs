@@ -1,4 +1,4 @@
-//! What happens to a client: events of its connection, and what its tasks come to.
+//! Handles the events of a client's connection, and the results of its tasks.
 
 use kew_amqp::codec::Text;
 use kew_amqp::error::{Error, condition};
@@ -25,7 +25,7 @@ impl Client {
             Event::SaslResponse { .. } => self.connection.sasl_outcome(SaslCode::Auth),
             Event::Attach { link, attach } => {
                 self.turn.steps.charge(ATTACH_STEPS);
-                // Its session may be that of a message which was sent before, or settled.
+                // Its session may be that of a message which was sent or settled before.
                 self.hand_over();
                 self.on_attach(link, attach);
             }
@@ -33,7 +33,7 @@ impl Client {
                 Some(Link::Sender(_)) => self.on_message(&delivery),
                 Some(Link::Requests(_)) => self.on_request(&delivery),
                 Some(Link::Coordinator) => self.on_control(&delivery),
-                // Nothing comes over these.
+                // No messages arrive over these.
                 Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) => {}
                 None => self
                     .transactions
@@ -69,7 +69,7 @@ impl Client {
             Event::Detached {
                 link, by, error, ..
             } => {
-                // Those that were detached here are known no more.
+                // A link that was detached on our side is already forgotten.
                 if by == By::Us && self.links.contains_key(&link) {
                     self.note_broken_rule(Scope::Link, error.as_ref());
                     self.fail_transactions_over(link, error);
@@ -109,12 +109,12 @@ impl Client {
                 self.transactions
                     .fail_if_meant(Some(&DeliveryState::Transactional(state)), gone);
             }
-            // A server asks for none of these.
+            // These do not happen on a server.
             Event::SaslChallenge { .. } | Event::Attached { .. } | Event::Drained { .. } => {}
         }
     }
 
-    /// Something ended here, which the client was told with an error.
+    /// Counts and logs an error that ended something here and was sent to the client.
     fn note_broken_rule(&self, scope: Scope, error: Option<&Error>) {
         let Some(error) = error else {
             return;
@@ -130,7 +130,7 @@ impl Client {
 
     fn on_sasl(&mut self, mechanism: &str, response: Option<&[u8]>) {
         let code = match mechanism {
-            // Some clients say EXTERNAL where they mean that tokens will show who they are.
+            // Some clients send EXTERNAL and mean that tokens will follow.
             "ANONYMOUS" | "MSSBCBS" | "EXTERNAL" => SaslCode::Ok,
             "PLAIN" if self.take_password(response.unwrap_or_default()) => SaslCode::Ok,
             _ => SaslCode::Auth,
@@ -138,7 +138,7 @@ impl Client {
         if code != SaslCode::Ok {
             let error = Error::new(
                 condition::UNAUTHORIZED_ACCESS,
-                "wrong name or key, or neither",
+                "the name or the key is missing or wrong",
             );
             let offered = match mechanism {
                 "PLAIN" => Offered::Plain,
@@ -151,7 +151,7 @@ impl Client {
         self.connection.sasl_outcome(code);
     }
 
-    /// The client has shown who it is: it may have more.
+    /// The client is authenticated: its limits become larger.
     pub(super) fn trust(&mut self) {
         if self.peer.prove() {
             self.set_wire_limits();

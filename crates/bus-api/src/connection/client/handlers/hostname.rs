@@ -1,4 +1,4 @@
-//! By what name a client called the server, as it says when it opens its connection.
+//! Checks the host name that a client names when it opens its connection.
 
 use kew_amqp::error::{Error, condition};
 use kew_listen::Barred;
@@ -8,8 +8,8 @@ use crate::authorization::credential::Credential;
 use crate::connection::client::Client;
 
 impl Client {
-    /// Takes back the public key from a client that called the server by a name that is none of its own.
-    /// One that named none called it by its address.
+    /// Revokes the public key of a client that named a host other than this server. A client that
+    /// named none used its address.
     pub(super) fn on_hostname(&mut self, hostname: Option<&str>) {
         let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
             return;
@@ -21,7 +21,7 @@ impl Client {
         }
         let barred = Barred::Host;
         self.peer.origin.public_key = Err(barred);
-        // Names and keys are shown before the connection is opened.
+        // Names and keys are sent before the connection is opened.
         if self.has_shown_the_public_key() {
             self.shared
                 .observer
@@ -32,7 +32,7 @@ impl Client {
         }
     }
 
-    /// Whether it has shown a name and key that hold for those alone who may use the public key.
+    /// Whether it has sent the public name and key, and they grant it nothing.
     fn has_shown_the_public_key(&self) -> bool {
         self.credentials
             .grants

@@ -1,4 +1,4 @@
-//! What a client does, and what happens to it: all that takes more than one of its parts.
+//! The operations of a client that need more than one of its parts.
 
 mod attach;
 mod changes;

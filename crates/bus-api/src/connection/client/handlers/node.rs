@@ -86,8 +86,8 @@ impl Client {
         }
     }
 
-    /// A request in a transaction is done with it, or at once if nothing of it can be taken back. It is
-    /// answered at once in any case.
+    /// Handles a request in a transaction: it takes effect with the commit, or at once if none of
+    /// it can be rolled back. In both cases it is answered at once.
     fn request_in_transaction(
         &mut self,
         delivery: &Delivery,
@@ -96,7 +96,7 @@ impl Client {
         transaction: &[u8],
     ) {
         let Node::Management(entity) = &asker.node else {
-            let text = "A token is put in no transaction.";
+            let text = "A request that puts a token cannot be part of a transaction.";
             let error = Error::new(condition::NOT_ALLOWED, text);
             self.transactions.fail(transaction, error.clone());
             let state = DeliveryState::rejected(error);
@@ -169,8 +169,8 @@ impl Client {
         self.reply(&asker, reply);
     }
 
-    /// Takes scheduled messages back in a transaction: those of the queue that has this name now. Another
-    /// one that has it at the commit has other messages under their numbers.
+    /// Cancels scheduled messages in a transaction: those of the queue that has this name now. If
+    /// another queue has the name at the commit, its numbers belong to other messages.
     fn cancel(&mut self, asked: Asked, numbers: Vec<SequenceNumber>, size_bytes: usize) {
         self.load.begin_request();
         // They may have been sent before.
@@ -220,7 +220,7 @@ impl Client {
     }
 
     fn context_of(&mut self, entity: EntityName, request: &Request) -> management::Context {
-        // The session may be that of any link.
+        // The session may belong to any link.
         self.turn.steps.charge(steps_to_look_at(self.links.len()));
         management::Context {
             shared: Arc::clone(&self.shared),
@@ -242,7 +242,7 @@ impl Client {
     ) {
         let request_part = self.load.account.fixed(Sum::RequestBytes, size_bytes);
         self.load.begin_request();
-        // The request may be about what was sent before it.
+        // The request may refer to messages that were sent before it.
         self.hand_over();
         self.tasks.spawn(async move {
             let reply_to = request.asked.reply_to.clone();
@@ -264,10 +264,10 @@ impl Client {
         let steps = steps_to_look_at(self.links.replies().len());
         self.turn.steps.charge(steps);
         let Some(id) = self.links.for_answer(asker, &reply.reply_to) else {
-            tracing::debug!("an answer has no link to go over");
+            tracing::debug!("there is no link for an answer");
             return;
         };
-        // Those of this turn that have credit wait no longer than this.
+        // Answers of this turn that have credit need not wait longer.
         self.pump_replies(id);
         let limits = &self.shared.limits;
         let size_bytes = self.load.account.value(Sum::ReplyBytes) + reply.answer.len();
@@ -277,7 +277,10 @@ impl Client {
         if let Some(Link::Replies(replies)) = self.links.get_mut(id) {
             let count = replies.waiting.len();
             if count >= limits.replies_max || (is_over && count > 0) {
-                let text = format!("{count} answers wait for credit, and no more can");
+                let text = format!(
+                    "{count} answers wait for credit, which is the maximum: give credit to this \
+                     link"
+                );
                 let error = Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
                 return self.detach(id, error);
             }

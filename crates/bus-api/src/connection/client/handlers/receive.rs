@@ -1,7 +1,7 @@
-//! Messages that a client receives.
+//! Receiving: messages that go to a client.
 //!
-//! A link with credit receives what is there, and again when all of that is sent. Only if there is
-//! nothing it has a task, one at most, that waits.
+//! A link with credit receives the available messages, and again when all of them are sent. Only if
+//! there are none, it has a task, one at most, that waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Client {
         self.stirred.links.insert(link);
     }
 
-    /// Sends what is ready, and asks for more while there is credit.
+    /// Sends ready messages, and receives more while there is credit.
     pub(super) fn pump(&mut self, link: LinkId) {
         if let Err(error) = self.send_ready(link) {
             return self.detach(link, error);
@@ -75,7 +75,8 @@ impl Client {
             if may_receive {
                 self.receive(link, count);
             } else if receiver.is_drain {
-                // Who drains waits for the answer, not for room: there is nothing for it now.
+                // A client that drains waits for the answer, not for room: there is no message for
+                // it now.
                 receiver.is_drain = false;
                 receiver.credit.set(0);
                 self.connection.drained(link);
@@ -151,7 +152,7 @@ impl Client {
             size_bytes,
             cancel,
         };
-        // Nothing that comes from now on is missed.
+        // No message that arrives from now on is missed.
         let watch = may_wait.then(|| self.shared.broker.watch(incarnation, awaited));
         let Some(room) = self.shared.answers.try_for(size_bytes) else {
             return self.receive_later(link, receive, watch, Next::Look);
@@ -175,7 +176,7 @@ impl Client {
         });
     }
 
-    /// What was there, or a wait if nothing was.
+    /// The available messages, or a wait if there were none.
     pub(super) fn on_first_look(&mut self, look: FirstLook, reply: Result<Answered, Rejection>) {
         let FirstLook {
             link,
@@ -190,7 +191,7 @@ impl Client {
                 self.tasks.spawn(async move {
                     let queue = receive.queue.clone();
                     let received = match broker.read(*answered).await {
-                        // It had no room to delete what it read.
+                        // The broker had no room to delete the messages that it read.
                         Err(Rejection::Busy | Rejection::Full) => {
                             drop(room);
                             receive.run(watch, Next::Pause).await
@@ -243,14 +244,15 @@ impl Client {
         receiver.learn_sizes(&batch);
         let batch = batch.into_iter().map(ready);
         if is_full && receiver.mode == ReceiveMode::PeekLock {
-            // Others of the connection were faster. There is no harm in it: nobody has seen these.
+            // Other links of the connection were faster. That is harmless, because no client has
+            // seen these messages.
             let unwanted = batch.collect();
             self.give_back(entity, unwanted);
             self.stirred.links.insert(link);
             return;
         }
         receiver.ready.extend(batch);
-        // From now on it is what the connection holds.
+        // From now on the connection's own accounts count these messages.
         drop(room);
         let was_last_look = is_empty && receiver.is_drain;
         let is_stale = cancel.is_none_or(|cancel| cancel.is_given_up());
@@ -261,7 +263,7 @@ impl Client {
         self.stirred.links.insert(link);
     }
 
-    /// Unlocks messages that nobody has seen.
+    /// Unlocks messages that no client has seen.
     fn give_back(&mut self, queue: EntityName, unwanted: VecDeque<Ready>) {
         self.turn.steps.charge(unwanted.len());
         let locks = unwanted.into_iter().filter_map(|it| it.message.lock);
@@ -282,8 +284,8 @@ impl Client {
         let entity = receiver.attached.entity;
         self.give_back(entity.clone(), unwanted);
         if let Some(session) = receiver.session {
-            // What was settled before the link went is settled before its session is free, if the broker is
-            // not busy: then its messages may come again.
+            // Settlements from before the detach are carried out before the session is released, if
+            // the broker is not busy. After the release its messages may be delivered again.
             self.flush_settlements();
             self.submit_and_forget(BusCommand::ReleaseSession {
                 queue: entity,

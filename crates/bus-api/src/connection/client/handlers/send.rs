@@ -1,4 +1,4 @@
-//! Messages that a client sends.
+//! Sending: messages that come from a client.
 
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ impl Client {
         self.submit(send, Purpose::Send { delivery, sent });
     }
 
-    /// The messages are sent when the transaction is committed. Accepted means that it has them.
+    /// The messages are sent when the transaction is committed. The outcome accepted means that the
+    /// transaction contains them.
     fn send_in_transaction(
         &mut self,
         delivery: &Delivery,
@@ -78,15 +79,15 @@ impl Client {
         }
     }
 
-    /// Lets more come in over a link when half of what may come in has.
+    /// Renews a link's credit when half of it is used.
     pub(super) fn renew_credit(&mut self, link: LinkId, credit: u32) {
         if self.connection.credit(link) <= credit / 2 {
             self.connection.grant(link, credit);
         }
     }
 
-    /// A message was larger than its link takes. The link goes on: clients look at the verdict on their
-    /// message, and take a detached link for a fault of the connection.
+    /// Rejects a message that is larger than its link allows. The link stays attached: clients look
+    /// at the outcome of their message, and take a detached link for a fault of the connection.
     pub(super) fn on_oversized(&mut self, oversized: Oversized) {
         let Oversized {
             link,
@@ -109,12 +110,12 @@ impl Client {
                 self.renew_credit(link, coordinator::CREDIT);
                 self.reject_oversized(delivery, error);
             }
-            // Nothing comes over these.
+            // No messages arrive over these.
             Some(Link::Opening(_) | Link::Receiver(_) | Link::Replies(_)) | None => {}
         }
     }
 
-    /// What is no message for an entity is counted with what broke a rule of its link.
+    /// If the link is not to an entity, the message counts as a broken rule of the link.
     fn reject_oversized(&mut self, delivery: DeliveryId, error: Error) {
         self.shared
             .observer
@@ -122,7 +123,7 @@ impl Client {
         self.reject_sent(delivery, error);
     }
 
-    /// A transfer that does not get to the broker.
+    /// Rejects a transfer that does not reach the broker.
     fn reject(&mut self, delivery: DeliveryId, error: Error) {
         let nothing = Sent {
             messages: 0,
@@ -141,7 +142,7 @@ impl Client {
         self.connection.settle(delivery, Some(state));
     }
 
-    /// The messages are safe, or were refused. Who sent them settled gets no answer.
+    /// The messages are durable, or were refused. A transfer that was sent settled gets no answer.
     pub(super) fn on_sent(
         &mut self,
         delivery: DeliveryId,

@@ -1,8 +1,8 @@
-//! Settlements: what becomes of messages that a client has locked.
+//! Settlements of messages that a client has locked.
 //!
-//! The client tells its outcome without settling; the answer is the same outcome if it had its
-//! effect, and a rejection if the lock was lost. In a transaction it is told at once, and has its effect
-//! with the commit.
+//! The client reports its outcome without settling. The answer is the same outcome if it took
+//! effect, and a rejection if the lock was lost. In a transaction the answer comes at once, and the
+//! effect with the commit.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::connection::client::parts::turn::steps_to_change;
 use crate::connection::client::patience::submit_again;
 use crate::ground::refusal::{claimed, error_of, error_of_verdict};
 
-/// What a client has told of a delivery whose message it has locked.
+/// A client's outcome for a delivery whose message it has locked.
 struct Told {
     delivery: DeliveryId,
     is_settled: bool,
@@ -43,20 +43,21 @@ impl Client {
         is_settled: bool,
         state: Option<DeliveryState>,
     ) {
-        // How far a client has read is nothing that becomes of a message.
+        // How much a client has received is not an outcome.
         let state = state.filter(|it| !matches!(it, DeliveryState::Received(_)));
         if state.is_none() && !is_settled {
             return;
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             self.transactions.fail_if_meant(state.as_ref(), gone);
-            // An answer of a node, which needs no verdict. What the client has sent gets its own.
+            // An answer of a node needs no settlement by us. A transfer from the client gets its
+            // own outcome.
             if !is_settled && delivery.direction() == Direction::Outgoing {
                 self.connection.settle(delivery, state);
             }
             return;
         };
-        // What was told before has its answer, or will.
+        // An earlier outcome has its answer, or will get it.
         let Some(lock) = receiver.held.take(delivery) else {
             return self.transactions.fail_if_meant(state.as_ref(), gone);
         };
@@ -72,7 +73,7 @@ impl Client {
             lock,
         };
         let Some(meaning) = state.outcome().and_then(meaning_of) else {
-            let text = "No message is settled with this state.";
+            let text = "Messages cannot be settled with this state.";
             let error = Error::new(condition::NOT_ALLOWED, text);
             self.transactions
                 .fail_if_meant(Some(&state), || error.clone());
@@ -90,7 +91,7 @@ impl Client {
     }
 
     fn settle_now(&mut self, told: Told, meaning: Meaning) {
-        // Each of a range has its own copy of what is to be changed.
+        // Each delivery of a range has its own copy of the changes.
         self.load
             .begin_sending(overlay_size_bytes(&meaning.disposition));
         let settlement = Settlement {
@@ -103,8 +104,8 @@ impl Client {
         self.orders.settle(told.queue, settlement);
     }
 
-    /// The lock ends when the transaction is committed. The delivery is settled at once, as the service
-    /// does it: the .NET SDK grants credit for more only then.
+    /// The lock ends when the transaction is committed. The delivery is settled at once, as in
+    /// Azure: only then does the .NET SDK grant more credit.
     fn settle_in_transaction(&mut self, told: Told, transaction: &[u8], meaning: Meaning) {
         let part = TransactionPart {
             queue: told.queue.clone(),
@@ -121,7 +122,7 @@ impl Client {
         }
     }
 
-    /// The lock stays as it is.
+    /// The lock stays unchanged.
     fn refuse_settlement(&mut self, told: &Told, error: Error) {
         if !told.is_settled {
             let state = DeliveryState::rejected(error);
@@ -129,9 +130,9 @@ impl Client {
         }
     }
 
-    /// Hands over what was settled in this turn: a disposition can be of more deliveries than one
-    /// command takes. A full disk has little room for changes to properties, and a command is refused as a
-    /// whole: what brings none goes by itself.
+    /// Submits the settlements of this turn. A disposition can name more deliveries than one
+    /// command accepts. A full disk has little room for changes to properties, and a command is
+    /// refused as a whole, so settlements without changes go in commands of their own.
     pub(super) fn flush_settlements(&mut self) {
         for (queue, settlements) in self.orders.take_settlements() {
             let (changing, plain): (Vec<_>, Vec<_>) = settlements
@@ -159,8 +160,8 @@ impl Client {
         self.submit(settlements.command(), Purpose::Settle(settlements));
     }
 
-    /// The broker was busy. The work on these messages is done, and who hears that they were not settled may
-    /// not say it again: the delivery is over with the verdict.
+    /// The broker was busy. The client has processed these messages, and may not repeat a refused
+    /// settlement: the delivery is over with its outcome. So the settlement is retried.
     pub(super) fn settle_patiently(&mut self, settlements: Settlements, began: Instant) {
         self.load.begin_request();
         let broker = self.shared.broker.clone();

@@ -1,4 +1,4 @@
-//! What is handed over to the broker, and its answers.
+//! Submits commands to the broker, and takes its answers.
 
 use kew_broker::{Answered, Rejection, Reply};
 use kew_engine::bus::BusCommand;
@@ -7,20 +7,20 @@ use crate::connection::client::Client;
 use crate::connection::client::parts::orders::{Purpose, UnderWay};
 
 impl Client {
-    /// Hands over what was sent and settled until now, so that what follows comes after it.
+    /// Submits all sends and settlements so far, so that the following commands come after them.
     pub(super) fn hand_over(&mut self) {
         self.flush_settlements();
         self.flush_outbox();
     }
 
-    /// Hands a command over at the end of the turn, behind those before it.
+    /// Submits a command at the end of the turn, behind those before it.
     pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
         self.load.begin_request();
         self.orders.add(command, purpose);
     }
 
-    /// Hands over what there is: at the end of a turn, and before anything else is submitted that
-    /// came after it. Says whether some of it was refused at once.
+    /// Submits the outbox: at the end of a turn, and before any later command is submitted in
+    /// another way. Returns whether some commands were refused at once.
     pub(super) fn flush_outbox(&mut self) -> bool {
         if self.orders.is_outbox_empty() {
             return false;

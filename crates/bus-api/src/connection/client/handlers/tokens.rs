@@ -1,4 +1,4 @@
-//! Tokens that a client puts, and what becomes of them when rules are changed.
+//! Tokens that a client puts, and how they are judged again when rules change.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,7 +18,7 @@ use crate::memory::account::Sum;
 use crate::messages::request::Request;
 
 impl Client {
-    /// Takes a token, once those that were put before it were judged, so that answers come in order.
+    /// Takes a token. It is judged after the tokens before it, so that answers come in order.
     pub(super) fn put_token(&mut self, asker: Asker, request: &Request, size_bytes: usize) {
         self.load.begin_request();
         self.turn.steps.charge(TOKEN_STEPS);
@@ -40,7 +40,7 @@ impl Client {
         self.judge_next();
     }
 
-    /// Judges what was put until the broker must be asked.
+    /// Judges tokens until one needs the broker.
     fn judge_next(&mut self) {
         while let Some(token) = self.credentials.next_put() {
             let mut judging = match token {
@@ -50,7 +50,7 @@ impl Client {
                     continue;
                 }
             };
-            // Most are signed by a rule that is at hand.
+            // Most tokens are signed by a rule in memory.
             let mut context = Context::from_waker(Waker::noop());
             match judging.as_mut().poll(&mut context) {
                 Poll::Ready(judged) => self.take_judged(judged),
@@ -83,7 +83,7 @@ impl Client {
     fn take(&mut self, shown: Shown) -> Result<(), Refused> {
         let tokens_max = self.shared.limits.tokens_max;
         if self.credentials.grants.add(shown, tokens_max)? {
-            // It may be worth less than the one whose place it has taken.
+            // It may grant less than the token that it replaced.
             self.turn.backlog.check_all();
         }
         self.trust();
@@ -108,7 +108,7 @@ impl Client {
         self.reply(&put.asker, reply);
     }
 
-    /// Takes the response of PLAIN, if it is the name of a rule and one of its keys.
+    /// Checks the response of PLAIN: the name of a rule and one of its keys.
     pub(super) fn take_password(&mut self, response: &[u8]) -> bool {
         let mut parts = response.split(|&byte| byte == 0);
         let (_authorize_as, name, key) = (parts.next(), parts.next(), parts.next());
@@ -145,7 +145,7 @@ impl Client {
         self.take(shown).is_ok()
     }
 
-    /// A rule was changed: what was taken may no longer hold.
+    /// A rule was changed: accepted tokens may no longer be valid.
     pub(crate) fn judge_again(&mut self) {
         let changes = self.credentials.begin_to_judge_again();
         self.turn.steps.charge(self.credentials.grants.len());

@@ -1,9 +1,9 @@
-//! A turn of a connection: what is done before others have theirs.
+//! A turn of a connection, after which other connections have theirs.
 //!
-//! All connections share a few threads, and a frame of some bytes can ask for thousands of things. So all that a
-//! turn visits, decodes and queues is counted in steps, and the turn ends when its steps are taken. What comes
-//! all at once, as the links of a session that has ended, waits in the backlog: it is worked off piece by
-//! piece, and before anything is read that came after it.
+//! All connections share a few threads, and a frame of some bytes can cause thousands of
+//! operations. So everything that a turn visits, decodes and queues is counted in steps, and the
+//! turn ends when its steps are used up. Work that comes all at once, such as the links of an ended
+//! session, waits in the backlog. It is done in pieces, before any later input is read.
 
 use std::ops::Bound;
 
@@ -15,8 +15,8 @@ use crate::connection::client::links::link::Link;
 use crate::connection::client::parts::turn::steps_to_look_at;
 
 impl Client {
-    /// Does what can be done now, as far as the steps reach. Says whether more is due: then others have their
-    /// turn, and the steps are to be renewed.
+    /// Does the work that can be done now, within the steps. Returns whether more is due: then let
+    /// other connections have their turn, and renew the steps.
     pub(crate) fn take_turn(&mut self) -> bool {
         self.look_for_room();
         if !self.stirred.starved.is_empty() && self.may_receive() {
@@ -25,12 +25,12 @@ impl Client {
         }
         loop {
             while self.turn.steps.are_left() && self.work_off() {}
-            // What a turn before this one has left, or what has come since.
+            // Work that an earlier turn has left, or that has arrived since.
             self.pump_stirred();
             while self.turn.steps.are_left() && (self.work_off() || self.take_event()) {}
             self.flush_settlements();
             self.pump_stirred();
-            // What was refused at once has made room for more.
+            // Commands that were refused at once have made room for more.
             if !self.flush_outbox() || !self.turn.steps.are_left() {
                 break;
             }
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Others had their turn.
+    /// Begins a new turn after others had theirs.
     pub(crate) fn renew_steps(&mut self) {
         self.shared.observer.instruments.turns_cut.increment();
         self.turn.steps.renew();
@@ -80,7 +80,7 @@ impl Client {
         is_any
     }
 
-    /// Does one thing of the backlog. Says whether there was one.
+    /// Does one thing of the backlog. Returns whether there was one.
     fn work_off(&mut self) -> bool {
         if let Some(link) = self.turn.backlog.gone.pop_front() {
             self.turn.steps.charge(1);
@@ -105,24 +105,24 @@ impl Client {
         false
     }
 
-    /// The links of a session are gone.
+    /// Forgets the links of an ended session.
     pub(super) fn forget_all_of(&mut self, session: SessionId) {
         let links = self.links.range(session.links());
         self.turn.backlog.gone.extend(links.map(|(link, _)| *link));
     }
 
-    /// All links are gone.
+    /// Forgets all links.
     pub(super) fn forget_all(&mut self) {
         self.turn.backlog.gone = self.links.keys().copied().collect();
     }
 
-    /// Takes the answers that have come.
+    /// Takes the answers that have arrived.
     pub(crate) fn on_answers(&mut self) {
         let came = self.orders.take_answers();
         self.turn.backlog.answers.extend(came);
     }
 
-    /// Looks at every entity that may have changed.
+    /// Reads every entity that may have changed.
     pub(crate) fn on_changes(&mut self) {
         self.turn.steps.charge(steps_to_look_at(self.links.len()));
         let links = self.links.iter();
@@ -130,7 +130,7 @@ impl Client {
         self.turn.backlog.changed.extend(changed.map(|(id, _)| *id));
     }
 
-    /// Looks at one link, and detaches it if it is not allowed any more. Says whether there was one.
+    /// Checks one link, and detaches it if it is no longer allowed. Returns whether there was one.
     fn check_next(&mut self) -> bool {
         let Some(from) = self.turn.backlog.unchecked.take() else {
             return false;
@@ -142,14 +142,14 @@ impl Client {
         self.turn.backlog.unchecked = Some(Bound::Excluded(link));
         self.turn.steps.charge(1);
         if !self.credentials.allow(own) {
-            let text = "No token of this connection allows this any more: it expired, its rule was \
-                        changed, or another one took its place.";
+            let text = "No token of this connection allows this any more: the token expired or was \
+                        replaced, or its rule was changed.";
             self.detach(link, Error::new(condition::UNAUTHORIZED_ACCESS, text));
         }
         true
     }
 
-    /// The connection is gone: what its tasks still bring is given back.
+    /// The connection has ended: releases everything that its tasks still bring.
     pub(crate) async fn leave(&mut self) {
         self.credentials.forget_puts();
         self.turn.backlog.unchecked = None;
@@ -162,7 +162,7 @@ impl Client {
                 self.renew_steps();
                 continue;
             }
-            // What is given back is a task, and may follow from an answer.
+            // Releases run as tasks, and may follow from an answer.
             if self.tasks.is_empty() && self.orders.is_idle() {
                 return;
             }

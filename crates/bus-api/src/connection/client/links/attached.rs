@@ -19,7 +19,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// An entity that was found under this name. `changes` is told when it changes.
+    /// An entity that was found under this name. `changes` is notified when it changes.
     pub(crate) fn new(
         broker: &Broker,
         entity: EntityName,
@@ -34,7 +34,7 @@ impl Attached {
         }
     }
 
-    /// Whether it may have changed since this was asked last.
+    /// Whether the entity may have changed since the last call.
     pub(crate) fn may_have_changed(&self) -> bool {
         self.change.take()
     }
@@ -45,7 +45,7 @@ impl Attached {
     }
 }
 
-/// What the answer to a look at a queue says of it.
+/// The queue in the answer to a look-up.
 pub(crate) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
     match answer.outcome {
         Outcome::Bus(BusOutcome::Queue(view)) => Some(Box::new(view)),
@@ -53,7 +53,7 @@ pub(crate) fn view_of(answer: Answer) -> Option<Box<BusQueueView>> {
     }
 }
 
-/// Refuses a link to an entity that does not do what the link is for. `role` is the client's.
+/// Refuses a link whose purpose the entity does not support. `role` is the client's.
 pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error> {
     let options = &view.options;
     let queue = view.name.clone();
@@ -71,7 +71,7 @@ pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error>
     Err(error_of(&Rejection::Refused(Refusal::Bus(refusal))))
 }
 
-/// Where the messages of a queue or sub-queue go on to.
+/// The destination that a queue or sub-queue forwards to.
 fn destination(view: &BusQueueView) -> Option<&str> {
     match view.name.split_once("/$") {
         None => view.options.forward_to.as_deref(),

@@ -12,13 +12,13 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Nothing is wanted any more.
+    /// Cancels the operation.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// What is there now is wanted, and no wait.
+    /// Lets the operation take what is available, without waiting.
     pub(crate) fn hurry(&self) {
         self.wake.notify_one();
     }

@@ -1,4 +1,4 @@
-//! What a link of a client is to us.
+//! The kinds of links of a client.
 
 use kew_amqp::performative::Role;
 
@@ -8,7 +8,7 @@ use super::receiver::Receiver;
 use super::requests::{Replies, Requests};
 use super::sender::Sender;
 
-/// What a link of the client is to us.
+/// A link of a client, by its kind.
 pub(crate) enum Link {
     /// It was attached, and we are still to answer.
     Opening(Opening),
@@ -25,7 +25,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Whether what comes over it can be part of a transaction.
+    /// Whether messages over it can be part of a transaction.
     pub(crate) fn may_be_in_transactions(&self) -> bool {
         match self {
             Self::Sender(_) | Self::Receiver(_) | Self::Requests(_) => true,
@@ -33,7 +33,7 @@ impl Link {
         }
     }
 
-    /// Whether its entity may have changed since this was asked last.
+    /// Whether its entity may have changed since the last call.
     pub(crate) fn may_have_changed(&self) -> bool {
         self.attached().is_some_and(Attached::may_have_changed)
     }
@@ -47,7 +47,7 @@ impl Link {
         }
     }
 
-    /// What the client is there.
+    /// The client's role on the link.
     pub(crate) fn role(&self) -> Option<Role> {
         match self {
             Self::Sender(_) => Some(Role::Sender),
@@ -56,10 +56,10 @@ impl Link {
         }
     }
 
-    /// What it takes as long as it is there. What changes meanwhile is counted where it does.
+    /// The memory that it takes while it exists. Parts that change meanwhile are counted elsewhere.
     pub(crate) fn size_bytes(&self) -> usize {
         let own = match self {
-            // Its attach is counted by itself.
+            // Its attach is counted separately.
             Self::Opening(_) | Self::Coordinator => 0,
             Self::Sender(sender) => sender.attached.size_bytes(),
             Self::Receiver(receiver) => {

@@ -1,7 +1,7 @@
-//! The links of a client, counted by what they are.
+//! The links of a client, counted by kind.
 //!
-//! What a link is and holds is here, with the tasks that wait for it. What a client does with its links is in
-//! `handlers`.
+//! Each kind of link has its state here, with the tasks that wait for it. The operations of a
+//! client on its links are in `handlers`.
 
 pub(crate) mod attached;
 pub(crate) mod cancel;
@@ -32,11 +32,11 @@ const KINDS: usize = 5;
 pub(crate) struct Links {
     by_id: BTreeMap<LinkId, Link>,
     counts: [u64; KINDS],
-    /// Those for answers, which every answer looks at.
+    /// Links for answers, which every answer searches.
     replies: BTreeSet<LinkId>,
     /// How many of those were attached so far.
     reply_count: u64,
-    /// What they take, as it is counted when they come and go.
+    /// Their memory, counted when they are attached and detached.
     size_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         self.by_id.get_mut(&id)
     }
 
-    /// Those for answers.
+    /// The links for answers.
     pub(crate) fn replies(&self) -> impl ExactSizeIterator<Item = (&LinkId, &Link)> {
         let link = |id| self.by_id.get(id).expect("it was inserted with its link");
         self.replies.iter().map(move |id| (id, link(id)))
@@ -78,7 +78,7 @@ impl Links {
         self.insert(id, Link::Replies(Replies::new(node, attach, before)));
     }
 
-    /// Who asks something over a link for requests to this node.
+    /// The sender of a request to this node, over a link.
     pub(crate) fn asker(&self, link: LinkId, node: Node) -> Asker {
         Asker {
             link,
@@ -87,9 +87,9 @@ impl Links {
         }
     }
 
-    /// The link for an answer to a request: that of the same node that it names, or one of the same session, or
-    /// any. SDKs name links, targets, or nothing. If the link that it came over is gone, a link of later is not
-    /// meant: its requests may have the same numbers.
+    /// The link for an answer to a request: the link of the same node that the request names, or
+    /// one of the same session, or any. SDKs name links, targets, or nothing. If the link of the
+    /// request is detached, a later link is not meant: its requests may have the same numbers.
     pub(crate) fn for_answer(&self, asker: &Asker, reply_to: &Option<Text>) -> Option<LinkId> {
         let is_gone = !self.by_id.contains_key(&asker.link);
         let is_named = |replies: &Replies| reply_to.is_some() && replies.names.contains(reply_to);
@@ -103,8 +103,8 @@ impl Links {
             .map(|(id, _)| *id)
     }
 
-    /// The lock of the session that a request is about, if a link holds it: the session that it
-    /// names or, as the Go SDK asks, that of the link which it names.
+    /// The lock of the session that a request refers to, if a link holds it: the session that the
+    /// request names or, as the Go SDK does, the session of the link that it names.
     pub(crate) fn session_named(&self, entity: &EntityName, request: &Request) -> Option<Token> {
         let Value::Map(body) = &request.body else {
             return None;
@@ -135,12 +135,12 @@ impl Links {
         })
     }
 
-    /// How many there are of each kind.
+    /// The number of links of each kind.
     pub(crate) fn counts(&self) -> [u64; KINDS] {
         self.counts
     }
 
-    /// What they take, beside what waits to go over them.
+    /// Their memory, without the messages that wait to be sent over them.
     pub(crate) fn size_bytes(&self) -> usize {
         self.size_bytes
     }

@@ -21,7 +21,7 @@ pub(crate) struct Opening {
     pub(crate) attach: Box<Attach>,
     pub(crate) entity: EntityName,
     pub(crate) cancel: Arc<Cancel>,
-    /// What it holds meanwhile.
+    /// The memory that it takes meanwhile.
     pub(crate) _size: Part,
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn find(
             Err(rejection) => return Err(error_of(&rejection)),
         }
         let timeout = || {
-            let text = "No session was available within the time that was given.";
+            let text = "No session was available within the requested time.";
             Error::new(bus_condition::TIMEOUT, text)
         };
         let Some(watch) = &mut watch else {

@@ -1,4 +1,4 @@
-//! One receive of a link: what is there, or a wait.
+//! One receive of a link: the available messages, or a wait.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::ground::submit::Submitted;
 use crate::messages::batch::{Batch, batch_of, has_some};
 use crate::shared::Shared;
 
-/// Messages, and the room that they take until the connection has them.
+/// Messages, and the room that is reserved for them until the connection takes them.
 pub(crate) struct Received {
     pub(crate) batch: Batch,
     pub(crate) room: Option<OwnedSemaphorePermit>,
@@ -37,28 +37,28 @@ pub(crate) struct Receive {
     pub(crate) cancel: Arc<Cancel>,
 }
 
-/// A receive whose first answer is still to come.
+/// A receive that waits for its first answer.
 pub(crate) struct FirstLook {
     pub(crate) link: LinkId,
     pub(crate) receive: Receive,
-    /// None if it must not wait.
+    /// `None` if it must not wait.
     pub(crate) watch: Option<Watch>,
     pub(crate) room: OwnedSemaphorePermit,
 }
 
-/// What an answer to a receive comes to.
+/// The result of an answer to a receive.
 pub(crate) enum Looked {
     Found(Batch),
     Refused(Rejection),
     Not(Next),
 }
 
-/// What a receive that has found nothing does next.
+/// What to do after a receive that found nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum Next {
     /// Looks, which it has not done yet.
     Look,
-    /// Waits until there may be something.
+    /// Waits until there may be a message.
     Wait,
     /// Lets a busy broker be, and looks again.
     Pause,
@@ -76,7 +76,8 @@ impl Looked {
 }
 
 impl Receive {
-    /// Receives what is there; if there is nothing, waits for something unless that is not wanted.
+    /// Receives the available messages. If there are none, waits for one, unless the link does not
+    /// want that.
     pub(crate) async fn run(
         self,
         mut watch: Option<Watch>,
@@ -85,7 +86,7 @@ impl Receive {
         loop {
             match (next, &mut watch) {
                 (Next::Look, _) => {}
-                // Who drains waits for the answer, however long there is no room.
+                // A client that drains waits for the answer, even if there is no room for long.
                 (Next::Pause | Next::Wait, None) => return Ok(Received::NOTHING),
                 (Next::Pause, Some(_)) => tokio::select! {
                     () = tokio::time::sleep(BUSY_PAUSE) => {}
@@ -96,7 +97,7 @@ impl Receive {
                     () = self.cancel.cancelled() => watch = None,
                 },
             }
-            // Nothing is taken for a link that is known to be gone.
+            // Nothing is received for a link that is known to be detached.
             if self.cancel.is_given_up() {
                 return Ok(Received::NOTHING);
             }
@@ -123,8 +124,8 @@ impl Receive {
         Looked::of(submitted.answer().await)
     }
 
-    /// Room for the messages that it brings. It waits for room only if there are messages, and keeps the
-    /// wake-up meanwhile.
+    /// Room for the messages. It waits for room only if there are messages, and keeps the wake-up
+    /// meanwhile.
     async fn room(&self) -> Place {
         if let Some(room) = self.shared.answers.try_for(self.size_bytes) {
             return Place::Room(room);
@@ -145,10 +146,10 @@ impl Receive {
     }
 }
 
-/// Where a receive puts what it brings.
+/// Room for the messages of a receive.
 enum Place {
     Room(OwnedSemaphorePermit),
-    /// There is nothing to put anywhere.
+    /// There are no messages.
     NotNeeded(Looked),
     /// It is not wanted any more.
     Unwanted,

@@ -19,7 +19,7 @@ use crate::messages::outbound::{Facts, encode, tag};
 /// How many messages are received at once, at the beginning and at most.
 const COUNT_FIRST: u32 = 8;
 const COUNT_MAX: u32 = 256;
-/// About how many bytes are received at once: by the size of those before.
+/// About how many bytes to receive at once, estimated by the sizes of earlier messages.
 const SIZE_BYTES_WANTED: usize = 1 << 20;
 
 /// A link over which a client receives.
@@ -29,9 +29,9 @@ pub(crate) struct Receiver {
     pub(crate) attached: Attached,
     pub(crate) mode: ReceiveMode,
     pub(crate) session: Option<SessionLock>,
-    /// When to look whether the session is still locked, as `Stirred` has noted.
+    /// When to check whether the session is still locked, as noted in `Stirred`.
     pub(crate) session_ends_at: Option<Timestamp>,
-    /// Those that wait for credit or room.
+    /// Messages that wait for credit or room.
     pub(crate) ready: Queue,
     pub(crate) held: HeldLocks,
     pub(crate) credit: Part,
@@ -43,10 +43,10 @@ pub(crate) struct Receiver {
     pub(crate) largest_size_bytes: usize,
 }
 
-/// How large a message is taken for of which nothing is known.
+/// The assumed size of a message if nothing is known.
 const UNKNOWN_SIZE_BYTES: usize = 256 << 10;
 
-/// Messages that wait to go out, counted by their bytes.
+/// Messages that wait to be sent, counted by their bytes.
 pub(crate) struct Queue {
     pub(crate) messages: VecDeque<Ready>,
     pub(crate) size_bytes: usize,
@@ -95,11 +95,11 @@ impl HeldLocks {
     }
 }
 
-/// A message that can go out. It is encoded when it does: while some of a batch are on their way,
-/// others are encoded.
+/// A message that is ready to be sent. It is encoded only then, so that some of a batch can be on
+/// their way while others are encoded.
 pub(crate) struct Ready {
     pub(crate) message: DeliveredMessage,
-    /// What is stored, then the changes to its properties.
+    /// The stored message, then the changes to its properties.
     pub(crate) bytes: Vec<Bytes>,
 }
 
@@ -152,7 +152,7 @@ impl Receiver {
         }
     }
 
-    /// Asks for as many messages from now on as these let expect to be received at once.
+    /// Adjusts the number of messages for the next receive to the sizes in this batch.
     pub(crate) fn learn_sizes(&mut self, batch: &Batch) {
         if let Some(largest) = batch.iter().map(|(_, bytes)| size_of(bytes)).max() {
             let count = SIZE_BYTES_WANTED / largest.max(1);
@@ -172,7 +172,7 @@ pub(crate) fn ready((message, bytes): (DeliveredMessage, Vec<Bytes>)) -> Ready {
     Ready { message, bytes }
 }
 
-/// The tag of a message that has no lock: unique, which is all that is asked of it.
+/// The tag of a message without a lock. It only has to be unique.
 fn number_tag(number: u64) -> Tag {
     let mut bytes = [0; 16];
     for (place, byte) in bytes.iter_mut().zip(number.to_be_bytes()) {

@@ -1,4 +1,4 @@
-//! Links over which a client asks something of a node, and those over which it is answered.
+//! Links for requests to a node, and links for its answers.
 
 use std::collections::VecDeque;
 
@@ -18,14 +18,14 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// How many requests may come before more are granted.
+    /// How many requests may arrive before more credit is granted.
     pub(crate) const CREDIT: u32 = 100;
 }
 
 /// A link over which a client receives answers.
 pub(crate) struct Replies {
     pub(crate) node: Node,
-    /// What a request can call it: its name, or where its messages go to.
+    /// The names that a request can use for it: its own name, or its target address.
     pub(crate) names: [Option<Text>; 2],
     pub(crate) is_settled: bool,
     pub(crate) waiting: VecDeque<(Bytes, Part)>,
@@ -55,7 +55,7 @@ impl Replies {
     }
 }
 
-/// Who asks something of a node.
+/// The sender of a request to a node.
 pub(crate) struct Asker {
     pub(crate) link: LinkId,
     pub(crate) node: Node,
@@ -69,6 +69,6 @@ pub(crate) struct Reply {
     pub(crate) answer: Bytes,
     /// The session lock that the request has renewed, and until when.
     pub(crate) renewed: Option<(Token, Timestamp)>,
-    /// What it took until now.
+    /// The room that it has used so far.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }

@@ -8,6 +8,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// How many messages may come before more are granted. What bounds them is that no more is read.
+    /// How many messages may arrive before more credit is granted. The real limit is that no more
+    /// input is read.
     pub(crate) const CREDIT: u32 = 1_000;
 }

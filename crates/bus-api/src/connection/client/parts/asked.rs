@@ -9,7 +9,7 @@ use crate::management;
 use crate::memory::account::Part;
 use crate::messages::request::Request;
 
-/// A request that is to be part of a transaction.
+/// A request that will be part of a transaction.
 pub(crate) struct Asked {
     pub(crate) asker: Asker,
     pub(crate) transaction: Bytes,
@@ -18,10 +18,10 @@ pub(crate) struct Asked {
     pub(crate) began: Instant,
 }
 
-/// A request to take scheduled messages back, whose queue is looked for.
+/// A request to cancel scheduled messages, whose queue is being looked up.
 pub(crate) struct Cancelling {
     pub(crate) asked: Asked,
     pub(crate) numbers: Vec<SequenceNumber>,
-    /// What it takes until it is part of its transaction.
+    /// The memory that it takes until it is part of its transaction.
     pub(crate) _size: Part,
 }

@@ -1,4 +1,4 @@
-//! What a client has shown, and what of it is being judged.
+//! The credentials of a client, and those that are being judged.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,15 +21,15 @@ use crate::memory::account::Part;
 use crate::messages::request::Asked;
 use crate::shared::Shared;
 
-/// A request to take a token.
+/// A request to put a token.
 pub(crate) struct Put {
     pub(crate) asker: Asker,
     pub(crate) asked: Asked,
     pub(crate) operation: String,
-    /// Nothing while it is judged.
+    /// `None` while it is judged.
     pub(crate) token: Option<Result<PutToken, Refused>>,
     pub(crate) began: Instant,
-    /// What it holds.
+    /// The memory that it takes.
     pub(crate) _part: Part,
 }
 
@@ -47,11 +47,11 @@ pub(crate) type Judging = Pin<Box<dyn Future<Output = Judged> + Send>>;
 /// Grants, and tokens that are being judged.
 pub(crate) struct Credentials {
     pub(crate) grants: Grants,
-    /// Tokens that were put and are not judged yet, in order. The first one is under way.
+    /// Tokens that were put and are not judged yet, in order. The first one is in progress.
     putting: VecDeque<Put>,
-    /// Tells that tokens are to be judged again.
+    /// Notifies that tokens must be judged again.
     pub(crate) rule_changes: watch::Receiver<u64>,
-    /// How often rules had been changed when tokens were judged again last.
+    /// How often rules had been changed when tokens were last judged again.
     judged_changes: u64,
 }
 
@@ -65,7 +65,7 @@ impl Credentials {
         }
     }
 
-    /// Whether a link that was attached is still allowed.
+    /// Whether an attached link is still allowed.
     pub(crate) fn allow(&self, link: &Link) -> bool {
         match link {
             Link::Sender(it) => self.grants.allow(&it.attached.entity, Right::Send),
@@ -74,13 +74,13 @@ impl Credentials {
         }
     }
 
-    /// Has a token wait until those before it are judged. Says whether there is none.
+    /// Queues a token behind those that wait for judgement. Returns whether it is the only one.
     pub(crate) fn put(&mut self, put: Put) -> bool {
         self.putting.push_back(put);
         self.putting.len() == 1
     }
 
-    /// The token that is to be judged next, unless its judgement is under way.
+    /// The token to judge next, unless it is being judged already.
     pub(crate) fn next_put(&mut self) -> Option<Result<PutToken, Refused>> {
         self.putting.front_mut()?.token.take()
     }
@@ -90,7 +90,7 @@ impl Credentials {
         self.putting.pop_front()
     }
 
-    /// Nobody waits for what was put any more.
+    /// Forgets the tokens that were put: the client does not wait any more.
     pub(crate) fn forget_puts(&mut self) {
         self.putting.clear();
     }
@@ -114,18 +114,18 @@ impl Credentials {
         })
     }
 
-    /// Whether rules have been changed since they were so often.
+    /// Whether rules have changed since they had been changed `changes` times.
     pub(crate) fn are_rules_changed_since(&self, changes: u64) -> bool {
         changes != *self.rule_changes.borrow()
     }
 
-    /// Everything is to be judged again by the rules of now. Says how often they were changed.
+    /// Everything must be judged again by the current rules. Returns how often they were changed.
     pub(crate) fn begin_to_judge_again(&mut self) -> u64 {
         self.judged_changes = *self.rule_changes.borrow_and_update();
         self.judged_changes
     }
 
-    /// Takes what was judged again. Says whether something may be allowed no more.
+    /// Applies a new judgement. Returns whether a right may have been lost.
     pub(crate) fn take_judged_again(&mut self, judged: &JudgedAgain) -> bool {
         // Rules were changed since: another judgement is under way.
         if judged.changes != self.judged_changes {
@@ -139,13 +139,13 @@ impl Credentials {
 /// A credential that was judged after rules were changed.
 pub(crate) struct JudgedAgain {
     pub(crate) credential: Credential,
-    /// Nothing if it holds no more.
+    /// `None` if it is no longer valid.
     pub(crate) grant: Option<Grant>,
     /// How often rules had been changed before.
     pub(crate) changes: u64,
 }
 
-/// That the broker is busy says nothing about a token.
+/// Waits while the broker is busy, because that is no verdict on a token.
 pub(crate) async fn judged_patiently(
     shared: &Shared,
     token: &str,

@@ -1,4 +1,4 @@
-//! What tasks come to.
+//! The results of tasks.
 
 use kew_amqp::LinkId;
 use kew_amqp::error::Error;
@@ -14,24 +14,24 @@ use crate::connection::client::links::opening::Opened;
 use crate::connection::client::links::receive::Received;
 use crate::connection::client::links::requests::{Asker, Reply};
 
-/// What a task of the client comes to.
+/// The result of a task of the client.
 pub(crate) enum Done {
-    /// The entity of a link, and whether it was looked for alone, and no session.
+    /// The entity of a link, and whether only the entity was looked up, without a session.
     Opened(LinkId, Result<Opened, Error>, bool),
     Received(LinkId, EntityName, Result<Received, Rejection>),
     Answered(Asker, Reply),
-    /// What the queue is now whose scheduled messages a transaction is to take back.
+    /// The current state of a queue whose scheduled messages a transaction will cancel.
     Cancelling(
         Box<Cancelling>,
         Result<Option<Box<BusQueueView>>, Rejection>,
     ),
     Judged(Judged),
     JudgedAgain(JudgedAgain),
-    /// What a link's entity is now, if it is one at all.
+    /// The current state of a link's entity, if it still exists.
     Looked(LinkId, Result<Option<Box<BusQueueView>>, Rejection>),
     LookAgain(LinkId),
     SessionLookedAt(LinkId, Token, Result<(), Rejection>),
     Settled(Settlements, Result<Outcome, Rejection>, Instant),
-    /// Nobody waits for it.
+    /// A result that needs no action.
     Released,
 }

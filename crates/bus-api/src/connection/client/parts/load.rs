@@ -1,4 +1,4 @@
-//! What is under way for a client, and what that holds.
+//! A client's operations in progress, and the memory that they take.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use crate::memory::holdings::{Holdings, Room};
 use crate::metrics::Observer;
 
 pub(crate) struct Load {
-    /// Messages whose send is under way and changes that settlements bring, in bytes.
+    /// Size of messages that are being sent and of changes in settlements, in bytes.
     sending_size_bytes: usize,
-    /// Transfers that are not answered.
+    /// Transfers without an answer so far.
     pub(crate) sends: usize,
-    /// Requests to the broker that are under way, these included.
+    /// Requests to the broker in progress, these included.
     requests: usize,
-    /// Commands that nobody waits for, and links that were given up while their entity was looked
-    /// for.
+    /// Commands without a waiting client, and links that were given up while their entity was
+    /// looked up.
     forgotten: usize,
-    /// Entities of links that are looked for now.
+    /// Entities of links that are being looked up.
     looks: usize,
-    /// What links and tasks hold.
+    /// The memory of links and tasks.
     pub(crate) account: Account,
     pub(crate) holdings: Holdings,
-    /// How much there was when the limits of the connection were set.
+    /// The room that there was when the limits of the connection were set.
     pub(crate) room: Room,
 }
 
@@ -59,7 +59,7 @@ impl Load {
         self.requests = self.requests.saturating_sub(1);
     }
 
-    /// Something is under way that nobody waits for.
+    /// Counts an operation in progress that has no waiting client.
     pub(crate) fn forget(&mut self) {
         self.forgotten += 1;
     }
@@ -90,18 +90,18 @@ impl Load {
         self.looks < limits.looks_max
     }
 
-    /// Whether more may wait to go out to the client.
+    /// Whether more messages may wait to be sent to the client.
     pub(crate) fn may_receive(&self, limits: &Limits) -> bool {
         self.account.value(Sum::ReadyBytes) < limits.ready_size_bytes_max
             && self.account.value(Sum::Deliveries) < limits.unsettled_max
     }
 
-    /// Commands that the broker has.
+    /// Commands at the broker.
     pub(crate) fn commands(&self) -> usize {
         self.requests + self.forgotten
     }
 
-    /// What is under way and what links and tasks hold.
+    /// The memory of operations in progress, links and tasks.
     pub(crate) fn size_bytes(&self) -> usize {
         self.sending_size_bytes + self.account.size_bytes()
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_takes_room_until_it_ends() {
+    fn operations_in_progress_take_room_until_they_end() {
         let limits = Limits {
             requests_max: 2,
             looks_max: 1,

@@ -1,4 +1,4 @@
-//! What a client is made of: each part keeps one thing, and knows nothing of the client.
+//! The parts of a client: each keeps one thing, and does not know the client.
 
 pub(crate) mod asked;
 pub(crate) mod credentials;

@@ -1,8 +1,8 @@
-//! What the broker has of a client's, without a task for each: sends, settlements, and receives of
-//! what is there.
+//! A client's commands at the broker, without a task for each: sends, settlements, and receives of
+//! available messages.
 //!
-//! What one turn has for the broker is handed over at its end, all at once. Answers of one commit
-//! come together, so that dispositions and messages leave in one write.
+//! The commands of one turn are submitted at its end, all at once. Answers of one commit arrive
+//! together, so that dispositions and messages are sent in one write.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::transactions::Transaction;
 use crate::connection::client::links::receive::FirstLook;
 use crate::metrics::Sent;
 
-/// A transaction whose commit is under way. Its locks stay claimed until it is answered.
+/// A transaction that is being committed. Its locks stay claimed until the answer arrives.
 pub(crate) struct Commit {
     pub(crate) delivery: DeliveryId,
     pub(crate) transaction: Transaction,
 }
 
-/// What a command was for whose answer is still to come.
+/// The purpose of a command without an answer so far.
 pub(crate) enum Purpose {
     Send { delivery: DeliveryId, sent: Sent },
     Settle(Settlements),
@@ -32,14 +32,13 @@ pub(crate) enum Purpose {
     Commit(Box<Commit>),
 }
 
-/// A command whose answer is still to come.
+/// A command without an answer so far.
 pub(crate) struct UnderWay {
     pub(crate) purpose: Purpose,
     pub(crate) began: Instant,
 }
 
-/// All commands whose answers are still to come, by keys that are given in turn: about in this order
-/// they are answered.
+/// All commands without an answer, by consecutive keys: they are answered in about this order.
 #[derive(Default)]
 struct AllUnderWay {
     first_key: u64,
@@ -72,44 +71,44 @@ impl AllUnderWay {
     }
 }
 
-/// What a client has for the broker, and what the broker has of it.
+/// A client's commands for the broker, and its commands at the broker.
 #[derive(Default)]
 pub(crate) struct Orders {
-    /// What was settled in this turn, by entity.
+    /// The settlements of this turn, by entity.
     settlements: BTreeMap<EntityName, Vec<Settlement>>,
-    /// What this turn has for the broker.
+    /// The commands of this turn.
     outbox: Vec<(u64, Command)>,
     under_way: AllUnderWay,
-    /// Answers to what is under way come here.
+    /// Answers to commands in progress arrive here.
     pub(crate) answers: Arc<Answers>,
     /// Kept for its room.
     came: Vec<(u64, Reply)>,
 }
 
 impl Orders {
-    /// Has a command handed over at the end of the turn, behind those before it.
+    /// Queues a command for the end of the turn, behind those before it.
     pub(crate) fn add(&mut self, command: BusCommand, purpose: Purpose) {
         let began = Instant::now();
         let key = self.under_way.add(UnderWay { purpose, began });
         self.outbox.push((key, Command::Bus(command)));
     }
 
-    /// Has a message settled at the end of the turn, with others of its queue.
+    /// Queues a settlement for the end of the turn, with others of its queue.
     pub(crate) fn settle(&mut self, queue: EntityName, settlement: Settlement) {
         self.settlements.entry(queue).or_default().push(settlement);
     }
 
-    /// What was settled in this turn.
+    /// Takes the settlements of this turn.
     pub(crate) fn take_settlements(&mut self) -> BTreeMap<EntityName, Vec<Settlement>> {
         std::mem::take(&mut self.settlements)
     }
 
-    /// Whether there is nothing to be handed over.
+    /// Whether there are no commands to submit.
     pub(crate) fn is_outbox_empty(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Hands over what there is, and gives back what was refused at once.
+    /// Submits the commands of this turn, and returns those that were refused at once.
     pub(crate) fn hand_over(&mut self, broker: &Broker) -> Vec<(u64, Rejection)> {
         let mut refused = Vec::new();
         broker.submit_among(self.outbox.drain(..), &self.answers, |key, rejection| {
@@ -118,23 +117,23 @@ impl Orders {
         refused
     }
 
-    /// The answers that have come.
+    /// The answers that have arrived.
     pub(crate) fn take_answers(&mut self) -> impl Iterator<Item = (u64, Reply)> {
         self.answers.take(&mut self.came);
         self.came.drain(..)
     }
 
-    /// What was answered, if it is still waited for.
+    /// Takes the command that was answered, if it is still known.
     pub(crate) fn remove(&mut self, key: u64) -> Option<UnderWay> {
         self.under_way.remove(key)
     }
 
-    /// Whether nothing is under way.
+    /// Whether there are no commands in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Gives back memory that only a busy connection needs.
+    /// Frees memory that only a busy connection needs.
     pub(crate) fn shrink(&mut self) {
         self.outbox.shrink_to_fit();
         self.came.shrink_to_fit();

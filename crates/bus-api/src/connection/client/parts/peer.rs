@@ -1,4 +1,4 @@
-//! Who a client is, as far as it has shown that.
+//! The identity of a client, as far as it is known.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::ground::origin::Origin;
 
 pub(crate) struct Peer {
     pub(crate) origin: Origin,
-    /// The connection's among all.
+    /// The connection's place.
     place: Arc<Place>,
     /// When a first token is due.
     token_due: Option<Millis>,
-    /// How the connection ended: nothing if it did not, or as it should.
+    /// The error that ended the connection; `None` if there was none.
     pub(crate) ended: Option<Error>,
 }
 
 impl Peer {
-    /// One whose first token is due at this time.
+    /// A client whose first token is due at this time.
     pub(crate) fn new(origin: Origin, place: Arc<Place>, token_due: Millis) -> Self {
         Self {
             origin,
@@ -39,7 +39,7 @@ impl Peer {
         self.token_due
     }
 
-    /// It has shown who it is. Says whether it had not before.
+    /// The client is authenticated. Returns whether it was not before.
     pub(crate) fn prove(&mut self) -> bool {
         let is_first = self.token_due.take().is_some();
         if is_first {
@@ -48,7 +48,7 @@ impl Peer {
         is_first
     }
 
-    /// Whether its first token did not come in time. That is said once.
+    /// Whether its first token is overdue. Returns `true` only once.
     pub(crate) fn is_overdue(&mut self, now: Millis) -> bool {
         self.token_due.take_if(|due| *due <= now).is_some()
     }

@@ -1,4 +1,4 @@
-//! What settlements mean, and how many one command takes.
+//! What settlements mean, and how many fit into one command.
 
 use kew_amqp::DeliveryId;
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
@@ -8,11 +8,11 @@ use kew_engine::{EntityName, Token};
 use crate::messages::overlay::overlay_of;
 use crate::metrics::Settled;
 
-/// About how many bytes of changes to properties one command brings, unless one message's are more. A full disk
-/// takes a command of such a size.
+/// About how many bytes of changes to properties one command contains, unless a single message has
+/// more. A command of this size fits on a full disk.
 const CHANGES_SIZE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What one command settles.
+/// The settlements of one command.
 pub(crate) struct Settlements {
     pub(crate) queue: EntityName,
     pub(crate) each: Vec<Settlement>,
@@ -34,17 +34,17 @@ impl Settlements {
     }
 }
 
-/// A settlement that is under way.
+/// A settlement in progress.
 pub(crate) struct Settlement {
     pub(crate) delivery: DeliveryId,
     pub(crate) lock: Token,
     pub(crate) disposition: Disposition,
     pub(crate) settled: Settled,
-    /// What is answered if it has its effect; nothing if the client has settled.
+    /// The answer if it takes effect; `None` if the client has settled.
     pub(crate) reply: Option<DeliveryState>,
 }
 
-/// How many of these are one command's, if it cannot take all: at least one.
+/// How many of these fit into one command, if not all: at least one.
 pub(crate) fn too_many(settlements: &[Settlement]) -> Option<usize> {
     let mut size_bytes = 0;
     let taken = settlements.iter().take(ITEMS_MAX).take_while(|it| {
@@ -59,7 +59,7 @@ pub(crate) fn overlay_size_bytes(disposition: &Disposition) -> usize {
     usize::try_from(disposition.overlay_size_bytes()).unwrap_or(usize::MAX)
 }
 
-/// What an outcome means for a message, and what is answered to it.
+/// The effect of an outcome on a message, and the answer to it.
 pub(crate) struct Meaning {
     pub(crate) disposition: Disposition,
     pub(crate) reply: Outcome,
@@ -77,7 +77,7 @@ pub(crate) fn meaning_of(outcome: &Outcome) -> Option<Meaning> {
             } else {
                 (Disposition::Abandon { overlay }, Settled::Abandon)
             };
-            // Its changes are not said again: they may be more than a frame that the client takes.
+            // Its changes are not repeated: they may not fit into a frame of the client.
             let reply = Modified {
                 message_annotations: None,
                 ..*modified

@@ -1,4 +1,4 @@
-//! Which links are to be looked at, and why.
+//! Which links need attention, and why.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use crate::ground::clock::Clock;
 
 #[derive(Default)]
 pub(crate) struct Stirred {
-    /// Receivers and replies that may have something to do.
+    /// Receivers and replies that may have work to do.
     pub(crate) links: BTreeSet<LinkId>,
-    /// Receivers that would receive if there were room.
+    /// Receivers that wait for room.
     pub(crate) starved: BTreeSet<LinkId>,
     /// When the locks of sessions run out, by link.
     session_ends: BTreeSet<(Timestamp, LinkId)>,
-    /// Tells that the entity of a link may have changed.
+    /// Notified when the entity of a link may have changed.
     pub(crate) changes: Arc<Notify>,
 }
 
 impl Stirred {
-    /// Looks at those again that were held back. Says how many there are.
+    /// Looks again at receivers that wait for room. Returns how many there are.
     pub(crate) fn feed_starved(&mut self) -> usize {
         let count = self.starved.len();
         self.links.append(&mut self.starved);
         count
     }
 
-    /// A link is gone.
+    /// Forgets a detached link.
     pub(crate) fn forget(&mut self, link: LinkId, links: &mut Links) {
         self.links.remove(&link);
         self.starved.remove(&link);
         self.forget_session_end(link, links);
     }
 
-    /// Notes when a link's session lock runs out, unless it is renewed.
+    /// Notes when a link's session lock expires, unless it is renewed.
     pub(crate) fn note_session_end(&mut self, link: LinkId, at: Timestamp, links: &mut Links) {
         self.forget_session_end(link, links);
         if let Some(Link::Receiver(receiver)) = links.get_mut(link) {
@@ -47,7 +47,7 @@ impl Stirred {
         }
     }
 
-    /// The link holds it no more, or until another time.
+    /// The link has lost the lock, or has it until another time.
     pub(crate) fn forget_session_end(&mut self, link: LinkId, links: &mut Links) {
         if let Some(Link::Receiver(receiver)) = links.get_mut(link)
             && let Some(at) = receiver.session_ends_at.take()
@@ -56,7 +56,7 @@ impl Stirred {
         }
     }
 
-    /// The link whose session lock should have run out first, if one should have.
+    /// The link whose session lock should have expired first, if there is one.
     pub(crate) fn session_that_ended(&self, now_ms: u64) -> Option<LinkId> {
         let &(at, link) = self.session_ends.first()?;
         (at.as_ms() <= now_ms).then_some(link)
@@ -66,7 +66,7 @@ impl Stirred {
     pub(crate) fn next_session_end(&self, now: Millis, clock: Clock) -> Option<Millis> {
         let (at, _) = self.session_ends.first()?;
         let left_ms = at.as_ms().saturating_sub(clock.now_ms());
-        // The system's clock may jump: it is looked at once an hour.
+        // The system's clock may jump, so it is checked once an hour.
         Some(Millis(now.0.saturating_add(left_ms.min(3_600_000))))
     }
 }

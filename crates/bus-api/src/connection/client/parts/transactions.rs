@@ -1,8 +1,9 @@
-//! Open transactions: what a client does in one is kept until it is committed, and is nowhere else.
+//! Open transactions: the operations of a transaction are kept here only, until it is committed.
 //!
-//! Nothing is checked with the broker before the commit, which does all of it or nothing. An operation
-//! that is refused here fails its transaction, for a client may ask for the commit before it hears of
-//! that: a transaction that has failed keeps the reason for whoever discharges it, and nothing else.
+//! Nothing is checked with the broker before the commit, which does all of it or nothing. An
+//! operation that is refused here fails its transaction, because the client may ask for the commit
+//! before it learns of the refusal. A failed transaction keeps only the reason, for the answer to
+//! its discharge.
 //!
 //! Source: AMQP 1.0, 4.4; Service Bus, *Overview of transaction processing*.
 
@@ -22,53 +23,53 @@ use crate::memory::account::{Account, Part, Sum};
 use crate::messages::claims::{Claim, Claims};
 use crate::metrics::{Sent, Settled};
 
-/// The name of a transaction: random, so that no other connection's is taken for it.
+/// The id of a transaction. It is random, so that the ids of other connections never match.
 pub(crate) type TransactionId = [u8; 16];
 
-/// What a transaction, a message in it or a settlement takes beside its bytes, about.
+/// About how many bytes a transaction, a message in it or a settlement takes beside its content.
 const OVERHEAD_SIZE_BYTES: usize = 256;
 
-/// One transaction that was declared.
+/// A declared transaction.
 pub(crate) struct Transaction {
-    /// The link over which it was declared: it ends with that.
+    /// The link over which it was declared. The transaction ends with that link.
     coordinator: LinkId,
     pub(crate) parts: Vec<TransactionPart>,
     totals: TransactionTotals,
     claims: Vec<Claim>,
-    /// What follows when all of it is done.
+    /// What to do for its parts after the commit.
     pub(crate) noted: Vec<Noted>,
     held_size_bytes: usize,
     held: Part,
-    /// When it ends by itself, once there was an operation.
+    /// When it times out. Set by its first operation.
     due: Option<Instant>,
     /// Why it cannot be committed any more.
     failed: Option<Failure>,
-    /// Operations of it whose queue is still looked for.
+    /// Operations of it whose queue is still being looked up.
     looked_for: usize,
-    /// The message that asks for its commit, if that waits for those.
+    /// The message that asks for its commit, if the commit waits for those look-ups.
     discharge: Option<DeliveryId>,
 }
 
-/// What follows for a part when it is done.
+/// What to do for a part after the commit.
 pub(crate) enum Noted {
     Sent(Sent),
     Settled(Settled),
     Cancelled,
 }
 
-/// Why there is no transaction that could be committed.
+/// Why a transaction cannot be committed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// It was never declared here, or was discharged.
     Unknown,
     /// Its time was over, which is so long.
     TimedOut(Duration),
-    /// Something that was to be part of it was refused or lost.
+    /// An operation of it was refused or lost.
     Refused(Error),
 }
 
 impl Failure {
-    /// What an operation is told that was to be part of it.
+    /// The error for an operation that was meant for it.
     pub(crate) fn of_operation(self) -> Error {
         match self {
             Self::Unknown => unknown(),
@@ -77,7 +78,7 @@ impl Failure {
         }
     }
 
-    /// What whoever wants to have it committed is told.
+    /// The error for the client that asks for the commit.
     pub(crate) fn of_commit(self) -> Error {
         match self {
             Self::Refused(error) => rolled_back(&format!("an operation was refused: {error}")),
@@ -89,7 +90,7 @@ impl Failure {
 impl Transaction {
     fn fail(&mut self, why: Failure) {
         self.failed.get_or_insert(why);
-        // Not cleared: that would keep the room.
+        // Not `clear`: that would keep the memory.
         self.parts = Vec::new();
         self.claims = Vec::new();
         self.noted = Vec::new();
@@ -108,25 +109,25 @@ impl Transaction {
     }
 }
 
-/// What bounds a connection's transactions, and what they are to keep clear of.
+/// The limits for a connection's transactions.
 pub(crate) struct Bounds<'a> {
     pub(crate) limits: &'a Limits,
-    /// What all of them hold now.
+    /// The memory of all of them now.
     pub(crate) all_size_bytes: usize,
     /// Whether others leave no room for more.
     pub(crate) is_crowded: bool,
     pub(crate) claims: &'a Arc<Claims>,
 }
 
-/// The transactions of a connection that were declared and not discharged.
+/// The transactions of a connection that are declared and not discharged.
 #[derive(Default)]
 pub(crate) struct Transactions {
     open: BTreeMap<TransactionId, Transaction>,
 }
 
 impl Transactions {
-    /// The link over which they were declared is gone. Gives back the commits that waited, which may have
-    /// been asked for over another.
+    /// The link over which they were declared is detached. Returns the commits that waited, which
+    /// may have been requested over another link.
     pub(crate) fn forget(&mut self, coordinator: LinkId) -> Vec<DeliveryId> {
         let gone = self
             .open
@@ -134,7 +135,7 @@ impl Transactions {
         gone.filter_map(|(_, it)| it.discharge).collect()
     }
 
-    /// One to which something can be done: whose discharge has not come.
+    /// A transaction that accepts operations: it is not discharged yet.
     fn find(&mut self, id: &[u8]) -> Result<&mut Transaction, Failure> {
         let found = self.find_any(id).filter(|it| it.discharge.is_none());
         found.ok_or(Failure::Unknown)
@@ -145,8 +146,8 @@ impl Transactions {
         self.open.get_mut(&id)
     }
 
-    /// Puts off the commit of a transaction until the queues of all its operations are known. Says
-    /// whether it has to.
+    /// Postpones the commit of a transaction until the queues of all its operations are known.
+    /// Returns whether that is necessary.
     pub(crate) fn put_off(&mut self, id: &[u8], discharge: DeliveryId) -> bool {
         let Some(transaction) = self.find_any(id) else {
             return false;
@@ -171,15 +172,15 @@ impl Transactions {
         }
     }
 
-    /// It was found, or is not there: the operation can join. Gives back the commit that waits for it, to be
-    /// put off again if there are more.
+    /// The queue of an operation was found, or does not exist. Returns the commit that waits for
+    /// it, to be postponed again if there are more.
     pub(crate) fn found(&mut self, id: &[u8]) -> Option<DeliveryId> {
         let transaction = self.find_any(id)?;
         transaction.looked_for = transaction.looked_for.saturating_sub(1);
         transaction.discharge.take()
     }
 
-    /// When the first one ends by itself.
+    /// When the first one times out.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let open = self.open.values().filter(|it| it.failed.is_none());
         open.filter_map(|it| it.due).min()
@@ -200,7 +201,9 @@ impl Transactions {
         account: &Account,
     ) -> Result<TransactionId, Error> {
         if self.open.len() >= count_max {
-            let text = format!("{count_max} transactions of the connection are open already.");
+            let text = format!(
+                "The connection already has {count_max} open transactions, which is the maximum."
+            );
             return Err(Error::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         let mut id = TransactionId::default();
@@ -223,7 +226,7 @@ impl Transactions {
         Ok(id)
     }
 
-    /// Adds to a transaction what is to be done when it is committed. What is refused fails it.
+    /// Adds a command to a transaction, for the commit. If it is refused, the transaction fails.
     pub(crate) fn enlist(
         &mut self,
         id: &[u8],
@@ -287,8 +290,8 @@ impl Transactions {
         }
     }
 
-    /// What was told with this state was refused, or is lost. If it was meant for a transaction, that must
-    /// not be committed without it.
+    /// A transfer or disposition with this state was refused, or is lost. If it belongs to a
+    /// transaction, that transaction must not be committed without it.
     pub(crate) fn fail_if_meant(
         &mut self,
         state: Option<&DeliveryState>,
@@ -299,22 +302,23 @@ impl Transactions {
         }
     }
 
-    /// A link was detached here: what comes over it until its client hears of that is lost.
+    /// A link was detached on our side: operations over it are lost until its client learns of
+    /// that.
     pub(crate) fn fail_all(&mut self, why: &Error) {
-        // Those that have failed keep their reason.
+        // Failed transactions keep their reason.
         for transaction in self.open.values_mut().filter(|it| it.failed.is_none()) {
             transaction.fail(Failure::Refused(why.clone()));
         }
     }
 
-    /// Whether a transaction is there to which something can be added.
+    /// Whether a transaction exists and accepts operations.
     pub(crate) fn check(&mut self, id: &[u8], timeout: Duration) -> Result<(), Failure> {
         let transaction = self.find(id)?;
         transaction.fail_if_due(Instant::now(), timeout);
         transaction.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes a transaction out, which may then be committed; or says why it was not to be.
+    /// Takes a transaction out to commit it, or returns why it cannot be committed.
     pub(crate) fn end(&mut self, id: &[u8], timeout: Duration) -> Result<Transaction, Failure> {
         let checked = self.check(id, timeout);
         let ended = TransactionId::try_from(id).ok();
@@ -322,13 +326,13 @@ impl Transactions {
         let is_awaited = |it: &Transaction| it.discharge.is_some();
         assert!(
             !ended.as_ref().is_some_and(is_awaited),
-            "nobody would answer that"
+            "its discharge would get no answer"
         );
         checked.and_then(|()| ended.ok_or(Failure::Unknown))
     }
 }
 
-/// The state of what is done in a transaction, with its outcome.
+/// The state of an operation in a transaction, with its outcome.
 pub(crate) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
     DeliveryState::Transactional(TransactionalState {
         txn_id: id.to_vec().into(),
@@ -336,9 +340,9 @@ pub(crate) fn state_in(id: &[u8], outcome: Outcome) -> DeliveryState {
     })
 }
 
-/// What was told of a link that is not there, or of a delivery that is not.
+/// The error for an operation over an unknown link, or about an unknown delivery.
 pub(crate) fn gone() -> Error {
-    let text = "An operation of the transaction was about a link or a delivery that is gone.";
+    let text = "An operation of the transaction used a link or a delivery that no longer exists.";
     Error::new(condition::NOT_ALLOWED, text)
 }
 

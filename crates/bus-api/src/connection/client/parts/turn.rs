@@ -1,4 +1,4 @@
-//! What a turn may take, and what waits for the next one.
+//! The budget of a turn, and the work that waits for the next one.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -6,20 +6,20 @@ use std::ops::Bound;
 use kew_amqp::{LinkId, Steps};
 use kew_broker::Reply;
 
-/// How many links, or tokens, are looked at for one step: most are not what is looked for.
+/// How many links, or tokens, are searched for one step: most of them do not match.
 const LOOKED_AT: usize = 16;
-/// How many bytes of changes to properties are worth a step: each is read, compared and written anew.
+/// How many bytes of changes to properties cost a step: each is read, compared and written again.
 const CHANGED_SIZE_BYTES: usize = 64;
-/// What a link that is attached costs: its names are copied, and a task looks for its entity.
+/// The cost of attaching a link: its names are copied, and a task looks up its entity.
 pub(crate) const ATTACH_STEPS: usize = 4;
-/// What a request costs, which is a task.
+/// The cost of a request, which is a task.
 pub(crate) const REQUEST_STEPS: usize = 4;
-/// What a receiver costs that begins to wait, and again when it ends: a turn of its task.
+/// The cost of a receiver that begins to wait, and again when it ends: a turn of its task.
 pub(crate) const WAIT_STEPS: usize = 16;
-/// What a token costs: a signature is checked.
+/// The cost of a token: a signature is checked.
 pub(crate) const TOKEN_STEPS: usize = 32;
 
-/// The steps for so many links or tokens that are looked at.
+/// The steps for a number of links or tokens that are searched.
 pub(crate) fn steps_to_look_at(count: usize) -> usize {
     1 + count / LOOKED_AT
 }
@@ -29,12 +29,12 @@ pub(crate) fn steps_to_change(size_bytes: usize) -> usize {
     size_bytes / CHANGED_SIZE_BYTES
 }
 
-/// What came all at once and is worked off in pieces.
+/// Work that came all at once and is done in pieces.
 #[derive(Default)]
 pub(crate) struct Backlog {
-    /// Links that are gone with their session, or with the connection.
+    /// Links that ended with their session, or with the connection.
     pub(crate) gone: VecDeque<LinkId>,
-    /// From where on rights are to be looked at.
+    /// From which link on rights must be checked.
     pub(crate) unchecked: Option<Bound<LinkId>>,
     /// Links whose entity may have changed.
     pub(crate) changed: VecDeque<LinkId>,
@@ -43,12 +43,12 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// What is allowed has changed: every link is looked at, before anything more is taken from the client.
+    /// Rights have changed: every link is checked before more input is read.
     pub(crate) fn check_all(&mut self) {
         self.unchecked = Some(Bound::Unbounded);
     }
 
-    /// Gives back memory that only a busy connection needs.
+    /// Frees memory that only a busy connection needs.
     pub(crate) fn shrink(&mut self) {
         self.gone.shrink_to_fit();
         self.changed.shrink_to_fit();
@@ -56,7 +56,7 @@ impl Backlog {
     }
 }
 
-/// A turn: what is left of it, and what came before.
+/// A turn: the rest of its budget, and the backlog.
 pub(crate) struct Turn {
     pub(crate) steps: Steps,
     pub(crate) backlog: Backlog,

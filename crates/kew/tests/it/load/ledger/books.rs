@@ -1,4 +1,4 @@
-//! The books themselves: what is known of each queue and message, and what an answer must agree with.
+//! The books: the known facts about each queue and message, which every answer must agree with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -43,22 +43,22 @@ pub(super) struct Counts {
     pub(super) unknown_deletes_done: u64,
 }
 
-/// What is known of one message.
+/// The known facts about one message.
 pub(super) struct Entry {
     pub(super) queue: &'static str,
     pub(super) put_was_answered: bool,
-    /// A put or a delivery was answered, so it exists unless it is gone.
+    /// A put or a delivery was answered, so it exists unless it was deleted.
     pub(super) is_sure: bool,
     pub(super) id: Option<String>,
-    /// The versions that its text may have now.
+    /// The possible versions of its text now.
     pub(super) versions: BTreeSet<u64>,
-    /// Versions that its text had, each with the time when it was known to have another.
+    /// Former versions of its text, each with the time when it was known to be replaced.
     pub(super) retired_versions: BTreeMap<u64, Instant>,
     pub(super) next_version: u64,
-    /// When it was known to be gone for good.
+    /// When it was known to be deleted.
     pub(super) gone: Option<Instant>,
     pub(super) receipt: Option<LatestReceipt>,
-    /// Dequeue counts that were seen, each with the time of the answer.
+    /// Observed dequeue counts, each with the time of the answer.
     pub(super) deliveries: BTreeMap<u64, Instant>,
     /// The queue's unknown gets at the time of the put.
     pub(super) gets_unknown_before: u64,
@@ -108,7 +108,7 @@ impl Books {
         entry.deliveries.len() as u64 + in_flight + unknown - entry.gets_unknown_before
     }
 
-    /// Checks what every sight of a message must show: that it exists, its text and its id.
+    /// Checks what every observation of a message must show: that it exists, its text and its id.
     pub(super) fn recognize(&mut self, visit: &Visit, message: &Message) -> Option<(u64, u64)> {
         let Some((number, version)) = self.texts.recognize(&message.text) else {
             let begin: String = message.text.chars().take(60).collect();
@@ -140,7 +140,7 @@ impl Books {
         }
         let entry = self.entry(number);
         if entry.gone.is_some() {
-            // The answers crossed: this one is older than the news of the end.
+            // The answers crossed: this one is older than the one that reported the end.
             return None;
         }
         entry.is_sure = true;
@@ -158,7 +158,7 @@ impl Books {
         let Some(receipt) = &self.entry(number).receipt else {
             return;
         };
-        // A receipt that was answered after the request was sent may be the later of the two.
+        // If its answer came after the request was sent, this receipt may be the later of the two.
         let is_earlier = receipt.answered < visit.sent;
         let early = receipt
             .hidden_until
@@ -231,7 +231,7 @@ impl Books {
         })
     }
 
-    /// A change was acknowledged, so nobody can have had a later receipt when it was sent.
+    /// A change was acknowledged, so no client can have had a later receipt when it was sent.
     pub(super) fn check_receipt_was_latest(&mut self, visit: &ChangeVisit) {
         let number = visit.held.number;
         let latest = self.entry(number).receipt.as_ref();
@@ -252,13 +252,13 @@ impl Entry {
         self.is_sure && self.gone.is_none() && !self.delete_may_have_happened
     }
 
-    /// Takes back what was unknown: the message is there, and its latest receipt is known.
+    /// Clears the unknown changes: the message exists, and its latest receipt is known.
     pub(super) fn see(&mut self) {
         self.changes_unknown = 0;
         self.delete_may_have_happened = false;
     }
 
-    /// Whether a request that was sent at `sent` may be answered with `version`.
+    /// Whether the answer to a request sent at `sent` may show `version`.
     fn may_show(&self, version: u64, sent: Instant) -> bool {
         // The version may have been replaced while the answer was on its way.
         let retired = self.retired_versions.get(&version);
@@ -274,14 +274,14 @@ impl Entry {
         self.versions = BTreeSet::from([version]);
     }
 
-    /// Takes back a version that no message can have.
+    /// Removes a version that no message can have.
     pub(super) fn forget_version(&mut self, version: Option<u64>) {
         if let Some(version) = version {
             self.versions.remove(&version);
         }
     }
 
-    /// Whether something else than a broken promise explains that `receipt` was refused.
+    /// Whether something other than a broken promise explains that `receipt` was refused.
     pub(super) fn refusal_is_excused(
         &self,
         receipt: &str,

@@ -1,11 +1,11 @@
-//! Steps of the full check, while nothing else runs, and what the test asks at its end.
+//! Steps of the full check, while no other requests run, and the results of a test.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{Held, Ledger};
 
-/// How much of an outage or of bad news is worth printing.
+/// How many violations are printed.
 const VIOLATIONS_SHOWN: usize = 20;
 
 impl Ledger {
@@ -15,15 +15,15 @@ impl Ledger {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Messages that exist, or existed before a delete with unknown outcome, and that `found` does
-    /// not have, with their latest receipts, as far as one is known.
+    /// Messages that exist, or existed before a delete with unknown outcome, and that are not in
+    /// `found`, with their latest receipts, if known.
     pub(crate) fn missing(&self, queue: &'static str, found: &BTreeSet<u64>) -> Vec<Held> {
         let books = self.books();
         let missing = books.messages.iter().filter(|(number, entry)| {
             entry.queue == queue && entry.is_sure && entry.gone.is_none() && !found.contains(number)
         });
-        // One that was only ever peeked at has no known receipt: its put was never answered. If a get of
-        // unknown outcome hides it, it shows when that lease ends.
+        // A message that was only peeked at has no known receipt: its put was never answered. If a
+        // get of unknown outcome hides it, it becomes visible when that lease ends.
         missing
             .filter_map(|(&number, entry)| {
                 Some(Held {
@@ -36,7 +36,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Notes that a receipt from before a restart was good after it.
+    /// Notes that a receipt from before a restart was valid after it.
     pub(crate) fn receipt_outlived_a_restart(&self) {
         self.books().counts.receipts_after_restart += 1;
     }
@@ -56,7 +56,7 @@ impl Ledger {
         books.counts.leases_after_restart += running;
     }
 
-    /// Settles what was unknown of a queue whose messages have all been found.
+    /// Settles the unknown outcomes of a queue whose messages have all been found.
     pub(crate) fn settle(&self, queue: &'static str, found: &BTreeSet<u64>) {
         let mut books = self.books();
         let now = Instant::now();
@@ -79,7 +79,7 @@ impl Ledger {
             } else {
                 books.counts.unknown_puts_absent += 1;
             }
-            // Whatever became of it, it must not appear any more.
+            // Whatever happened to it, it must not reappear.
             entry.gone = Some(now);
         }
         books.counts.checks += 1;
@@ -99,12 +99,12 @@ impl Ledger {
         );
     }
 
-    /// What the clients did.
+    /// A summary of the clients' operations.
     pub(crate) fn report(&self) -> String {
         format!("{:?}", self.books().counts)
     }
 
-    /// Fails the test if the loop has not tried what it is for.
+    /// Fails the test if the loop has not tried what it should.
     pub(crate) fn assert_tried(&self) {
         let books = self.books();
         let counts = &books.counts;

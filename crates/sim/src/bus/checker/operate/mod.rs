@@ -1,4 +1,4 @@
-//! What operators do that no client can: purge, take and delete by number, break locks.
+//! Commands of operators that clients do not have: purge, take and delete by number, break locks.
 
 mod refused;
 mod unknown;
@@ -88,7 +88,8 @@ impl Checker {
             return Ok(());
         }
         self.note("states of sessions were cleared");
-        // Which ones they were is known where all that may be were, or all that may be must be.
+        // It is known which ones they were if all possible ones were, or if all possible ones are
+        // certain.
         let is_known = certain == able.len() || number == able.len();
         for (id, _) in able
             .into_iter()
@@ -201,7 +202,7 @@ impl Checker {
         }
     }
 
-    /// There is no message of that number.
+    /// No message has that number.
     pub(in crate::bus::checker) fn is_not_there(
         &mut self,
         entity: Entity,
@@ -213,8 +214,8 @@ impl Checker {
         })
     }
 
-    /// Somebody did something to the message of a number: where it is not known whose that is, to one
-    /// of those that it may be.
+    /// A command changed the message with a number. If its owner is not known, it is one of the
+    /// possible owners.
     pub(in crate::bus::checker) fn narrow_numbered(
         &mut self,
         entity: Entity,
@@ -237,7 +238,10 @@ impl Checker {
             }
         };
         match owners[..] {
-            [] => violated!(ONE_PLACE, "{number} of {entity:?} is nobody's: {seen:?}"),
+            [] => violated!(
+                ONE_PLACE,
+                "{number} of {entity:?} belongs to no message: {seen:?}"
+            ),
             [owner] => self.narrow(owner, ONE_PLACE, seen, then),
             _ => {
                 for owner in owners {

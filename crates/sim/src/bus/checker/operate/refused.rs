@@ -1,4 +1,4 @@
-//! Refusals of what operators ask.
+//! Refusals of operators' commands.
 
 use kew_engine::Timestamp;
 use kew_engine::bus::{BreakTarget, BusCommand, BusRefusal, ReceiveMode};
@@ -89,7 +89,7 @@ impl Checker {
         }
     }
 
-    /// A session was not locked, nor any message by it.
+    /// A session was not locked, nor was any message by it.
     fn is_not_locked(&mut self, entity: Entity, id: &str, at: Timestamp) -> Result<(), Violation> {
         if entity.part != Part::Queue {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What operators asked, with an outcome that nobody knows.
+//! Operators' commands with an unknown outcome.
 
 use kew_engine::bus::{BreakTarget, BusCommand, ReceiveMode};
 
@@ -47,7 +47,7 @@ impl Checker {
             } if entity(queue).part == Part::Queue => {
                 self.perhaps_free_session(entity(queue), id);
             }
-            // What is not the queue itself has no sessions that anybody could lock.
+            // Sub-queues have no sessions that a receiver could lock.
             BusCommand::BreakLock {
                 target: BreakTarget::Session(_),
                 ..

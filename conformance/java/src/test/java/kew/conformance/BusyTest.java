@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedClass;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** A busy server is played over plain HTTP, so the other doors have no such scenario. */
+/** The busy server has no TLS, so the other doors have no such scenario. */
 @ParameterizedClass
 @EnumSource(value = Door.class, names = {"HTTP_PATH", "HTTP_HOST"})
 record BusyTest(Door door) {

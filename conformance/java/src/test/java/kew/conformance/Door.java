@@ -10,21 +10,21 @@ import com.azure.storage.queue.QueueServiceClientBuilder;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** One way to the server: what is given to the SDK. Every scenario goes through each. */
+/** One way to the server: the options of the SDK's client. Every scenario runs through each. */
 enum Door {
     HTTP_PATH("http", ""),
     HTTP_HOST("http", "queue.localhost"),
     HTTPS_PATH("https", ""),
     HTTPS_HOST("https", "queue.localhost");
 
-    /** Where a scenario is about the server: an answer that a retry would cover up is shown. */
+    /** For scenarios about the server: the test must see answers that a retry would hide. */
     static final RequestRetryOptions NO_RETRIES =
         new RequestRetryOptions(RetryPolicyType.FIXED, 1, (Duration) null, null, null, null);
 
     private static final AtomicInteger NAMES = new AtomicInteger();
 
     private final String scheme;
-    /** What follows the account in the host's name, if the account is there and not in the path. */
+    /** The part of the host's name after the account, if the account is in the host and not in the path. */
     private final String host;
 
     Door(String scheme, String host) {
@@ -85,7 +85,7 @@ enum Door {
             .retryOptions(retries).buildClient();
     }
 
-    /** The same queue, with nothing but this signature. */
+    /** The same queue, with only this signature. */
     QueueClient signed(String name, String sas) {
         return new QueueClientBuilder().endpoint(url()).queueName(name).sasToken(sas)
             .retryOptions(NO_RETRIES).buildClient();

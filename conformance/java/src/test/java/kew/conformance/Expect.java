@@ -13,7 +13,7 @@ import java.time.OffsetDateTime;
 import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.function.Executable;
 
-/** What scenarios expect. */
+/** Expectations of scenarios. */
 final class Expect {
     private Expect() {
     }
@@ -28,7 +28,7 @@ final class Expect {
         assertNotNull(headers.getValue(HttpHeaderName.fromString("x-ms-request-id")));
     }
 
-    /** An error with this status, whatever its code. */
+    /** An error with this status and any code. */
     static void refused(int status, Executable operation) {
         var error = assertThrows(QueueStorageException.class, operation);
         assertEquals(status, error.getStatusCode(), error.getMessage());

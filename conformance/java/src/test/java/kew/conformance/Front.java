@@ -9,7 +9,7 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Stands before the server: counts connections, and answers the first requests itself. */
+/** A proxy before the server: counts connections, and answers the first requests itself. */
 final class Front implements AutoCloseable {
     private static final String BODY = "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>ServerBusy</Code>"
         + "<Message>The server is currently unable to receive requests.</Message></Error>";
@@ -40,7 +40,7 @@ final class Front implements AutoCloseable {
         void run() throws IOException;
     }
 
-    /** A connection that breaks is the SDK's affair, and so shown by the scenario. */
+    /** If a connection breaks, the SDK handles it, so the scenario shows it. */
     private static void start(Work work) {
         Thread thread = new Thread(() -> {
             try {

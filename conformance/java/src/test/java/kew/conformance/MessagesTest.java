@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 record MessagesTest(Door door) {
     private static final int LIMIT = 65536;
     private static final String FOREIGN_ID = "00000000-0000-0000-0000-000000000000";
-    /** A receipt in the right form that no message has. */
+    /** A receipt in the right form that belongs to no message. */
     private static final String FOREIGN_RECEIPT = Base64.getEncoder().encodeToString(new byte[16]);
 
     private static List<QueueMessageItem> receive(QueueClient queue, int count, int seconds) {
@@ -40,7 +40,7 @@ record MessagesTest(Door door) {
         return queue.peekMessages(32, null, Context.NONE).stream().map(MessagesTest::text).toList();
     }
 
-    /** An empty element is no text to the SDK. */
+    /** The SDK returns no text for an empty element. */
     private static String text(PeekedMessageItem message) {
         return Objects.requireNonNullElse(message.getMessageText(), "");
     }

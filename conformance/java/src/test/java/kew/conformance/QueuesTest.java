@@ -28,7 +28,7 @@ record QueuesTest(Door door) {
         return queue.createWithResponse(metadata, null, Context.NONE).getStatusCode();
     }
 
-    /** The SDK shows names as the HTTP client does, whose case is its own. */
+    /** The SDK shows names as the HTTP client does, which changes their case. */
     private static Map<String, String> metadata(QueueClient queue) {
         Map<String, String> lowered = new TreeMap<>();
         queue.getProperties().getMetadata().forEach((k, v) -> lowered.put(k.toLowerCase(Locale.ROOT), v));
@@ -66,7 +66,7 @@ record QueuesTest(Door door) {
         QueueClient queue = door.absent();
         assertFalse(queue.deleteIfExists());
         assertTrue(queue.createIfNotExists());
-        // The service answers 204, which the SDK takes for made.
+        // The service answers 204, which the SDK treats as created.
         queue.createIfNotExists();
         Map<String, String> other = Map.of("colour", "blue");
         assertFalse(queue.createIfNotExistsWithResponse(other, null, Context.NONE).getValue());

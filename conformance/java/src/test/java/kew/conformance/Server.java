@@ -11,7 +11,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** Runs kew as a process on a free port, from the first scenario until the last. */
+/** Runs kew as a process on a free port, from the first scenario to the last. */
 final class Server {
     private static final int PATIENCE_SECONDS = 30;
     private static final Server SHARED = new Server();
@@ -52,7 +52,7 @@ final class Server {
             "--data-dir", directory.resolve("data").toString(), "--queue-listen", "127.0.0.1:0",
             "--tls-cert", tls + "/server.pem", "--tls-key", tls + "/server.key");
         builder.environment().keySet().removeIf(name -> name.startsWith("KEW_"));
-        // It keeps its log, which is looked at at the end of the suite.
+        // It keeps its log, which the suite checks at its end.
         Process process = builder.start();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> end(process, directory)));
         Thread late = new Thread(() -> killLate(process));

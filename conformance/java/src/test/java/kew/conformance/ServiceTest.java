@@ -70,7 +70,7 @@ record ServiceTest(Door door) {
         QueueServiceClient secondary = new QueueServiceClientBuilder()
             .endpoint(door.url(Server.port(), "-secondary")).credential(Door.credential())
             .retryOptions(Door.NO_RETRIES).buildClient();
-        // 12.29.0 wants a root element of another name than the service's, and so reads no statistics of anybody.
+        // 12.29.0 expects another name of the root element than the service's, and so cannot read any statistics.
         HttpResponseException unread = assertThrows(HttpResponseException.class, secondary::getStatistics);
         assertEquals(200, unread.getResponse().getStatusCode(), unread.getMessage());
         refused(400, QueueErrorCode.INVALID_QUERY_PARAMETER_VALUE, () -> door.service().getStatistics());

@@ -30,7 +30,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 @ParameterizedClass
 @EnumSource(Door.class)
 record SignaturesTest(Door door) {
-    /** What is done, and what an account's signature needs for it. */
+    /** The operation, and the rights that an account's signature needs for it. */
     private record Operation(String type, String letter, BiConsumer<QueueClient, SendMessageResult> run) {
     }
 

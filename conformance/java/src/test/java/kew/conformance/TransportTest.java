@@ -32,11 +32,11 @@ record TransportTest(Door door) {
                 queue.sendMessage("text");
                 QueueMessageItem message = queue.receiveMessage();
                 queue.deleteMessage(message.getMessageId(), message.getPopReceipt());
-                // An error keeps the connection, too.
+                // An error keeps the connection too.
                 refused(404, QueueErrorCode.MESSAGE_NOT_FOUND,
                     () -> queue.deleteMessage(message.getMessageId(), message.getPopReceipt()));
             }
-            // The SDK may ask again before it has put back the connection of the last answer.
+            // The SDK may send the next request before it has returned the connection of the last answer.
             assertTrue(front.connections.get() <= 3, () -> front.connections + " connections");
         }
     }

@@ -99,7 +99,7 @@ class AdministrationTest {
         hears(name, () -> admin.deleteQueue(name));
     }
 
-    /** A processor that waits for messages of the queue is told when it is changed. */
+    /** A processor that waits for messages gets an error when the queue is changed. */
     private static void hears(String queue, Runnable change) throws InterruptedException {
         try (Bus bus = Door.AMQPS.connect()) {
             CountDownLatch told = new CountDownLatch(1);

@@ -29,7 +29,7 @@ import org.junit.jupiter.api.function.Executable;
 /** The clients of one scenario, which share a connection and are closed at its end. */
 final class Bus implements AutoCloseable {
     static final Duration PATIENCE = Duration.ofSeconds(30);
-    /** For what should not come. */
+    /** For messages that should not arrive. */
     static final Duration MOMENT = Duration.ofMillis(500);
 
     final ServiceBusClientBuilder builder;
@@ -48,7 +48,7 @@ final class Bus implements AutoCloseable {
         return closing(builder.sender().queueName(queue).buildClient());
     }
 
-    /** Locks are renewed only where a scenario says so. */
+    /** Locks are renewed only in scenarios that ask for it. */
     ServiceBusReceiverClient receiver(String queue) {
         return closing(builder.receiver().queueName(queue).maxAutoLockRenewDuration(Duration.ZERO).buildClient());
     }
@@ -86,7 +86,7 @@ final class Bus implements AutoCloseable {
         return new ServiceBusMessage(BinaryData.fromString(text));
     }
 
-    /** As many messages as this, in the order in which they came. */
+    /** This many messages, in the order of arrival. */
     static List<ServiceBusReceivedMessage> take(ServiceBusReceiverClient receiver, int count) {
         List<ServiceBusReceivedMessage> messages = new ArrayList<>();
         while (messages.size() < count) {
@@ -101,7 +101,7 @@ final class Bus implements AutoCloseable {
         return take(receiver, 1).get(0);
     }
 
-    /** Takes a message and completes it. */
+    /** Receives a message and completes it. */
     static ServiceBusReceivedMessage drop(ServiceBusReceiverClient receiver) {
         ServiceBusReceivedMessage message = takeOne(receiver);
         receiver.complete(message);
@@ -124,13 +124,13 @@ final class Bus implements AutoCloseable {
         assertEquals(reason, error.getReason(), error.getMessage());
     }
 
-    /** An error that has this condition somewhere in it: not all are of the SDK's own type. */
+    /** An error with this condition somewhere in it: not all have the SDK's own type. */
     static void refusedAs(AmqpErrorCondition condition, Executable operation) {
         AmqpException error = caused(AmqpException.class, operation);
         assertEquals(condition, error.getErrorCondition(), error.getMessage());
     }
 
-    /** An error that has one of this type somewhere in it. */
+    /** An error with a cause of this type somewhere in it. */
     static <T extends Throwable> T caused(Class<T> type, Executable operation) {
         Throwable error = assertThrows(Throwable.class, operation);
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {

@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** One way to the server: what is given to the SDK. Every scenario goes through each. */
+/** One way to the server: the options of the SDK's client. Every scenario runs through each. */
 enum Door {
     AMQP,
     AMQPS,
@@ -18,12 +18,12 @@ enum Door {
 
     private static final Map<String, AtomicInteger> TAKEN = new ConcurrentHashMap<>();
 
-    /** An empty queue of this kind, which no other scenario has. */
+    /** An empty queue of this kind that no other scenario uses. */
     static String fresh(String kind) {
         return kind + "-" + TAKEN.computeIfAbsent(kind, it -> new AtomicInteger()).incrementAndGet();
     }
 
-    /** The queue of another kind that goes with it. */
+    /** The related queue of another kind. */
     static String partner(String queue, String kind) {
         return kind + queue.substring(queue.lastIndexOf('-'));
     }
@@ -42,7 +42,7 @@ enum Door {
     }
 
     Bus connect(String connectionString) {
-        // Where a scenario is about the server: an answer that a retry would cover up is shown.
+        // For scenarios about the server: the test must see answers that a retry would hide.
         Duration timeout = Duration.ofSeconds(20);
         return connect(connectionString, new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout));
     }

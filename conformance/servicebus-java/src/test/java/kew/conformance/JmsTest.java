@@ -29,14 +29,14 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** A client of AMQP 1.0 that knows nothing of Service Bus: Qpid JMS, which Spring and others use. */
+/** An AMQP 1.0 client without knowledge of Service Bus: Qpid JMS, which Spring and others use. */
 class JmsTest {
     private static final long PATIENCE_MS = 20_000;
 
     private static Connection connect(Door door, String key) throws JMSException {
         String endpoint = System.getenv("KEW_BUS_CONNECTION_STRING").replaceAll("Endpoint=sb://([^;/]+).*", "$1");
         String address = door == Door.AMQP ? "amqp://" + endpoint : "amqps://" + System.getenv("KEW_BUS_HOST") + ":5671";
-        // A name and a key, by SASL: there are no tokens, and so no node $cbs.
+        // A name and a key, with SASL: there are no tokens, and so no node $cbs.
         Connection connection = new JmsConnectionFactory("RootManageSharedAccessKey", key, address).createConnection();
         try {
             connection.start();
@@ -61,7 +61,7 @@ class JmsTest {
         return message;
     }
 
-    /** Not even a message that is locked, which no receiver would see. */
+    /** Not even a locked message, which no receiver would see. */
     private static void assertNothingLeft(Door door, String queue) throws InterruptedException {
         try (Bus bus = door.connect()) {
             var receiver = bus.receiver(queue);
@@ -144,7 +144,7 @@ class JmsTest {
             assertEquals("kept", text(receiver));
             session.createProducer(to).send(session.createTextMessage("early"));
             session.rollback();
-            // Its lock is as good as before, and ends by itself.
+            // Its lock is unaffected, and expires.
             assertEquals("kept", text(receiver));
             session.createProducer(to).send(session.createTextMessage("answer"));
             session.commit();
@@ -204,7 +204,7 @@ class JmsTest {
             Queue queue = session.createQueue(fresh("plain"));
             session.createProducer(queue).send(session.createTextMessage("x"));
             refused("amqp:not-implemented", () -> session.createBrowser(queue).getEnumeration().hasMoreElements());
-            // Nothing of it has locked the message.
+            // The transaction has not locked the message.
             assertEquals("x", text(session.createConsumer(queue)));
         }
     }

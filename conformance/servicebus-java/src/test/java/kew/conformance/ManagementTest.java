@@ -64,7 +64,7 @@ class ManagementTest {
                 .forEach(numbers::add);
             assertEquals(2, numbers.size());
             sender.cancelScheduledMessages(numbers);
-            // The SDK is silent about what was not found.
+            // The SDK does not report messages that were not found.
             sender.cancelScheduledMessages(numbers);
             assertNull(receiver.peekMessage());
             sender.sendMessage(text("past").setScheduledEnqueueTime(OffsetDateTime.now().minusHours(1)));
@@ -100,13 +100,13 @@ class ManagementTest {
             receiver.abandon(messages.get(1), new AbandonOptions().setPropertiesToModify(Map.of("abandoned", true)));
             receiver.defer(messages.get(2));
             receiver.deadLetter(messages.get(3), new DeadLetterOptions().setDeadLetterReason("why"));
-            // What was given back is deferred still.
+            // An abandoned message is still deferred.
             assertEmpty(receiver);
             var again = receiver.receiveDeferredMessage(numbers.get(1));
             assertEquals(1, again.getDeliveryCount());
             assertEquals(true, again.getApplicationProperties().get("abandoned"));
             assertEquals("why", drop(bus.letters(queue)).getDeadLetterReason());
-            // The SDK makes "nothing" of "not found".
+            // The SDK turns "not found" into an empty result.
             assertEquals(List.of(), bodies(receiver.receiveDeferredMessageBatch(numbers.subList(0, 1))));
             var deleting = bus.deletingReceiver(queue);
             assertEquals("defer", deleting.receiveDeferredMessage(numbers.get(2)).getBody().toString());

@@ -122,7 +122,7 @@ class MessagesTest {
                 }
                 sent.add("" + sent.size());
             }
-            // A batch is as large as a message may be.
+            // A batch may be as large as a message.
             assertTrue(batch.getSizeInBytes() > 1_000_000 && batch.getMaxSizeInBytes() <= 1 << 20);
             sender.sendMessages(batch);
             var receiver = bus.deletingReceiver(queue);
@@ -315,7 +315,7 @@ class MessagesTest {
                 late.join();
                 fastest = Math.min(fastest, came - sentAt.get());
             }
-            // Each may meet a busy machine.
+            // Each may run while the machine is busy.
             assertTrue(fastest < 50_000_000, fastest + " ns");
         }
     }

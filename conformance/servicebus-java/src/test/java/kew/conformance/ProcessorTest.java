@@ -22,7 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class ProcessorTest {
-    /** Also while one message takes longer than its lock, which the processor renews. */
+    /** Even if one message takes longer than its lock, which the processor renews. */
     @ParameterizedTest
     @EnumSource(Door.class)
     @Timeout(150)
@@ -61,7 +61,7 @@ class ProcessorTest {
         }
     }
 
-    /** In order, and once. This SDK closes a link that has brought it 512 messages more than it has handled. */
+    /** In order, and once. This SDK closes a link that delivered 512 messages more than it has handled. */
     @ParameterizedTest
     @EnumSource(Door.class)
     @Timeout(150)
@@ -97,7 +97,7 @@ class ProcessorTest {
         }
     }
 
-    /** A handler that fails gives its message back. */
+    /** If a handler fails, its message is released. */
     @ParameterizedTest
     @EnumSource(Door.class)
     void whatFailsComesAgain(Door door) throws InterruptedException {

@@ -22,9 +22,9 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Clients go on by themselves when the server comes back, and nothing that was accepted is lost. */
+/** Clients reconnect by themselves when the server restarts, and no accepted message is lost. */
 class RestartTest {
-    /** A server of one scenario's own, which is ended and comes back. */
+    /** A server for a single scenario, which is ended and restarted. */
     private static final class Server implements AutoCloseable {
         private final Process process;
         private final BufferedReader says;
@@ -67,8 +67,8 @@ class RestartTest {
         Set<String> sent = ConcurrentHashMap.newKeySet();
         Set<String> seen = ConcurrentHashMap.newKeySet();
         AtomicReference<Throwable> failed = new AtomicReference<>();
-        // A settlement that meets the end of its connection may never be answered by the SDK, and its thread is one
-        // of those that all scenarios share.
+        // The SDK may never answer a settlement when its connection ends, and its thread is one of those that all
+        // scenarios share.
         ExecutorService completing = Executors.newCachedThreadPool(task -> {
             Thread thread = new Thread(task, "completing");
             thread.setDaemon(true);
@@ -114,13 +114,13 @@ class RestartTest {
             }
             sends.interrupt();
             sends.join();
-            // Some may have come twice.
+            // Some may have arrived twice.
             Bus.eventually("the last messages", () -> seen.containsAll(sent));
             assertTrue(sent.size() >= 60);
         }
     }
 
-    /** A message that is not completed comes again. */
+    /** A message that is not completed is delivered again. */
     private static void completeOrLeave(ServiceBusReceivedMessageContext context) {
         try {
             context.complete();

@@ -52,7 +52,7 @@ class SessionsTest {
             var second = sessions.acceptNextSession();
             assertEquals("a", second.getSessionId());
             assertEquals("2", drop(second).getBody().toString());
-            // A session that is given back is there at once, and its messages have not been counted.
+            // A released session is available at once, and the deliveries of its messages were not counted.
             first.close();
             var again = bus.closing(sessions.acceptSession("b"));
             messages = take(again, 2);
@@ -69,7 +69,7 @@ class SessionsTest {
     @ParameterizedTest
     @EnumSource(Door.class)
     void keepTheirState(Door door) {
-        // A client that closes a session finds the link that is closing, if it asks for the same one at once.
+        // A client that closes a session gets the closing link again, if it asks for the same session at once.
         try (Bus bus = door.connect(); Bus other = door.connect()) {
             String queue = fresh("session");
             byte[] state = "so far".getBytes(StandardCharsets.UTF_8);
@@ -88,9 +88,9 @@ class SessionsTest {
     @ParameterizedTest
     @EnumSource(Door.class)
     void aWaitThatWasGivenUpTakesNone(Door door) {
-        // The SDK tells the server to wait a second less than one try takes, which is never tried again, and itself
-        // waits for as long as all tries would take: whatever the machine is busy with, the server is first. A wait
-        // that the SDK gave up by itself is one that the server was not told of.
+        // The SDK tells the server to wait a second less than one try takes, which is never retried, and itself waits
+        // as long as all tries would take: even on a busy machine the server times out first. The server never
+        // learned of a wait that the SDK gave up by itself.
         AmqpRetryOptions tries = new AmqpRetryOptions().setMaxRetries(3).setTryTimeout(Duration.ofSeconds(5));
         try (Bus bus = door.connect(door.connectionString(), tries); Bus other = door.connect()) {
             String queue = fresh("session");
@@ -112,7 +112,7 @@ class SessionsTest {
             bus.send(queue, inSession("s", "x"));
             var receiver = bus.closing(bus.sessions(queue).acceptNextSession());
             var message = takeOne(receiver);
-            // Longer than one lock lasts.
+            // Longer than one lock duration.
             OffsetDateTime end = OffsetDateTime.now().plusSeconds(11);
             OffsetDateTime until = OffsetDateTime.now();
             while (OffsetDateTime.now().isBefore(end)) {
@@ -121,7 +121,7 @@ class SessionsTest {
                 assertTrue(renewed.isAfter(until), renewed::toString);
                 until = renewed;
             }
-            // Now it runs out, and the next one gets it.
+            // Now it expires, and the next receiver gets it.
             try (var next = other.sessions(queue).acceptNextSession()) {
                 assertEquals("s", next.getSessionId());
                 var again = takeOne(next);
@@ -137,7 +137,7 @@ class SessionsTest {
     void whatDoesNotFitIsRefused(Door door) {
         try (Bus bus = door.connect()) {
             String queue = fresh("session");
-            // Which is how the SDK shows amqp:not-allowed.
+            // The SDK shows amqp:not-allowed like this.
             caused(UnsupportedOperationException.class, () -> bus.send(queue, "x"));
             caused(UnsupportedOperationException.class,
                 () -> bus.receiver(queue).receiveMessages(1, Bus.PATIENCE).iterator().hasNext());
@@ -146,7 +146,7 @@ class SessionsTest {
         }
     }
 
-    /** What comes is in order within each session, and no session or connection is lost. */
+    /** Messages of each session arrive in order, and no session or connection is lost. */
     @ParameterizedTest
     @EnumSource(Door.class)
     void areProcessed(Door door) throws InterruptedException {

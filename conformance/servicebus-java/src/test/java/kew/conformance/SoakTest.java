@@ -14,12 +14,12 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What holds for as long as it is asked to: conformance/soak does so for minutes. */
+/** Scenarios with a requested duration: conformance/soak runs them for minutes. */
 class SoakTest {
     private static final Duration TIME =
         Duration.ofSeconds(Long.parseLong(System.getenv().getOrDefault("KEW_SOAK_SECONDS", "20")));
 
-    /** Now and then one takes longer than its lock, which the processor renews. */
+    /** Sometimes a message takes longer than its lock, which the processor renews. */
     @ParameterizedTest
     @EnumSource(Door.class)
     @Timeout(value = 24, unit = TimeUnit.HOURS)

@@ -27,7 +27,7 @@ class TransactionsTest {
         return new CompleteOptions().setTransactionContext(transaction);
     }
 
-    /** Completes a message and sends an answer to it, in a transaction that is still to be ended. */
+    /** Completes a message and sends an answer to it, in a transaction that the caller must end. */
     private static ServiceBusTransactionContext answer(
         ServiceBusReceiverClient receiver, ServiceBusReceivedMessage message, ServiceBusSenderClient sender) {
         var transaction = receiver.createTransaction();
@@ -92,7 +92,7 @@ class TransactionsTest {
             var transaction = answer(receiver, message, bus.sender(queue));
             receiver.rollbackTransaction(transaction);
             assertEmpty(receiver);
-            // The lock is as it was.
+            // The lock is unchanged.
             receiver.renewMessageLock(message);
             assertEquals(1, receiver.peekMessages(10, 0).stream().count());
             assertThrows(RuntimeException.class, () -> receiver.commitTransaction(transaction));
@@ -132,7 +132,7 @@ class TransactionsTest {
             bus.send(queue, "x");
             var receiver = bus.receiver(queue);
             var transaction = answer(receiver, takeOne(receiver), bus.sender(queue));
-            // It comes again when its lock has ended.
+            // It is delivered again when its lock has expired.
             var other = bus.receiver(queue);
             var again = takeOne(other);
             assertEquals(1, again.getDeliveryCount());
