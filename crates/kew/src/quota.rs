@@ -1,4 +1,4 @@
-//! Keys and quotas of accounts, in the forms of the command line and the administration.
+//! Quotas of accounts, in the forms of the command line and the administration.
 
 use serde::{Deserialize, Serialize};
 
