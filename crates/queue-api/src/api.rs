@@ -1,23 +1,21 @@
 //! The front end as a whole: what its connections share, and what happens to a request.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
-use hyper::{Method, Response};
+use hyper::{Method, StatusCode};
 use kew_broker::Broker;
+use kew_http_front::{Answer, Connection, Front, Patience, Read, discard, read};
 use kew_listen::{ServerNames, Share};
 use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuers;
-use crate::body::Connection;
-use crate::budget::Budget;
 use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::RequestIds;
@@ -32,7 +30,7 @@ use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
-use crate::{body, health, operation, sharing};
+use crate::{health, operation, sharing};
 
 /// Tells the time of day. Requests that were signed too long ago by it are refused.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -93,10 +91,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// What bodies may take, of requests and of answers, and long heads of clients that are known.
-    pub(crate) budget: Arc<Budget>,
-    /// What long heads of everybody else may take: strangers leave no less room for the others.
-    pub(crate) unproven_heads: Arc<Budget>,
+    /// What bounds connections over HTTP, and what they hold together.
+    pub(crate) front: Front,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
@@ -117,11 +113,9 @@ pub(crate) struct Shared {
     pub(crate) bounds: operator::Bounds,
 }
 
-/// An answer, and what its connection must know.
+/// An answer, and what the connection and the operator must know of it.
 pub(crate) struct Answered {
-    pub(crate) response: Response<Full<Bytes>>,
-    /// What is left of the connection after it.
-    pub(crate) connection: Connection,
+    pub(crate) response: Answer,
     /// How the names of metadata in the answer's head are to be spelled.
     pub(crate) spellings: Spellings,
     /// For metrics and logs.
@@ -175,8 +169,7 @@ impl QueueApi {
         Self(Arc::new(Shared {
             broker,
             accounts: ServedAccounts::new(accounts),
-            budget: Budget::new(limits.in_flight_size_bytes_max),
-            unproven_heads: Budget::new(limits.unproven_heads_size_bytes_max),
+            front: Front::new(limits.of_front()),
             bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),
@@ -217,18 +210,17 @@ impl Shared {
 
     /// Answers a request, and takes note of it. There is an answer to every one.
     ///
-    /// `heard` is how its head spells the names of metadata. Nothing was heard of a head if it is not
-    /// certain where the request ends. `prove` is called if the request is authentic, before its body is
-    /// read.
+    /// `heard` is how its head spells the names of metadata. `prove` is called if the request is authentic,
+    /// before its body is read.
     pub(crate) async fn answer<B>(
         self: &Arc<Self>,
         origin: &Origin,
         request: hyper::Request<B>,
-        heard: Option<Spellings>,
+        heard: &Spellings,
         prove: impl FnOnce(),
     ) -> Answered
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
         let began = Instant::now();
         let (head, body) = request.into_parts();
@@ -242,28 +234,23 @@ impl Shared {
         origin: &Origin,
         head: &Parts,
         body: B,
-        heard: Option<Spellings>,
+        heard: &Spellings,
         prove: impl FnOnce(),
     ) -> Answered
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
-        let Some(heard) = heard else {
-            let error = Error::InvalidInput;
-            let reply = self.explain(self.envelope(head), &error, &head.method);
-            return reply.into_answered(Connection::Spent);
-        };
         if let Some(reply) = health::answer(&self.broker, head) {
-            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            let connection = self.discard(head, body).await;
             return reply.into_answered(connection).asked(Asked::Health);
         }
         if let Some(reply) = operator::answer(self, origin, head).await {
-            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            let connection = self.discard(head, body).await;
             return reply.into_answered(connection).asked(Asked::Metrics);
         }
         // Asked at the same time, so that a page waits no longer than others do.
         let (sealed, shared) = tokio::join!(
-            self.carry_out(origin, head, body, &heard, prove),
+            self.carry_out(origin, head, body, heard, prove),
             sharing::rules(self, origin, head)
         );
         let Sealed {
@@ -285,7 +272,7 @@ impl Shared {
         prove: impl FnOnce(),
     ) -> Sealed
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
         let envelope = self.envelope(head);
         let accounts = self.accounts.snapshot();
@@ -306,18 +293,22 @@ impl Shared {
         let changed;
         let (result, connection, seen) = match request {
             Ok(mut request) => {
+                let share = self.front.budget.share();
                 let read = if is_authentic {
-                    body::read(body, &head.headers, &self.limits, &self.budget).await
+                    read(body, &head.headers, &self.front.limits.body, share).await
                 } else {
-                    let connection = body::refuse(body, &head.headers, &self.limits).await;
-                    body::Read::nothing(connection, &self.budget)
+                    Read {
+                        result: Ok(Bytes::new()),
+                        connection: self.discard(head, body).await,
+                        share,
+                    }
                 };
                 let seen = Seen {
                     asked: Asked::Operation(request.operation),
                     body_bytes: read.result.as_ref().map_or(0, |body| body.len() as u64),
                 };
-                // A body may take its time. Whoever lost the account or the key in the meantime may no
-                // more: a queue that were made now would be that of the next account of the name.
+                // A body may take its time. A client that lost the account or the key in the meantime is
+                // refused: a queue created now would be that of the next account of the name.
                 changed = self.accounts.snapshot();
                 let admitted = if Arc::ptr_eq(&changed, &accounts) {
                     Ok(())
@@ -326,13 +317,13 @@ impl Shared {
                     again.map(|again| request = again)
                 };
                 let result = match admitted {
-                    Ok(()) => operation::run(&request, read.result).await,
+                    Ok(()) => operation::run(&request, read.result.map_err(Error::from)).await,
                     Err(refused) => Err(refused.error),
                 };
                 (result, read.connection, seen)
             }
             Err(error) => {
-                let connection = body::refuse(body, &head.headers, &self.limits).await;
+                let connection = self.discard(head, body).await;
                 (Err(error), connection, self.seen_of_refused(head))
             }
         };
@@ -344,6 +335,26 @@ impl Shared {
             connection,
             seen,
         }
+    }
+
+    /// Reads away the body of a request that is refused for its head. Its sender has proven nothing, so
+    /// the patience is short.
+    async fn discard<B>(&self, head: &Parts, body: B) -> Connection
+    where
+        B: Body<Data = Bytes, Error: Display> + Unpin,
+    {
+        let limits = &self.limits;
+        let patience = Patience::new(limits.refused_size_bytes_max, limits.refused_body_timeout);
+        discard(body, &head.headers, patience).await
+    }
+
+    /// Refuses a request of which it is not certain where it ends, and takes note of it.
+    pub(crate) fn refuse_unsound(&self, origin: &Origin, head: &Parts) -> Answered {
+        let began = Instant::now();
+        let reply = self.explain(self.envelope(head), &Error::InvalidInput, &head.method);
+        let answered = reply.into_answered(Connection::Spent);
+        self.observe(origin, head, &answered, began.elapsed());
+        answered
     }
 
     fn envelope(&self, head: &Parts) -> Envelope {
@@ -369,10 +380,10 @@ impl Shared {
         reply
     }
 
-    /// The answer to a head that is none, in place of `automatic`, which is hyper's.
-    pub(crate) fn refuse_head(&self, automatic: &[u8]) -> Reply {
-        let error = match automatic.get(9..12) {
-            Some(b"414") => Error::InvalidUri,
+    /// The answer to an invalid head, in place of the HTTP library's answer with this status.
+    pub(crate) fn refuse_head(&self, status: StatusCode) -> Reply {
+        let error = match status {
+            StatusCode::URI_TOO_LONG => Error::InvalidUri,
             _ => Error::InvalidInput,
         };
         self.bare_envelope().seal_error(&error, false, self.now())

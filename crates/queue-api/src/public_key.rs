@@ -5,9 +5,9 @@
 //! pages of this machine and of the server itself, and to those that the account's rules for browsers
 //! allow; and under this server's own names alone. Keys of other accounts prove themselves.
 
-use hyper::header::ORIGIN;
 use hyper::http::request::Parts;
-use kew_listen::{AskedFrom, Barred};
+use kew_http_front::pages;
+use kew_listen::Barred;
 use tokio::time::timeout;
 
 use crate::accounts::Account;
@@ -20,20 +20,14 @@ use crate::parameter;
 use crate::query::Query;
 use crate::request::host;
 
-/// By which a browser says how a page is related to the server that it asks.
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// What stands between the account and the service's name in a host.
 const SERVICE_LABEL: &str = "queue.";
 
 /// Whether a request may use the public key, by the names of the server and of the page alone.
 pub(crate) fn judge(shared: &Shared, head: &Parts, address: &Address<'_>) -> Result<(), Barred> {
-    let host = host(head).map_err(|_| Barred::Host)?;
-    let asked = AskedFrom {
-        host: Some(named(shared, host, address)),
-        pages: &pages(head),
-        site: head.headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()),
-    };
-    shared.names.judge(&asked)
+    kew_http_front::judge(&shared.names, &head.uri, &head.headers, |host| {
+        named(shared, host, address)
+    })
 }
 
 /// Refuses with `AuthorizationFailure` a request that may not use the public key, unless it is that of a
@@ -48,7 +42,7 @@ pub(crate) async fn refuse(
     let called = match barred {
         Barred::Listener | Barred::Host => host(head)?.to_owned(),
         Barred::Page => {
-            let pages = pages(head);
+            let pages = pages(&head.headers);
             if is_let_in(shared, head, &pages, account).await? {
                 return Ok(());
             }
@@ -62,12 +56,6 @@ pub(crate) async fn refuse(
         barred,
         called: called.into(),
     })
-}
-
-/// The pages that a request comes from.
-fn pages(head: &Parts) -> Vec<&[u8]> {
-    let pages = head.headers.get_all(ORIGIN).iter();
-    pages.map(|page| page.as_bytes()).collect()
 }
 
 /// The name of the server in a host, in which the account may stand before it.

@@ -1,13 +1,11 @@
-//! Requests whose end is in doubt, by name. One who is on the way may see another request in each of
-//! them than the server does; so none may be carried out, nor what follows it.
-
-use crate::client::Call;
+//! Requests whose end is in doubt, by name. A proxy may see another request in each of them than the
+//! server does. So none may be carried out, nor what follows it. The tests of every service send them.
 
 /// A request in doubt: a good one with these lines in its head, and this after its head.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) name: &'static str,
-    /// The length that is signed.
+    /// The length that is signed, where one is.
     length: &'static str,
     lines: &'static str,
     rest: &'static str,
@@ -150,21 +148,17 @@ pub(crate) const FIRST_LINES: [(&str, &str, &str); 14] = [
 ];
 
 impl Form {
-    /// The request, signed as if it were in order, so that it is let in where it is understood.
-    pub(crate) fn of(&self, call: Call) -> String {
+    /// The form, made of a good head that has no length and ends with an empty line. `head` is given the length
+    /// to sign, if there is one.
+    pub(crate) fn of(&self, head: impl FnOnce(&str) -> String) -> String {
         let Self {
             length,
             lines,
             rest,
             ..
         } = self;
-        let signed = match *length {
-            "" => call,
-            length => call.header("Content-Length", length),
-        };
-        let head = String::from_utf8(signed.head()).unwrap();
-        let head = head.replacen(&format!("Content-Length: {length}\r\n"), "", 1);
-        let head = head.strip_suffix("\r\n").unwrap();
+        let head = head(length);
+        let head = head.strip_suffix("\r\n").expect("an empty line");
         format!("{head}{lines}\r\n{rest}")
     }
 }
