@@ -100,10 +100,12 @@ impl<'a, S: Spelling> Activity<'a, S> {
     /// Notes that an answer is about to be written.
     pub(crate) fn answered(&self, answer: &Answer) {
         self.is_writing.store(true, Ordering::Relaxed);
-        if answer.headers().contains_key(CONNECTION) {
-            let is_switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-            self.is_switched.store(is_switched, Ordering::Relaxed);
-            self.is_cut.store(!is_switched, Ordering::Relaxed);
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.is_switched.store(true, Ordering::Relaxed);
+        }
+        let connection = answer.headers().get(CONNECTION);
+        if connection.is_some_and(|value| value.as_bytes() == b"close") {
+            self.is_cut.store(true, Ordering::Relaxed);
         }
         self.enter(Phase::Idle);
     }

@@ -72,8 +72,8 @@ pub trait Service: Sync {
     fn place(&self) -> &Place;
 
     /// Answers a request. `spelling` is that of its head. An answer with the status 101 ends HTTP on the
-    /// connection: [`serve`](crate::serve()) then returns the socket. One with the header `Connection: close` is
-    /// the last of the connection.
+    /// connection: [`serve`](crate::serve()) then returns the socket. One with the header
+    /// `Connection: close`, in lower case, is the last of the connection.
     ///
     /// The service tells `activity` when a request is authentic.
     fn answer(

@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use kew_http_front::say_farewell;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::BusApi;
@@ -16,9 +17,6 @@ use crate::http::HttpError;
 /// How long a client may take to hear why it is not served.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many bytes that nobody wants are read at once.
-const SINK_SIZE_BYTES: usize = 1024;
-
 impl BusApi {
     /// Tells a client why it is not served, whatever it asks, within 5 s. The connection ends.
     ///
@@ -29,20 +27,18 @@ impl BusApi {
     {
         tracing::debug!(peer = %origin.peer, ?why, "a Service Bus connection is turned away");
         let farewell = async {
-            match first_of(&mut stream).await? {
-                First::Amqp(begun) => close(&mut stream, &begun, why).await?,
-                First::Http(_) => {
-                    let answer = HttpError::from(why).into_farewell();
-                    stream.write_all(&answer).await?;
+            let answer = match first_of(&mut stream).await? {
+                First::Amqp(begun) => {
+                    close(&mut stream, &begun, why).await?;
+                    Vec::new()
                 }
-            }
-            stream.shutdown().await?;
-            // What is unread when a socket is closed would take back what was written.
-            let mut sink = [0; SINK_SIZE_BYTES];
-            while stream.read(&mut sink).await? > 0 {}
+                First::Http(_) => HttpError::from(why).into_farewell(),
+            };
+            let limits = self.parts.shared.limits.of_front().farewell;
+            say_farewell(stream, &answer, &limits).await;
             Ok::<_, io::Error>(())
         };
-        // Whether it was heard is nobody's business any more.
+        // The connection is closed in any case.
         let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
     }
 }

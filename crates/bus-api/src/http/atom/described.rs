@@ -13,8 +13,8 @@ use super::version::ApiVersion;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
+use crate::http::answers::times::rfc3339;
 use crate::http::call::Head;
-use crate::http::times::rfc3339;
 
 /// When a queue was used last that never was.
 const NEVER: &str = "0001-01-01T00:00:00Z";

@@ -9,9 +9,9 @@ use kew_engine::Timestamp;
 use kew_engine::bus::BusMessageState;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::super::answer::HttpError;
-use super::super::shown::Shown;
-use super::super::times::{parse, rfc1123};
+use super::super::answers::HttpError;
+use super::super::answers::Shown;
+use super::super::answers::times::{parse, rfc1123};
 use super::values::uuid_text;
 
 /// What the service shows as the time to live of a message that lives for ever, in seconds.
