@@ -115,7 +115,7 @@ impl<'a, S: Spelling> Activity<'a, S> {
         self.is_writing.store(false, Ordering::Relaxed);
     }
 
-    /// Notes that there is no room for a head. The client is told so unless it is being sent another answer.
+    /// Notes that there is no room for a head. The client gets that answer, unless another one is being sent.
     pub(crate) fn crowded(&self) {
         let can_tell = self.phase() == Phase::Head && !self.is_writing();
         self.is_crowded.store(can_tell, Ordering::Relaxed);

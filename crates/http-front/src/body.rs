@@ -1,7 +1,7 @@
 //! Reads the body of a request within its limits of size and time.
 //!
 //! The limit holds while reading, whatever `Content-Length` says, and the bodies of all connections
-//! together have a budget. A body that is of no use is read to its end within limits, so that the next
+//! together have a budget. A refused request's body is read to its end within limits, so that the next
 //! request on the connection is found. Where that would take too long, the connection ends after the
 //! answer.
 
@@ -131,7 +131,7 @@ where
     })
 }
 
-/// Reads a body that is of no use, within limits, as that of a request that is refused for its head.
+/// Reads and discards the body of a refused request, within limits.
 ///
 /// A client that waits for `100 Continue` before it sends the body is not asked to.
 pub async fn discard<B>(body: B, headers: &HeaderMap, patience: Patience) -> Connection

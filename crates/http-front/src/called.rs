@@ -1,8 +1,8 @@
 //! By which name a request calls the server, and from which page it comes.
 //!
 //! Any web page that a browser shows may ask any server, also by a name of its own that it has point to this
-//! machine. So a key that everybody knows proves nothing there. [`ServerNames`] has the rules; this module finds
-//! what they ask for in a request.
+//! machine. So a public key proves nothing there. [`ServerNames`] has the rules; this module finds in a request what
+//! they need.
 
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
@@ -36,8 +36,7 @@ pub fn host(head: &Parts) -> Result<Option<&str>, HostError<'_>> {
     Ok(head.uri.authority().map(|named| named.as_str()).or(host))
 }
 
-/// Whether a request may use a key that everybody knows, by the hosts that it asks for and the page that it comes
-/// from. `server_in` is the name of the server in a host, if more than that can be there.
+/// Whether a request may use a public key, by the hosts that it asks for and the page that it comes from. `server_in` is the name of the server in a host, if more than that can be there.
 pub fn judge<'a>(
     names: &ServerNames,
     uri: &'a Uri,

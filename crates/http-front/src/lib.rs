@@ -12,7 +12,7 @@
 //! - **The end.** The last answer of a connection arrives although the client is still sending, within bounds of
 //!   time and size.
 //! - **Names.** [`host`] finds by which one name a request calls the server; [`judge`] asks [`kew_listen`] whether
-//!   it may use a key that everybody knows.
+//!   it may use a public key.
 //!
 //! A [`Service`] answers the requests, gives the refusals their form, and counts. This crate knows no queue, no
 //! account and no error code. It accepts no connection.

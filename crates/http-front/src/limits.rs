@@ -56,7 +56,7 @@ pub struct BodyLimits {
     pub discarded_size_bytes_max: u64,
 }
 
-/// How much of a body that is of no use is read, and until when.
+/// How much of a refused request's body is read, and until when.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub(crate) size_bytes_max: u64,

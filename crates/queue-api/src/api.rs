@@ -49,7 +49,7 @@ pub struct QueueApiOptions {
     pub clock: WallClock,
     /// What operators are shown.
     pub operator: OperatorOptions,
-    /// Whose bearer tokens to take. Default nobody's.
+    /// The issuers whose bearer tokens are accepted. Default none.
     pub issuers: Issuers,
     /// What the server is called: by these names alone it takes the public key. Default those of loopback.
     pub names: ServerNames,
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
     pub(crate) gave_way_log: OnceASecond,
     pub(crate) failed_log: FewASecond,
     pub(crate) barred_log: OnceASecond,
-    /// What bounds those who ask for metrics.
+    /// Limits on requests for metrics.
     pub(crate) bounds: operator::Bounds,
 }
 

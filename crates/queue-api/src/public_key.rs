@@ -1,9 +1,9 @@
-//! From whom the key is taken that everybody knows.
+//! Which requests may use the public key.
 //!
 //! Any web page knows it, and can ask any server that its reader can reach: as a page of another origin,
 //! or by a name of its own that it has point to this machine. So the account is served to programs, to
-//! pages of this machine and of the server itself, and to those that the account's rules for browsers
-//! allow; and under this server's own names alone. Keys of other accounts prove themselves.
+//! pages of this machine and of the server itself, and to pages that the account's CORS rules allow; and
+//! under this server's own names alone. Keys of other accounts are secret, so they need no such rule.
 
 use hyper::http::request::Parts;
 use kew_http_front::pages;

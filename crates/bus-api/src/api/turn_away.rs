@@ -1,4 +1,4 @@
-//! Connections that are not served, and are told why in the protocol that they speak.
+//! Connections that are not served, and get the reason in the protocol that they speak.
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::ground::origin::Origin;
 use crate::ground::turned_away::TurnedAway;
 use crate::http::HttpError;
 
-/// How long a client may take to hear why it is not served.
+/// How long a client may take to receive the reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl BusApi {

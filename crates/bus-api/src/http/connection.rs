@@ -1,7 +1,7 @@
 //! One connection over HTTP: what this service adds to the front door of all HTTP.
 //!
-//! [`kew_http_front::serve`] drives the connection. This module says which part of the interface answers a request,
-//! and who asks. If AMQP is asked for within a WebSocket, the front door gives the socket back, and the same task
+//! [`kew_http_front::serve`] drives the connection. This module chooses the part of the interface that answers a
+//! request, and finds out where it comes from and what its token allows. If AMQP is asked for within a WebSocket, the front door gives the socket back, and the same task
 //! goes on with it.
 
 use std::pin::pin;
@@ -163,8 +163,8 @@ impl Service for Connection {
 }
 
 impl Connection {
-    /// Who sends a request. A web page may not use a key that everybody knows, nor may a client that calls the
-    /// server by a name that anybody could have given it.
+    /// The origin of a request. A foreign web page may not use the public key, nor may a client that calls the
+    /// server by a name that is not its own.
     fn speaker(&self, head: &Parts) -> Origin {
         let names = &self.service.shared.names;
         let judged = judge(names, &head.uri, &head.headers, |host| host);
@@ -281,7 +281,7 @@ fn called(headers: &HeaderMap, barred: Barred) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Carries out what is asked about entities, or by an operator.
+/// Carries out a request of management, or of an operator.
 async fn manage(service: Arc<HttpService>, route: Route, call: Call) -> Result<Answer, HttpError> {
     if route == Route::Operator {
         return operator::answer(&service, &call).await;

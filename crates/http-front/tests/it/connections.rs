@@ -108,7 +108,7 @@ async fn the_service_words_the_refusal_of_an_invalid_head() {
         let (mut stream, _serving) = server.connect();
         let (mut reading, mut writing) = tokio::io::split(&mut stream);
         let mut answer = String::new();
-        // What is not read any more need not be taken.
+        // The server may close before it has read everything.
         let (_, read) = tokio::join!(
             writing.write_all(sent.as_bytes()),
             reading.read_to_string(&mut answer)

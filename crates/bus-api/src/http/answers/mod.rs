@@ -1,4 +1,4 @@
-//! What is written to clients: answers and errors, messages and times, and the room that answers take.
+//! Answers to clients: success and errors, messages and times in them, and the room that they take.
 
 mod answer;
 mod room;
