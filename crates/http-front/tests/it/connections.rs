@@ -173,3 +173,9 @@ async fn a_stop_ends_idle_connections_at_once() {
     // The client has sent whole requests only: nothing of it is waited for.
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
+
+#[test]
+fn a_connection_takes_little_memory() {
+    let size_bytes = Server::new().size_bytes_of_connection();
+    assert!(size_bytes < 3 * 1024, "{size_bytes} bytes");
+}

@@ -74,6 +74,21 @@ impl Server {
         }
     }
 
+    /// The size of a connection's task, without what it allocates.
+    pub(crate) fn size_bytes_of_connection(&self) -> usize {
+        let service = self.service();
+        let (_, theirs) = tokio::io::duplex(1);
+        size_of_val(&serve(&service, theirs, std::future::pending()))
+    }
+
+    fn service(&self) -> Plain {
+        Plain {
+            front: Arc::clone(&self.front),
+            place: self.places.take(Ipv4Addr::LOCALHOST.into()).unwrap(),
+            told: self.told.clone(),
+        }
+    }
+
     pub(crate) fn connect(&self) -> (DuplexStream, JoinHandle<Option<Switched<DuplexStream>>>) {
         self.connect_until(std::future::pending())
     }
@@ -83,11 +98,7 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> (DuplexStream, JoinHandle<Option<Switched<DuplexStream>>>) {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
-        let service = Plain {
-            front: Arc::clone(&self.front),
-            place: self.places.take(Ipv4Addr::LOCALHOST.into()).unwrap(),
-            told: self.told.clone(),
-        };
+        let service = self.service();
         let serving = tokio::spawn(async move { serve(&service, theirs, shutdown).await });
         (ours, serving)
     }
