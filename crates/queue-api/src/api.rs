@@ -1,23 +1,21 @@
 //! The front end as a whole: the state that its connections share, and the way of a request.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
-use hyper::{Method, Response};
+use hyper::{Method, StatusCode};
 use kew_broker::Broker;
+use kew_http_front::{Answer, Connection, Front, Patience, Read, discard, read};
 use kew_listen::{ServerNames, Share};
 use kew_metrics::{FewASecond, OnceASecond};
 
 use crate::accounts::{Accounts, ServedAccounts};
 use crate::auth::Issuers;
-use crate::body::Connection;
-use crate::budget::Budget;
 use crate::deletions::Deletions;
 use crate::error::Error;
 use crate::id::RequestIds;
@@ -32,7 +30,7 @@ use crate::reply::{Envelope, Reply};
 use crate::request::{Refused, Request};
 use crate::spelling::Spellings;
 use crate::version::{Version, X_MS_VERSION};
-use crate::{body, health, operation, sharing};
+use crate::{health, operation, sharing};
 
 /// Returns the time of day. Requests with an older signature than the limit are refused.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -95,10 +93,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// The memory for bodies of requests and answers, and for long heads of authenticated clients.
-    pub(crate) budget: Arc<Budget>,
-    /// The memory for long heads of other clients, so that strangers leave enough for the rest.
-    pub(crate) unproven_heads: Arc<Budget>,
+    /// What bounds connections over HTTP, and what they hold together.
+    pub(crate) front: Front,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
     clock: WallClock,
@@ -115,16 +111,14 @@ pub(crate) struct Shared {
     pub(crate) gave_way_log: OnceASecond,
     pub(crate) failed_log: FewASecond,
     pub(crate) barred_log: OnceASecond,
-    /// The limits for requests for metrics.
+    /// Limits on requests for metrics.
     pub(crate) bounds: operator::Bounds,
 }
 
-/// An answer, and what its connection must do.
+/// An answer, and what the connection and the operator must know of it.
 pub(crate) struct Answered {
-    pub(crate) response: Response<Full<Bytes>>,
-    /// What happens to the connection after it.
-    pub(crate) connection: Connection,
-    /// The spelling of the metadata names in the answer's head.
+    pub(crate) response: Answer,
+    /// How the names of metadata in the answer's head are to be spelled.
     pub(crate) spellings: Spellings,
     /// For metrics and logs.
     pub(crate) seen: Seen,
@@ -177,8 +171,7 @@ impl QueueApi {
         Self(Arc::new(Shared {
             broker,
             accounts: ServedAccounts::new(accounts),
-            budget: Budget::new(limits.in_flight_size_bytes_max),
-            unproven_heads: Budget::new(limits.unproven_heads_size_bytes_max),
+            front: Front::new(limits.of_front()),
             bounds: operator::Bounds::new(&limits),
             limits,
             properties: PropertyStore::default(),
@@ -226,11 +219,11 @@ impl Shared {
         self: &Arc<Self>,
         origin: &Origin,
         request: hyper::Request<B>,
-        heard: Option<Spellings>,
+        heard: &Spellings,
         prove: impl FnOnce(),
     ) -> Answered
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
         let began = Instant::now();
         let (head, body) = request.into_parts();
@@ -244,28 +237,23 @@ impl Shared {
         origin: &Origin,
         head: &Parts,
         body: B,
-        heard: Option<Spellings>,
+        heard: &Spellings,
         prove: impl FnOnce(),
     ) -> Answered
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
-        let Some(heard) = heard else {
-            let error = Error::InvalidInput;
-            let reply = self.explain(self.envelope(head), &error, &head.method);
-            return reply.into_answered(Connection::Spent);
-        };
         if let Some(reply) = health::answer(&self.broker, head) {
-            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            let connection = self.discard(head, body).await;
             return reply.into_answered(connection).asked(Asked::Health);
         }
         if let Some(reply) = operator::answer(self, origin, head).await {
-            let connection = body::refuse(body, &head.headers, &self.limits).await;
+            let connection = self.discard(head, body).await;
             return reply.into_answered(connection).asked(Asked::Metrics);
         }
         // Looked up at the same time, so that a request of a page takes no longer than others.
         let (sealed, shared) = tokio::join!(
-            self.carry_out(origin, head, body, &heard, prove),
+            self.carry_out(origin, head, body, heard, prove),
             sharing::rules(self, origin, head)
         );
         let Sealed {
@@ -287,7 +275,7 @@ impl Shared {
         prove: impl FnOnce(),
     ) -> Sealed
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Display> + Unpin,
     {
         let envelope = self.envelope(head);
         let accounts = self.accounts.snapshot();
@@ -308,11 +296,15 @@ impl Shared {
         let changed;
         let (result, connection, seen) = match request {
             Ok(mut request) => {
+                let share = self.front.budget.share();
                 let read = if is_authentic {
-                    body::read(body, &head.headers, &self.limits, &self.budget).await
+                    read(body, &head.headers, &self.front.limits.body, share).await
                 } else {
-                    let connection = body::refuse(body, &head.headers, &self.limits).await;
-                    body::Read::nothing(connection, &self.budget)
+                    Read {
+                        result: Ok(Bytes::new()),
+                        connection: self.discard(head, body).await,
+                        share,
+                    }
                 };
                 let seen = Seen {
                     asked: Asked::Operation(request.operation),
@@ -329,13 +321,13 @@ impl Shared {
                     again.map(|again| request = again)
                 };
                 let result = match admitted {
-                    Ok(()) => operation::run(&request, read.result).await,
+                    Ok(()) => operation::run(&request, read.result.map_err(Error::from)).await,
                     Err(refused) => Err(refused.error),
                 };
                 (result, read.connection, seen)
             }
             Err(error) => {
-                let connection = body::refuse(body, &head.headers, &self.limits).await;
+                let connection = self.discard(head, body).await;
                 (Err(error), connection, self.seen_of_refused(head))
             }
         };
@@ -347,6 +339,26 @@ impl Shared {
             connection,
             seen,
         }
+    }
+
+    /// Reads away the body of a request that is refused for its head. Its sender has proven nothing, so
+    /// the patience is short.
+    async fn discard<B>(&self, head: &Parts, body: B) -> Connection
+    where
+        B: Body<Data = Bytes, Error: Display> + Unpin,
+    {
+        let limits = &self.limits;
+        let patience = Patience::new(limits.refused_size_bytes_max, limits.refused_body_timeout);
+        discard(body, &head.headers, patience).await
+    }
+
+    /// Refuses a request of which it is not certain where it ends, and takes note of it.
+    pub(crate) fn refuse_unsound(&self, origin: &Origin, head: &Parts) -> Answered {
+        let began = Instant::now();
+        let reply = self.explain(self.envelope(head), &Error::InvalidInput, &head.method);
+        let answered = reply.into_answered(Connection::Spent);
+        self.observe(origin, head, &answered, began.elapsed());
+        answered
     }
 
     fn envelope(&self, head: &Parts) -> Envelope {
@@ -372,10 +384,10 @@ impl Shared {
         reply
     }
 
-    /// The answer to a malformed head, in place of `automatic`, which is hyper's.
-    pub(crate) fn refuse_head(&self, automatic: &[u8]) -> Reply {
-        let error = match automatic.get(9..12) {
-            Some(b"414") => Error::InvalidUri,
+    /// The answer to an invalid head, in place of the HTTP library's answer with this status.
+    pub(crate) fn refuse_head(&self, status: StatusCode) -> Reply {
+        let error = match status {
+            StatusCode::URI_TOO_LONG => Error::InvalidUri,
             _ => Error::InvalidInput,
         };
         self.bare_envelope().seal_error(&error, false, self.now())

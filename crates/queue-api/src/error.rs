@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use kew_broker::Rejection;
 use kew_engine::{QuotaLimit, Refusal};
+use kew_http_front::{BodyError, NoRoom};
 use kew_listen::Barred;
 
 use crate::limits::TEXT_SIZE_BYTES_MAX;
@@ -250,6 +251,23 @@ impl Error {
         Self::RequestBodyTooLarge {
             limit_bytes: TEXT_SIZE_BYTES_MAX,
         }
+    }
+}
+
+impl From<BodyError> for Error {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge => Self::body_too_large(),
+            BodyError::NoRoom => Self::ServerBusy,
+            BodyError::TooSlow => Self::OperationTimedOut,
+            BodyError::Broken(_) => Self::InvalidInput,
+        }
+    }
+}
+
+impl From<NoRoom> for Error {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::ServerBusy
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kew_http_front::{BodyLimits, FarewellLimits};
+
 /// The largest message text of any version, in bytes of UTF-8: 64 KiB.
 pub(crate) const TEXT_SIZE_BYTES_MAX: usize = 65_536;
 
@@ -58,6 +60,32 @@ pub struct Limits {
     pub clock_skew_max: Duration,
     /// Requests of a connection that are answered before others have their turn. Default 4.
     pub turn_requests_max: u32,
+}
+
+impl Limits {
+    /// Those of the front door.
+    pub(crate) const fn of_front(&self) -> kew_http_front::Limits {
+        kew_http_front::Limits {
+            in_flight_size_bytes_max: self.in_flight_size_bytes_max,
+            unproven_heads_size_bytes_max: self.unproven_heads_size_bytes_max,
+            head_size_bytes_max: self.head_size_bytes_max,
+            header_count_max: self.header_count_max,
+            head_timeout: self.head_timeout,
+            write_timeout: self.body_timeout,
+            keep_alive: self.keep_alive,
+            unproven_keep_alive: self.unproven_keep_alive,
+            turn_requests_max: self.turn_requests_max,
+            farewell: FarewellLimits {
+                timeout: self.farewell_timeout,
+                size_bytes_max: self.farewell_size_bytes_max,
+            },
+            body: BodyLimits {
+                size_bytes_max: self.body_size_bytes_max,
+                timeout: self.body_timeout,
+                discarded_size_bytes_max: self.discarded_size_bytes_max,
+            },
+        }
+    }
 }
 
 impl Default for Limits {

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use kew_http_front::Overdue;
 use kew_metrics::{Counter, Family, HighWater, Histogram, Unit};
 
 use crate::route::Operation;
@@ -96,18 +97,7 @@ pub(crate) enum Offered {
     Other,
 }
 
-/// Why a connection was ended by the clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
-    /// The rest of a head did not arrive.
-    Head,
-    /// The client did not read the answer.
-    Answer,
-    /// No request arrived.
-    Idle,
-}
-
-/// The counted values of one request.
+/// What is counted of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done<'a> {
     pub(crate) asked: Asked,
@@ -132,6 +122,7 @@ pub(crate) struct Instruments {
     pub(crate) turns_cut: Counter,
     /// The highest number of requests of a connection that were answered in one turn.
     pub(crate) turn_requests_max: HighWater,
+    /// By the order of [`Overdue`].
     overdue: [Counter; 3],
 }
 

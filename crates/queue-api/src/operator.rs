@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kew_http_front::Connection;
 use kew_listen::ServerNames;
 use kew_metrics::{Family, Format, Unit};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,7 +27,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::api::{QueueApi, Shared};
-use crate::body::Connection;
 use crate::health;
 use crate::limits::Limits;
 use crate::origin::Origin;

@@ -6,9 +6,9 @@
 //! CORS rules allow; and only under this server's own names. Accounts with secret keys do not need
 //! this.
 
-use hyper::header::ORIGIN;
 use hyper::http::request::Parts;
-use kew_listen::{AskedFrom, Barred};
+use kew_http_front::pages;
+use kew_listen::Barred;
 use tokio::time::timeout;
 
 use crate::accounts::Account;
@@ -21,21 +21,15 @@ use crate::parameter;
 use crate::query::Query;
 use crate::request::host;
 
-/// The header with which a browser says how a page is related to the server.
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
-/// The label between the account and the service's name in a host.
+/// What stands between the account and the service's name in a host.
 const SERVICE_LABEL: &str = "queue.";
 
 /// Whether a request may use the public key, judged only by the names of the server and of the
 /// page.
 pub(crate) fn judge(shared: &Shared, head: &Parts, address: &Address<'_>) -> Result<(), Barred> {
-    let host = host(head).map_err(|_| Barred::Host)?;
-    let asked = AskedFrom {
-        host: Some(named(shared, host, address)),
-        pages: &pages(head),
-        site: head.headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()),
-    };
-    shared.names.judge(&asked)
+    kew_http_front::judge(&shared.names, &head.uri, &head.headers, |host| {
+        named(shared, host, address)
+    })
 }
 
 /// Refuses with `AuthorizationFailure` a request that may not use the public key, unless it is from
@@ -50,7 +44,7 @@ pub(crate) async fn refuse(
     let called = match barred {
         Barred::Listener | Barred::Host => host(head)?.to_owned(),
         Barred::Page => {
-            let pages = pages(head);
+            let pages = pages(&head.headers);
             if is_let_in(shared, head, &pages, account).await? {
                 return Ok(());
             }
@@ -66,13 +60,7 @@ pub(crate) async fn refuse(
     })
 }
 
-/// The pages that a request comes from.
-fn pages(head: &Parts) -> Vec<&[u8]> {
-    let pages = head.headers.get_all(ORIGIN).iter();
-    pages.map(|page| page.as_bytes()).collect()
-}
-
-/// The server's name in a host, without the account that may precede it.
+/// The name of the server in a host, in which the account may stand before it.
 fn named<'a>(shared: &Shared, host: &'a str, address: &Address<'_>) -> &'a str {
     let below = match address.style {
         Style::Path => None,

@@ -10,11 +10,10 @@ use hyper::header::{
     RETRY_AFTER, SERVER, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
+use kew_http_front::{Connection, Share};
 use kew_xml::{DECLARATION, put_element};
 
 use crate::api::Answered;
-use crate::body::Connection;
-use crate::budget::Share;
 use crate::date;
 use crate::error::Error;
 use crate::metrics::Asked;
@@ -140,7 +139,6 @@ impl Reply {
         *response.headers_mut() = self.headers;
         Answered {
             response,
-            connection,
             spellings: self.spellings,
             seen: Seen {
                 asked: Asked::Unknown,

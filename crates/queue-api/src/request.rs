@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use hyper::header::{
-    HOST, HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode, Version as HttpVersion};
+use hyper::{Method, StatusCode};
 use kew_broker::{Answer, Rejection};
 use kew_engine::{Command, EntityName, Metadata, Outcome, Refusal, Token};
+use kew_http_front::HostError;
 use kew_listen::Barred;
 use tokio::time;
 
@@ -323,12 +324,12 @@ impl<'a> Request<'a> {
     /// Refuses with `ServerBusy` if there is no room for an answer of that size. Called before a
     /// command that cannot be undone.
     pub(crate) fn check_room(&self, size_bytes: usize) -> Result<(), Error> {
-        self.shared.budget.check_room(size_bytes)
+        Ok(self.shared.front.budget.check_room(size_bytes)?)
     }
 
     /// The answer with a document, which counts in the budget until it is written, or `ServerBusy`.
     pub(crate) fn reply(&self, document: BytesMut) -> Result<Reply, Error> {
-        let mut share = self.shared.budget.share();
+        let mut share = self.shared.front.budget.share();
         share.grow(document.capacity())?;
         let reply = Reply::xml(StatusCode::OK, document).with_no_cache();
         Ok(reply.holding(share))
@@ -441,19 +442,10 @@ async fn stored_policy(
 
 /// The host in the request, with its port.
 pub(crate) fn host(head: &Parts) -> Result<&str, Error> {
-    if let Some(authority) = head.uri.authority() {
-        return Ok(authority.as_str());
-    }
-    let mut values = head.headers.get_all(HOST).iter();
-    let (first, second) = (values.next(), values.next());
-    match (first, second) {
-        (None, _) if head.version == HttpVersion::HTTP_10 => Ok("localhost"),
-        (None, _) => Err(Error::MissingRequiredHeader { name: "Host" }),
-        (Some(host), None) => host.to_str().map_err(|_| Error::InvalidHeaderValue {
-            name: "Host",
-            value: String::from_utf8_lossy(host.as_bytes()).into(),
-        }),
-        (Some(host), Some(_)) => Err(Error::InvalidHeaderValue {
+    match kew_http_front::host(head) {
+        Ok(host) => Ok(host.unwrap_or("localhost")),
+        Err(HostError::Missing) => Err(Error::MissingRequiredHeader { name: "Host" }),
+        Err(HostError::Invalid(host)) => Err(Error::InvalidHeaderValue {
             name: "Host",
             value: String::from_utf8_lossy(host.as_bytes()).into(),
         }),

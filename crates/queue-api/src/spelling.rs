@@ -1,27 +1,21 @@
 //! How clients spell the names of metadata.
 //!
 //! The service keeps the case of a name as it was first stored; an HTTP library that lower-cases
-//! header names loses it. So the bytes of the connection are watched on their way: in, by the
-//! [`Listener`](crate::listener::Listener), for the spelling in the head of a request; out, to put the
-//! stored spelling back, letter for letter.
+//! header names loses it. So the front door shows this module the lines of a request's head as they
+//! arrive, and the bytes of an answer before they are written.
 
+use kew_http_front::Spelling;
 use memchr::memmem;
 
-/// Names of metadata in somebody's spelling, without their prefix.
+use crate::metadata::PREFIX;
+
+/// Names of metadata as a client or the store spells them, without their prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spellings(Vec<Box<str>>);
 
 impl Spellings {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn push(&mut self, name: &str) {
         self.0.push(name.into());
-    }
-
-    pub(crate) fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
     }
 
     /// The spelling of a name, if there is one.
@@ -31,11 +25,36 @@ impl Spellings {
             .map(|spelling| &**spelling)
             .find(|spelling| spelling.eq_ignore_ascii_case(name))
     }
+}
+
+impl Spelling for Spellings {
+    fn hear(&mut self, line: &[u8]) {
+        if !matches!(line.first(), Some(b'x' | b'X')) {
+            return;
+        }
+        let Some((prefix, rest)) = line.split_at_checked(PREFIX.len()) else {
+            return;
+        };
+        if prefix.eq_ignore_ascii_case(PREFIX.as_bytes()) {
+            let name = rest.split(|byte| *byte == b':').next().unwrap_or_default();
+            if let Ok(name) = std::str::from_utf8(name) {
+                self.push(name);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
 
     /// Puts these spellings into the heads in `bytes`, each once, in order.
     ///
     /// Bodies are safe: they are XML, and hold no bare carriage return.
-    pub(crate) fn restore(&mut self, bytes: &mut [u8]) {
+    fn restore(&mut self, bytes: &mut [u8]) {
         let mut from = 0;
         while let Some(start) = find_header(bytes, from) {
             from = start;
@@ -81,6 +100,21 @@ mod tests {
         let spellings = spellings(&["OwnerName", "lower"]);
         assert_eq!(spellings.of("ownername"), Some("OwnerName"));
         assert_eq!(spellings.of("other"), None);
+    }
+
+    #[test]
+    fn names_of_metadata_are_heard() {
+        let mut heard = Spellings::default();
+        for line in [
+            "PUT /x-ms-meta-a HTTP/1.1",
+            "X-Ms-Meta-OwnerName: x-ms-meta-No: 1",
+            "x-ms-date: y",
+            "x-ms-m",
+            "x-ms-meta-lower:2",
+        ] {
+            heard.hear(line.as_bytes());
+        }
+        assert_eq!(heard, spellings(&["OwnerName", "lower"]));
     }
 
     fn check_restored(names: &[&str], answer: &str, expected: &str, left: &[&str]) {

@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use kew_http_front::say_farewell;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::BusApi;
@@ -13,11 +14,8 @@ use crate::ground::origin::Origin;
 use crate::ground::turned_away::TurnedAway;
 use crate::http::HttpError;
 
-/// How long a client may take to read why it is not served.
+/// How long a client may take to receive the reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How many bytes to read and discard at once.
-const SINK_SIZE_BYTES: usize = 1024;
 
 impl BusApi {
     /// Tells a client why it is not served, regardless of its request, within 5 s. Then the
@@ -30,20 +28,18 @@ impl BusApi {
     {
         tracing::debug!(peer = %origin.peer, ?why, "turning away a Service Bus connection");
         let farewell = async {
-            match first_of(&mut stream).await? {
-                First::Amqp(begun) => close(&mut stream, &begun, why).await?,
-                First::Http(_) => {
-                    let answer = HttpError::from(why).into_farewell();
-                    stream.write_all(&answer).await?;
+            let answer = match first_of(&mut stream).await? {
+                First::Amqp(begun) => {
+                    close(&mut stream, &begun, why).await?;
+                    Vec::new()
                 }
-            }
-            stream.shutdown().await?;
-            // If a socket is closed with unread input, the client may lose the output.
-            let mut sink = [0; SINK_SIZE_BYTES];
-            while stream.read(&mut sink).await? > 0 {}
+                First::Http(_) => HttpError::from(why).into_farewell(),
+            };
+            let limits = self.parts.shared.limits.of_front().farewell;
+            say_farewell(stream, &answer, &limits).await;
             Ok::<_, io::Error>(())
         };
-        // It does not matter whether the client received it.
+        // The connection is closed in any case.
         let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
     }
 }

@@ -2,9 +2,20 @@
 
 use std::time::Duration;
 
-/// The limits for the memory and time of clients. Sessions, frames, partial messages and output are
-/// bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first token is
-/// accepted, then the values here and its defaults.
+use kew_http_front::{BodyLimits, FarewellLimits};
+
+/// The most headers that a request over HTTP has.
+const HEADERS_MAX: usize = 100;
+
+/// What a client gets to read the last answer of a connection over HTTP.
+const FAREWELL: FarewellLimits = FarewellLimits {
+    timeout: Duration::from_secs(2),
+    size_bytes_max: 2 << 20,
+};
+
+/// What bounds the memory and the time that clients can take. Sessions, frames, partial messages
+/// and output are bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first
+/// token was taken, the values here and the defaults there from then on.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at once; one more is closed when it is accepted. Default 10,000; Azure's quota
@@ -86,6 +97,31 @@ pub struct Limits {
     /// Memory of the bodies of all HTTP requests in progress. Only clients with a token can send
     /// one. One more is refused with 503. Default 64 MiB.
     pub http_size_bytes_max: usize,
+}
+
+impl Limits {
+    /// Those of the front door of HTTP.
+    pub(crate) const fn of_front(&self) -> kew_http_front::Limits {
+        kew_http_front::Limits {
+            in_flight_size_bytes_max: self.http_size_bytes_max,
+            unproven_heads_size_bytes_max: self.http_heads_size_bytes_max,
+            head_size_bytes_max: self.http_head_size_bytes_max,
+            header_count_max: HEADERS_MAX,
+            head_timeout: self.http_head_timeout,
+            write_timeout: self.write_timeout,
+            keep_alive: self.http_keep_alive,
+            // As long as a client of AMQP has.
+            unproven_keep_alive: self.token_timeout,
+            turn_requests_max: self.http_turn_requests_max,
+            farewell: FAREWELL,
+            body: BodyLimits {
+                size_bytes_max: self.http_body_size_bytes_max,
+                timeout: self.http_body_timeout,
+                // A connection with a body that is too large ends.
+                discarded_size_bytes_max: 0,
+            },
+        }
+    }
 }
 
 impl Default for Limits {

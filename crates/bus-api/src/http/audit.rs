@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use hyper::Method;
 use kew_metrics::{FewASecond, Line};
 
-use super::answer::{Answer, HttpError};
+use super::answers::{Answer, HttpError};
 use super::call::Call;
 
 /// Refused acts that are logged each second.

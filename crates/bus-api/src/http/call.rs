@@ -7,7 +7,8 @@ use hyper::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 
-use super::answer::HttpError;
+use super::answers::HttpError;
+use super::route::Route;
 use crate::authorization::grant::{Grant, queue_of};
 use crate::authorization::operation::HttpOperation;
 use crate::ground::lookup::is_queue;
@@ -71,6 +72,12 @@ impl Head {
             query,
             headers: parts.headers,
         })
+    }
+
+    /// Which part of the interface it is for.
+    pub(crate) fn route(&self) -> Route {
+        let has_api_version = self.parameter("api-version").is_some();
+        Route::of(&self.method, &self.path, has_api_version)
     }
 
     /// The value of a parameter, whose name is compared without case.

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use kew_broker::Broker;
 
-use super::answer::{Answer, with_body};
+use super::answers::{Answer, with_body};
 
 pub(super) fn answer(broker: &Broker) -> Answer {
     let (status, body) = if broker.is_ready() {

@@ -11,9 +11,7 @@
 //! - `speaker`: whether a request may come from a web page of another origin;
 //! - `websocket`: AMQP, for clients that can only use HTTPS.
 
-mod activity;
-mod answer;
-mod answer_room;
+mod answers;
 mod atom;
 mod audit;
 mod body;
@@ -22,15 +20,11 @@ mod connection;
 mod data;
 mod health;
 mod operator;
-mod room;
 mod route;
 mod service;
-mod shown;
-mod speaker;
-mod times;
 mod websocket;
 
-pub(crate) use answer::HttpError;
+pub(crate) use answers::HttpError;
 pub(crate) use connection::serve;
 pub use data::is_custom as is_custom_header;
 pub(crate) use service::HttpService;

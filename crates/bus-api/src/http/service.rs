@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
+use kew_http_front::Front;
+
 use super::audit::RefusedActs;
 use super::operator::jobs::Jobs;
-use super::room::Room;
 use crate::memory::answers::RoomForAnswers;
 use crate::shared::Shared;
 
 #[derive(Debug)]
 pub(crate) struct HttpService {
     pub(super) shared: Arc<Shared>,
-    /// For long heads of requests, from authenticated and other clients.
-    pub(super) heads: Room,
-    /// For bodies of requests, of clients with a token: strangers have no part in it.
-    pub(super) bodies: Room,
+    /// What bounds connections, and what their heads and bodies hold together.
+    pub(super) front: Front,
     /// The part of the room for answers that those over HTTP take at most: they have it until they are read.
     pub(super) answers: RoomForAnswers,
     /// Work that operators have begun.
@@ -26,8 +25,7 @@ impl HttpService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let limits = &shared.limits;
         Self {
-            heads: Room::new(limits.http_heads_size_bytes_max),
-            bodies: Room::new(limits.http_size_bytes_max),
+            front: Front::new(limits.of_front()),
             answers: RoomForAnswers::new(limits.held_size_bytes_max / 2),
             jobs: Jobs::default(),
             refused_acts: Arc::default(),

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Instant, timeout};
 
 use crate::client::{Server, token};
+use crate::metrics::{Page, until};
 use crate::rest;
 
 /// Longer than anything takes. If time is paused, it passes at once.
@@ -55,6 +56,29 @@ async fn slow_heads_and_idle_connections_are_closed() {
         assert_eq!(answer.contains("200 OK"), has_answer, "{sent}: {answer}");
         check_between(time, 19, 25);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_cut_or_fail_are_counted() {
+    let server = Server::start().await;
+    for sent in [
+        "GET /health HT",
+        "GET /health HTTP/1.1\r\nHost: h\r\n\r\n",
+        "no head\r\n\r\n",
+    ] {
+        let mut stream = server.stream();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        read_rest(&mut stream).await;
+    }
+    let count = |page: &Page, name: &str, labels: &[(&str, &str)]| {
+        page.sum(&format!("kew_connections_{name}_total"), labels)
+    };
+    until(&server, |page| {
+        count(page, "timed_out", &[("phase", "head")]) == 1
+            && count(page, "timed_out", &[("phase", "idle")]) == 1
+            && count(page, "failed", &[]) == 1
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,24 +200,31 @@ async fn oversized_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_request_in_chunks_is_the_last_of_its_connection() {
+async fn a_request_in_chunks_ends_the_connection_if_it_has_a_length_too() {
     let server = Server::start().await;
     let authorization = authorization();
-    // A reader that uses the length sees a body where other readers see a second request.
-    let smuggled = "GET /health HTTP/1.1\r\nHost: h\r\n\r\n";
-    let length = smuggled.len() + 5;
+    // A proxy that goes by the length takes for a body what others take for a second request.
+    let next = "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let length = next.len() + 5;
+    let request = |framing: &str| {
+        format!(
+            "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}{framing}\r\n0\r\n\r\n{next}"
+        )
+    };
     for framing in [
         format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n"),
         format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n"),
-        "Transfer-Encoding: chunked\r\n".to_owned(),
     ] {
-        let request = format!(
-            "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}{framing}\r\n0\r\n\r\n{smuggled}"
-        );
-        let answer = ask(&server, &request).await;
+        let answer = ask(&server, &request(&framing)).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
         assert!(!answer.contains("healthy"), "{answer}");
     }
+    // Chunks alone end in one way only, and the connection goes on.
+    let answer = ask(&server, &request("Transfer-Encoding: chunked\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{answer}");
+    assert!(answer.ends_with("is healthy.\"}"), "{answer}");
 }
 
 #[tokio::test]

@@ -6,9 +6,12 @@ mod atom;
 mod attach;
 mod audit;
 mod audit_flood;
+mod behind_nginx;
 mod client;
 mod crowds;
 mod data;
+#[path = "../../../http-front/tests/it/forms.rs"]
+mod forms;
 mod greetings;
 mod hostile;
 mod http;
@@ -18,6 +21,8 @@ mod management;
 mod messages;
 mod metrics;
 mod names;
+#[path = "../../../http-front/tests/it/nginx.rs"]
+mod nginx;
 mod operator;
 mod oversized;
 #[path = "../../../queue-api/tests/it/panics.rs"]
@@ -28,6 +33,9 @@ mod rights;
 mod rules;
 mod sasl;
 mod sessions;
+#[path = "../../../kew/tests/it/skip.rs"]
+mod skip;
+mod smuggling;
 mod tokens;
 mod transactions;
 mod turned_away;

@@ -12,12 +12,15 @@ mod cors;
 mod crowds;
 mod dialect_2008;
 mod documents;
+#[path = "../../../http-front/tests/it/forms.rs"]
 mod forms;
 mod heads;
 mod http;
 mod messages;
 mod metrics;
 mod names;
+#[path = "../../../http-front/tests/it/nginx.rs"]
+mod nginx;
 mod overload;
 mod panics;
 mod properties;

@@ -11,7 +11,7 @@ use kew_xml::Element;
 
 use super::rules::AskedRule;
 use crate::configuration::duration;
-use crate::http::answer::HttpError;
+use crate::http::answers::HttpError;
 
 /// The longest user metadata, in characters.
 const USER_METADATA_LENGTH_MAX: usize = 1024;

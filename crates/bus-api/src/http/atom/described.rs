@@ -13,8 +13,8 @@ use super::version::ApiVersion;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
+use crate::http::answers::times::rfc3339;
 use crate::http::call::Head;
-use crate::http::times::rfc3339;
 
 /// The time of last use of a queue that was never used.
 const NEVER: &str = "0001-01-01T00:00:00Z";

@@ -9,9 +9,9 @@ use kew_xml::{put_attribute, put_element};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::ground::constants::NAMESPACE;
-use crate::http::answer::{Answer, with_body};
+use crate::http::answers::times::rfc3339_seconds;
+use crate::http::answers::{Answer, with_body};
 use crate::http::call::Call;
-use crate::http::times::rfc3339_seconds;
 
 /// The namespaces for the content of an entry, as attributes.
 pub(super) const CONTENT_NAMESPACES: &[u8] =

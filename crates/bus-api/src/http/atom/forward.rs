@@ -15,7 +15,7 @@ use crate::authorization::rights::Right;
 use crate::authorization::sas::SignedToken;
 use crate::ground::address::is_queue_name;
 use crate::ground::lookup::is_queue;
-use crate::http::answer::HttpError;
+use crate::http::answers::HttpError;
 use crate::http::call::{Call, Head};
 use crate::shared::Shared;
 

@@ -11,7 +11,7 @@ use super::document::{Entry, Feed};
 use crate::authorization::operation::HttpOperation;
 use crate::ground::constants::NAMESPACE;
 use crate::ground::submit::Submitted;
-use crate::http::answer::{Answer, HttpError};
+use crate::http::answers::{Answer, HttpError};
 use crate::http::call::Call;
 use crate::shared::Shared;
 

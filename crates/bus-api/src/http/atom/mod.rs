@@ -29,8 +29,8 @@ use std::sync::Arc;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
 
-use super::answer::{Answer, HttpError};
-use super::answer_room::AnswerRoom;
+use super::answers::AnswerRoom;
+use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
 use crate::shared::Shared;

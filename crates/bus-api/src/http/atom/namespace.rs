@@ -7,9 +7,9 @@ use kew_xml::put_element;
 use super::document::{CONTENT_NAMESPACES, Entry, close, open};
 use crate::authorization::operation::HttpOperation;
 use crate::ground::constants::NAMESPACE;
-use crate::http::answer::{Answer, HttpError};
+use crate::http::answers::times::rfc3339;
+use crate::http::answers::{Answer, HttpError};
 use crate::http::call::Call;
-use crate::http::times::rfc3339;
 use crate::shared::Shared;
 
 /// The tier with the closest limits: messages of 1 MiB, and no quota of operations.

@@ -16,7 +16,7 @@ use super::version::ApiVersion;
 use crate::authorization::operation::HttpOperation;
 use crate::ground::address::{entity_named, is_queue_name};
 use crate::ground::submit::Submitted;
-use crate::http::answer::{Answer, HttpError, answer_of};
+use crate::http::answers::{Answer, HttpError, answer_of};
 use crate::http::call::Call;
 use crate::shared::Shared;
 

@@ -6,8 +6,8 @@ use kew_xml::{Element, put_element};
 
 use super::document::{close, open};
 use crate::authorization::rights::{AuthorizationRule, Rights};
-use crate::http::answer::HttpError;
-use crate::http::times::rfc3339;
+use crate::http::answers::HttpError;
+use crate::http::answers::times::rfc3339;
 
 /// A rule in a request. A missing key is generated.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::asked::AskedQueue;
 use super::forward::Targets;
 use crate::authorization::description::Description;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
-use crate::http::answer::HttpError;
+use crate::http::answers::HttpError;
 
 /// Bytes in the service's megabytes, and in its kilobytes.
 pub(super) const MEGABYTE: u64 = 1 << 20;

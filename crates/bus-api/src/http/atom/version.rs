@@ -1,6 +1,6 @@
 //! What a version of the management API knows about queues.
 
-use crate::http::answer::HttpError;
+use crate::http::answers::HttpError;
 use crate::http::call::Head;
 
 use super::asked::AskedQueue;

@@ -9,9 +9,9 @@ use kew_engine::Timestamp;
 use kew_engine::bus::BusMessageState;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::super::answer::HttpError;
-use super::super::shown::Shown;
-use super::super::times::{parse, rfc1123};
+use super::super::answers::HttpError;
+use super::super::answers::Shown;
+use super::super::answers::times::{parse, rfc1123};
 use super::values::uuid_text;
 
 /// The time to live that the service shows for a message that never expires, in seconds.

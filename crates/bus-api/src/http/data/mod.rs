@@ -20,7 +20,7 @@ pub use headers::is_custom;
 pub(super) use send::property;
 pub(super) use values::{read as read_value, uuid_text};
 
-use super::answer::{Answer, HttpError};
+use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
 use crate::authorization::operation::HttpOperation;

@@ -12,11 +12,11 @@ use kew_engine::{EntityName, Incarnation, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::answer::{Answer, HttpError, answer_of};
-use super::super::answer_room::AnswerRoom;
+use super::super::answers::AnswerRoom;
+use super::super::answers::Shown;
+use super::super::answers::{Answer, HttpError, answer_of};
 use super::super::call::{Call, Stopped};
 use super::super::service::HttpService;
-use super::super::shown::Shown;
 use super::broker_properties::Told;
 use super::headers::{PROPERTIES_HEADER, is_custom};
 use super::values;

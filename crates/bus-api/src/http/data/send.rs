@@ -14,7 +14,7 @@ use kew_engine::EntityName;
 use kew_engine::bus::{BusCommand, BusMessage, ITEMS_MAX};
 use serde::Deserialize;
 
-use super::super::answer::{Answer, HttpError, answer_of};
+use super::super::answers::{Answer, HttpError, answer_of};
 use super::super::call::Call;
 use super::broker_properties::Given;
 use super::headers::{PROPERTIES_HEADER, is_custom};

@@ -4,8 +4,8 @@ use hyper::StatusCode;
 use kew_engine::bus::{BusCommand, BusOutcome, Disposition, Verdict};
 use kew_engine::{EntityName, Outcome, Token};
 
-use super::super::answer::{Answer, HttpError, answer_of};
-use super::super::shown::Shown;
+use super::super::answers::Shown;
+use super::super::answers::{Answer, HttpError, answer_of};
 use super::broker_properties::id_text;
 use super::values::parse_uuid;
 use crate::ground::refusal::{claimed, error_of_verdict, text_of};

@@ -8,7 +8,7 @@
 use kew_amqp::codec::{Timestamp as WireTime, Value};
 use kew_engine::Timestamp;
 
-use super::super::times;
+use super::super::answers::times;
 
 /// The value of a header.
 pub(in super::super) fn read(text: &str) -> Value {

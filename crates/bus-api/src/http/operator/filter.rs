@@ -5,11 +5,11 @@ use kew_engine::{SequenceNumber, Timestamp};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json};
 
-use super::super::answer::HttpError;
+use super::super::answers::HttpError;
+use super::super::answers::Shown;
+use super::super::answers::times::parse;
 use super::super::call::Head;
 use super::super::data::{id_text, read_value};
-use super::super::shown::Shown;
-use super::super::times::parse;
 use super::view::json_of;
 use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::super::answer::HttpError;
+use super::super::answers::HttpError;
 
 /// The most jobs that run at once. One more is refused.
 const RUNNING_MAX: usize = 16;

@@ -7,9 +7,9 @@ use kew_engine::bus::{BreakTarget, BusCommand, BusMessageState, BusOutcome, Rece
 use kew_engine::{EntityName, Outcome, SequenceNumber, Timestamp};
 use serde::Serialize;
 
-use super::super::answer::{Answer, HttpError, JSON, with_body};
+use super::super::answers::Shown;
+use super::super::answers::{Answer, HttpError, JSON, with_body};
 use super::super::call::Call;
-use super::super::shown::Shown;
 use super::filter::Filter;
 use super::pages::{PAGE_COUNT, page};
 use super::parameters::{flag, json, number_of, optional_number};

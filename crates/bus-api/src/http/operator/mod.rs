@@ -20,8 +20,8 @@ use kew_engine::bus::{BusCommand, BusOutcome};
 use kew_engine::{EntityName, Outcome};
 use serde::Serialize;
 
-use super::answer::{Answer, HttpError};
-use super::answer_room::AnswerRoom;
+use super::answers::AnswerRoom;
+use super::answers::{Answer, HttpError};
 use super::audit::Actor;
 use super::call::Call;
 use super::service::HttpService;

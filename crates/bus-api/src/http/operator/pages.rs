@@ -8,8 +8,8 @@ use kew_engine::bus::{BusCommand, BusOutcome, PeekedBusMessage, Purge};
 use kew_engine::{EntityName, Outcome, SequenceNumber};
 use tokio::time::Instant;
 
-use super::super::answer::HttpError;
-use super::super::shown::Shown;
+use super::super::answers::HttpError;
+use super::super::answers::Shown;
 use super::filter::Filter;
 use super::jobs::Job;
 use crate::ground::submit::Submitted;

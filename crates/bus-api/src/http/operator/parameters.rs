@@ -7,7 +7,7 @@ use kew_engine::SequenceNumber;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::super::answer::{Answer, HttpError, JSON, with_body};
+use super::super::answers::{Answer, HttpError, JSON, with_body};
 use super::super::call::Call;
 
 /// The body of a request; an empty one has no fields.

@@ -5,7 +5,7 @@ use kew_engine::bus::{BusCommand, BusMessageState, BusOutcome, BusRefusal, Purge
 use kew_engine::{EntityName, Refusal, SequenceNumber, Timestamp};
 use serde::Deserialize;
 
-use super::super::answer::HttpError;
+use super::super::answers::HttpError;
 use super::filter::Filter;
 use super::jobs::Job;
 use super::pages::{Walk, answer, end_of, patiently};

@@ -14,9 +14,9 @@ use kew_engine::{EntityName, SequenceNumber};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::super::answer::HttpError;
+use super::super::answers::HttpError;
+use super::super::answers::Shown;
 use super::super::data::property;
-use super::super::shown::Shown;
 use super::filter::Filter;
 use super::jobs::{Job, Progress};
 use super::pages::{Walk, end_of, patiently};

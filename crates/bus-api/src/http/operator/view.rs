@@ -8,9 +8,9 @@ use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMess
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::super::answers::Shown;
+use super::super::answers::times::rfc3339;
 use super::super::data::{id_text, uuid_text};
-use super::super::shown::Shown;
-use super::super::times::rfc3339;
 use crate::authorization::description::Description;
 use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use crate::messages::view::MessageView;

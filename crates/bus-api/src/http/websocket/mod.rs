@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use self::stream::WebSocketStream;
-use super::answer::{Answer, HttpError, answer_of};
+use super::answers::{Answer, HttpError, answer_of};
 use crate::connection::Driver;
 use crate::ground::origin::Origin;
 use crate::shared::Shared;

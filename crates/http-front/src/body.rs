@@ -1,88 +1,88 @@
 //! Reads the body of a request within its limits of size and time.
 //!
-//! The limit holds while reading, whatever `Content-Length` says; and what all connections hold
-//! together has a budget. A body is read to its end before
-//! the request is answered, also when it is of no use, so that the next request on the connection
-//! is found; where that would take too long the connection ends after the answer.
+//! The limit holds while reading, whatever `Content-Length` says, and the bodies of all connections
+//! together have a budget. A refused request's body is read to its end within limits, so that the next
+//! request on the connection is found. Where that would take too long, the connection ends after the
+//! answer.
 
-use std::sync::Arc;
+use std::fmt::Display;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use hyper::header::{EXPECT, HeaderMap};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
-use crate::budget::{Budget, Share};
-use crate::error::Error;
-use crate::limits::Limits;
+use crate::budget::{NoRoom, Share};
+use crate::limits::{BodyLimits, Patience};
 
 /// Whether a connection can take another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Connection {
+pub enum Connection {
     /// The body was read to its end.
     Reusable,
     /// Something of the body may still come, or it was not well-formed.
     Spent,
 }
 
-/// What came of reading a body.
-pub(crate) struct Read {
-    /// The error is `RequestBodyTooLarge`, `ServerBusy`, `OperationTimedOut` or, where the body was
-    /// cut or not framed as HTTP demands, `InvalidInput`.
-    pub(crate) result: Result<Bytes, Error>,
-    pub(crate) connection: Connection,
-    /// What the body takes of the budget, to be kept as long as the body.
-    pub(crate) _share: Share,
+/// Why there is no body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// It is larger than the limit.
+    TooLarge,
+    /// There is no room for it beside all others.
+    NoRoom,
+    /// It did not arrive in time.
+    TooSlow,
+    /// It was cut, or not framed as HTTP demands, for the reason that the library gives.
+    Broken(Box<str>),
 }
 
-impl Read {
-    /// What comes of a body that nobody wanted.
-    pub(crate) fn nothing(connection: Connection, budget: &Arc<Budget>) -> Self {
-        Self {
-            result: Ok(Bytes::new()),
-            connection,
-            _share: budget.share(),
-        }
-    }
+/// The result of reading a body.
+#[derive(Debug)]
+pub struct Read {
+    /// The body, or why there is none.
+    pub result: Result<Bytes, BodyError>,
+    /// Whether the connection can go on.
+    pub connection: Connection,
+    /// What the body has taken of its budget. Keep it as long as the body.
+    pub share: Share,
 }
 
-/// Reads the body of a request that was let in. Beyond the size limit it is read on and dropped.
+/// Reads the body of a request that was let in, and counts it in `share`. Beyond the size limit it is read on and
+/// dropped.
 ///
 /// `headers` are the request's: a client that waits for `100 Continue` with a body that is too
 /// large is not asked to send it.
-pub(crate) async fn read<B>(
-    mut body: B,
-    headers: &HeaderMap,
-    limits: &Limits,
-    budget: &Arc<Budget>,
-) -> Read
+pub async fn read<B>(mut body: B, headers: &HeaderMap, limits: &BodyLimits, share: Share) -> Read
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Display> + Unpin,
 {
-    let mut share = budget.share();
-    let deadline = Instant::now() + limits.body_timeout;
+    let mut share = share;
+    let patience = Patience::new(limits.discarded_size_bytes_max, limits.timeout);
     let (result, connection) = if body.is_end_stream() {
         (Ok(Bytes::new()), Connection::Reusable)
-    } else if is_above(body.size_hint().lower(), limits.body_size_bytes_max) {
-        let connection = discard(body, headers, Patience::of_large(limits, deadline)).await;
-        (Err(Error::body_too_large()), connection)
+    } else if is_above(body.size_hint().lower(), limits.size_bytes_max) {
+        let connection = discard(body, headers, patience).await;
+        (Err(BodyError::TooLarge), connection)
     } else {
-        let collected = collect(&mut body, limits.body_size_bytes_max, &mut share);
-        match timeout_at(deadline, collected).await {
+        let collected = collect(&mut body, limits.size_bytes_max, &mut share);
+        match timeout_at(patience.deadline, collected).await {
             Ok(Ok(bytes)) => (Ok(bytes), Connection::Reusable),
-            Ok(Err(error @ Error::InvalidInput)) => (Err(error), Connection::Spent),
             Ok(Err(error)) => {
-                let patience = Patience::of_large(limits, deadline);
-                (Err(error), drain(body, patience).await)
+                let connection = match &error {
+                    BodyError::Broken(_) | BodyError::TooSlow => Connection::Spent,
+                    BodyError::TooLarge | BodyError::NoRoom => drain(body, patience).await,
+                };
+                (Err(error), connection)
             }
-            Err(_) => (Err(Error::OperationTimedOut), Connection::Spent),
+            Err(_) => (Err(BodyError::TooSlow), Connection::Spent),
         }
     };
     Read {
         result,
         connection,
-        _share: share,
+        share,
     }
 }
 
@@ -91,22 +91,29 @@ fn is_above(size_bytes: u64, limit_bytes: usize) -> bool {
 }
 
 /// The whole body, unless it is too large, does not fit the budget, or is not well-formed.
-async fn collect<B>(body: &mut B, size_bytes_max: usize, share: &mut Share) -> Result<Bytes, Error>
+async fn collect<B>(
+    body: &mut B,
+    size_bytes_max: usize,
+    share: &mut Share,
+) -> Result<Bytes, BodyError>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Display> + Unpin,
 {
     // Nearly every body comes in one piece, and then nothing is copied.
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame.map_err(|_| Error::InvalidInput)?.into_data() else {
+        let frame = frame.map_err(|error| BodyError::Broken(error.to_string().into()))?;
+        let Ok(piece) = frame.into_data() else {
             // Trailers mean nothing here.
             continue;
         };
         if first.len() + rest.len() + piece.len() > size_bytes_max {
-            return Err(Error::body_too_large());
+            return Err(BodyError::TooLarge);
         }
-        share.grow(piece.len())?;
+        share
+            .grow(piece.len())
+            .map_err(|NoRoom| BodyError::NoRoom)?;
         if first.is_empty() && rest.is_empty() {
             first = piece;
         } else {
@@ -124,38 +131,10 @@ where
     })
 }
 
-/// How much of a body that is of no use is read, and for how long.
-struct Patience {
-    size_bytes_max: u64,
-    deadline: Instant,
-}
-
-impl Patience {
-    fn of_large(limits: &Limits, deadline: Instant) -> Self {
-        Self {
-            size_bytes_max: limits.discarded_size_bytes_max,
-            deadline,
-        }
-    }
-}
-
-/// Reads away the body of a request that was refused for its head. Whoever sent it has proven
-/// nothing, so patience is short.
-pub(crate) async fn refuse<B>(body: B, headers: &HeaderMap, limits: &Limits) -> Connection
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let patience = Patience {
-        size_bytes_max: limits.refused_size_bytes_max,
-        deadline: Instant::now() + limits.refused_body_timeout,
-    };
-    discard(body, headers, patience).await
-}
-
-/// Reads a body that nobody wants, within limits.
+/// Reads and discards the body of a refused request, within limits.
 ///
 /// A client that waits for `100 Continue` before it sends the body is not asked to.
-async fn discard<B>(body: B, headers: &HeaderMap, patience: Patience) -> Connection
+pub async fn discard<B>(body: B, headers: &HeaderMap, patience: Patience) -> Connection
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -172,7 +151,8 @@ async fn drain<B>(mut body: B, patience: Patience) -> Connection
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    if body.size_hint().lower() > patience.size_bytes_max {
+    // With no patience at all, the next piece is not waited for.
+    if patience.size_bytes_max == 0 || body.size_hint().lower() > patience.size_bytes_max {
         return Connection::Spent;
     }
     let drain = async {
@@ -199,11 +179,15 @@ mod tests {
     use std::convert::Infallible;
     use std::pin::Pin;
     use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use hyper::body::{Frame, SizeHint};
     use hyper::header::HeaderValue;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::budget::Budget;
+    use crate::limits::LIMITS;
 
     /// A body in pieces; one that never ends stalls after them.
     struct Pieces {
@@ -243,18 +227,15 @@ mod tests {
         }
     }
 
-    fn limits() -> Limits {
-        Limits {
-            body_size_bytes_max: 8,
-            discarded_size_bytes_max: 16,
-            refused_size_bytes_max: 4,
-            ..Limits::default()
-        }
+    async fn read_within(body: Pieces, budget_bytes: usize) -> Read {
+        let share = Budget::new(budget_bytes).share();
+        read(body, &HeaderMap::new(), &LIMITS.body, share).await
     }
 
-    async fn read_within(body: Pieces, budget_bytes: usize) -> Read {
-        let budget = Budget::new(budget_bytes);
-        read(body, &HeaderMap::new(), &limits(), &budget).await
+    /// As a stranger's body.
+    async fn discarded(body: Pieces) -> Connection {
+        let patience = Patience::new(4, Duration::from_secs(5));
+        discard(body, &HeaderMap::new(), patience).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,29 +252,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_limit_holds_while_reading() {
         let read = read_within(pieces(&["12345678", "9"], true), 100).await;
-        assert!(matches!(
-            read.result,
-            Err(Error::RequestBodyTooLarge { .. })
-        ));
+        assert_eq!(read.result, Err(BodyError::TooLarge));
         assert_eq!(read.connection, Connection::Reusable);
         let long = pieces(&["123456789", "0123456789", "0123456789"], true);
         let read = read_within(long, 100).await;
-        assert!(matches!(
-            read.result,
-            Err(Error::RequestBodyTooLarge { .. })
-        ));
+        assert_eq!(read.result, Err(BodyError::TooLarge));
         assert_eq!(read.connection, Connection::Spent);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_fit_the_budget_is_dropped() {
         let read = read_within(pieces(&["1234", "5678"], true), 7).await;
-        assert!(matches!(read.result, Err(Error::ServerBusy)));
+        assert_eq!(read.result, Err(BodyError::NoRoom));
         assert_eq!(read.connection, Connection::Reusable);
         let budget = Budget::new(8);
         for _ in 0..3 {
             let body = pieces(&["1234", "5678"], true);
-            let read = super::read(body, &HeaderMap::new(), &limits(), &budget).await;
+            let read = super::read(body, &HeaderMap::new(), &LIMITS.body, budget.share()).await;
             assert!(read.result.is_ok());
             assert!(budget.check_room(1).is_err());
         }
@@ -304,11 +279,11 @@ mod tests {
     async fn a_stalled_body_times_out() {
         let start = Instant::now();
         let read = read_within(pieces(&["1"], false), 8).await;
-        assert!(matches!(read.result, Err(Error::OperationTimedOut)));
+        assert_eq!(read.result, Err(BodyError::TooSlow));
         assert_eq!(read.connection, Connection::Spent);
         assert_eq!(start.elapsed().as_secs(), 60);
         let start = Instant::now();
-        let refused = refuse(pieces(&["1"], false), &HeaderMap::new(), &limits()).await;
+        let refused = discarded(pieces(&["1"], false)).await;
         assert_eq!(refused, Connection::Spent);
         assert_eq!(start.elapsed().as_secs(), 5);
     }
@@ -319,8 +294,26 @@ mod tests {
             (&["1234"][..], Connection::Reusable),
             (&["1234", "5"], Connection::Spent),
         ] {
-            let refused = refuse(pieces(parts, true), &HeaderMap::new(), &limits()).await;
+            let refused = discarded(pieces(parts, true)).await;
             assert_eq!(refused, expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_patience_nothing_more_is_read() {
+        let limits = BodyLimits {
+            discarded_size_bytes_max: 0,
+            ..LIMITS.body
+        };
+        let mut told = pieces(&["123456789"], false);
+        told.length = 9;
+        for body in [told, pieces(&["12345678", "9"], false)] {
+            let start = Instant::now();
+            let share = Budget::new(100).share();
+            let read = read(body, &HeaderMap::new(), &limits, share).await;
+            assert_eq!(read.result, Err(BodyError::TooLarge));
+            assert_eq!(read.connection, Connection::Spent);
+            assert_eq!(start.elapsed().as_secs(), 0);
         }
     }
 
@@ -331,11 +324,8 @@ mod tests {
         let mut body = pieces(&["123456789"], false);
         body.length = 9;
         let start = Instant::now();
-        let read = read(body, &headers, &limits(), &Budget::new(100)).await;
-        assert!(matches!(
-            read.result,
-            Err(Error::RequestBodyTooLarge { .. })
-        ));
+        let read = read(body, &headers, &LIMITS.body, Budget::new(100).share()).await;
+        assert_eq!(read.result, Err(BodyError::TooLarge));
         assert_eq!(read.connection, Connection::Spent);
         assert_eq!(start.elapsed().as_secs(), 0);
     }

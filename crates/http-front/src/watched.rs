@@ -2,62 +2,61 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
+use hyper::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
 
-use super::SINK_SIZE_BYTES;
-use super::activity::{Activity, Phase};
-use super::head_load::HeadLoad;
-use crate::api::Shared;
+use crate::activity::{Activity, Phase};
+use crate::head_load::HeadLoad;
 use crate::listener::Listener;
+use crate::service::{Refusal, Service};
 
-/// A socket that notes the first byte of a request, reads heads along, restores the spelling of metadata,
-/// and closes in order.
-pub(super) struct Watched<IO> {
-    pub(super) io: IO,
-    activity: Arc<Activity>,
-    shared: Arc<Shared>,
-    listener: Listener,
+/// How much is read at once before a request was authentic. hyper's buffer grows with what comes, up to the limit
+/// of a head, and strangers can have thousands of connections.
+const STRANGERS_READ_SIZE_BYTES_MAX: usize = 8 * 1024;
+
+/// A socket that notes the first byte of a request, reads heads along, restores the spelling of names, and puts the
+/// service's answer in place of hyper's own.
+pub(crate) struct Watched<'a, IO, S: Service> {
+    io: IO,
+    service: &'a S,
+    activity: &'a Activity<'a, S::Spelling>,
+    listener: Listener<S::Spelling>,
     load: HeadLoad,
     /// Bytes that are changed and not all written yet. Usually empty.
     changed: BytesMut,
-    farewell: Option<Farewell>,
 }
 
-/// The remaining time and bytes for a client that was sent its last answer.
-struct Farewell {
-    end: Pin<Box<Sleep>>,
-    left_bytes: usize,
-}
-
-impl<IO> Watched<IO> {
-    pub(super) fn new(io: IO, activity: Arc<Activity>, shared: Arc<Shared>) -> Self {
+impl<'a, IO, S: Service> Watched<'a, IO, S> {
+    pub(crate) fn new(io: IO, service: &'a S, activity: &'a Activity<'a, S::Spelling>) -> Self {
         Self {
             io,
-            load: HeadLoad::new(shared.unproven_heads.share()),
+            load: HeadLoad::new(service.front().unproven_heads.share()),
+            service,
             activity,
-            shared,
             listener: Listener::default(),
             changed: BytesMut::new(),
-            farewell: None,
         }
     }
 
-    /// Counts the bytes of heads. If there is no room for them, the connection is not read any more, and its
-    /// client is told so unless another answer is being written.
+    /// The socket, which is not watched any more.
+    pub(crate) fn into_inner(self) -> IO {
+        self.io
+    }
+
+    /// Whether the client has sent whole requests only, and hyper has passed on all of them.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.listener.is_between_requests() && self.activity.heads.are_all_taken()
+    }
+
+    /// Counts the bytes of heads. If there is no room for them, the connection is not read any more.
     fn weigh_heads(&mut self) -> io::Result<()> {
         let size_bytes = self.listener.take_size_bytes();
-        let grown = self.load.grow(size_bytes, &self.shared.limits);
-        grown.map_err(|_| {
-            let activity = &self.activity;
-            let is_heard =
-                activity.phase() == Phase::Head && !activity.is_writing.load(Ordering::Relaxed);
-            activity.is_crowded.store(is_heard, Ordering::Relaxed);
+        let limits = &self.service.front().limits;
+        self.load.grow(size_bytes, limits).map_err(|_| {
+            self.activity.crowded();
             io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 "no room for the head of a request",
@@ -74,17 +73,61 @@ impl<IO> Watched<IO> {
         }
         let left = self.listener.unfinished_size_bytes();
         if left < self.load.size_bytes {
-            let budget = match self.activity.is_proven.load(Ordering::Relaxed) {
-                true => &self.shared.budget,
-                false => &self.shared.unproven_heads,
+            let front = self.service.front();
+            let budget = match self.activity.is_proven() {
+                true => &front.budget,
+                false => &front.unproven_heads,
             };
-            self.load
-                .begin_anew(budget.share(), left, &self.shared.limits);
+            self.load.begin_anew(budget.share(), left, &front.limits);
         }
+    }
+
+    /// Begins the time of a head whose first bytes came with the request before.
+    fn look_for_head(&self) {
+        let activity = self.activity;
+        let is_idle = activity.phase() == Phase::Idle && activity.heads.are_all_taken();
+        if is_idle && self.listener.is_within_head() {
+            activity.enter(Phase::Head);
+        }
+    }
+
+    /// Whether hyper is writing its own answer to an invalid head: no request is being answered, and every
+    /// earlier answer was completely written.
+    fn is_automatic(&self) -> bool {
+        !self.activity.is_writing() && self.activity.phase() != Phase::Answering
+    }
+
+    fn is_to_be_changed(&self) -> bool {
+        self.activity.restores.is_needed() || self.is_automatic()
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+/// The status in an answer's first line.
+fn status_of(answer: &[u8]) -> StatusCode {
+    let digits = answer.get(b"HTTP/1.1 ".len()..).unwrap_or_default();
+    let status = digits.get(..3).map(StatusCode::from_bytes);
+    status
+        .and_then(Result::ok)
+        .unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// Reads no more than [`STRANGERS_READ_SIZE_BYTES_MAX`] into a buffer that may have more room.
+fn poll_read_some<IO: AsyncRead + Unpin>(
+    io: &mut IO,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    if buffer.remaining() <= STRANGERS_READ_SIZE_BYTES_MAX {
+        return Pin::new(io).poll_read(cx, buffer);
+    }
+    let mut part = ReadBuf::new(buffer.initialize_unfilled_to(STRANGERS_READ_SIZE_BYTES_MAX));
+    ready!(Pin::new(io).poll_read(cx, &mut part))?;
+    let size_bytes = part.filled().len();
+    buffer.advance(size_bytes);
+    Poll::Ready(Ok(()))
+}
+
+impl<IO: AsyncRead + Unpin, S: Service> AsyncRead for Watched<'_, IO, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -92,7 +135,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let filled = buffer.filled().len();
-        let result = Pin::new(&mut this.io).poll_read(cx, buffer);
+        let result = match this.activity.is_proven() {
+            true => Pin::new(&mut this.io).poll_read(cx, buffer),
+            false => poll_read_some(&mut this.io, cx, buffer),
+        };
         let new = buffer.filled().get(filled..).unwrap_or_default();
         if new.is_empty() {
             return result;
@@ -101,33 +147,13 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
             this.activity.enter(Phase::Head);
         }
         let heads = &this.activity.heads;
-        this.listener.listen(new, |spellings| heads.add(spellings));
+        this.listener.listen(new, |spelling| heads.add(spelling));
         this.weigh_heads()?;
         result
     }
 }
 
-impl<IO: AsyncRead + Unpin> Watched<IO> {
-    /// Reads and discards input until the client stops or its time is over.
-    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let farewell = self.farewell.get_or_insert_with(|| Farewell {
-            end: Box::pin(sleep(self.shared.limits.farewell_timeout)),
-            left_bytes: self.shared.limits.farewell_size_bytes_max,
-        });
-        while farewell.left_bytes > 0 && farewell.end.as_mut().poll(cx).is_pending() {
-            let mut sink = [0; SINK_SIZE_BYTES];
-            let mut sink = ReadBuf::new(&mut sink);
-            let result = ready!(Pin::new(&mut self.io).poll_read(cx, &mut sink));
-            if result.is_err() || sink.filled().is_empty() {
-                break;
-            }
-            farewell.left_bytes = farewell.left_bytes.saturating_sub(sink.filled().len());
-        }
-        Poll::Ready(())
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> Watched<IO> {
+impl<IO: AsyncWrite + Unpin, S: Service> Watched<'_, IO, S> {
     /// Writes the changed bytes, so that further bytes can follow.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.changed.is_empty() {
@@ -147,10 +173,8 @@ impl<IO: AsyncWrite + Unpin> Watched<IO> {
         }
         let taken = self.changed.len();
         if self.is_automatic() {
-            let answer = self.shared.refuse_head(&self.changed);
-            let answer = answer.to_bytes(self.shared.now());
-            self.changed = answer.as_slice().into();
-            self.activity.is_cut.store(true, Ordering::Relaxed);
+            let why = Refusal::InvalidHead(status_of(&self.changed));
+            self.changed = self.service.refusal(why).as_slice().into();
         } else {
             self.activity.restores.restore(&mut self.changed);
         }
@@ -159,20 +183,9 @@ impl<IO: AsyncWrite + Unpin> Watched<IO> {
             Poll::Ready(Ok(())) | Poll::Pending => Ok(taken),
         }
     }
-
-    /// Whether hyper is writing its own answer to an invalid head: no request is being answered, and every
-    /// earlier answer was completely written.
-    fn is_automatic(&self) -> bool {
-        !self.activity.is_writing.load(Ordering::Relaxed)
-            && self.activity.phase() != Phase::Answering
-    }
-
-    fn is_to_be_changed(&self) -> bool {
-        self.activity.restores.is_needed() || self.is_automatic()
-    }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+impl<IO: AsyncWrite + Unpin, S: Service> AsyncWrite for Watched<'_, IO, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -190,20 +203,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
         ready!(self.poll_changed(cx))?;
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
         // hyper flushes only after it has passed on everything.
-        self.activity.is_writing.store(false, Ordering::Relaxed);
+        self.activity.written();
         self.settle_heads();
+        self.look_for_head();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_changed(cx))?;
-        if self.farewell.is_none() {
-            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-        }
-        if self.activity.is_cut.load(Ordering::Relaxed) {
-            ready!(self.poll_farewell(cx));
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(

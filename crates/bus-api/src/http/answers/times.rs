@@ -9,13 +9,13 @@ use kew_engine::Timestamp;
 const LAST_S: u64 = 253_402_300_799;
 
 /// In the form of RFC 1123, in whole seconds.
-pub(super) fn rfc1123(at: Timestamp) -> String {
+pub(in crate::http) fn rfc1123(at: Timestamp) -> String {
     let seconds = (at.as_ms() / 1000).min(LAST_S);
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// In the form of RFC 3339, in UTC and milliseconds.
-pub(super) fn rfc3339(at: Timestamp) -> String {
+pub(in crate::http) fn rfc3339(at: Timestamp) -> String {
     let ms = at.as_ms().min(LAST_S * 1000);
     let time = i64::try_from(ms)
         .ok()
@@ -28,7 +28,7 @@ pub(super) fn rfc3339(at: Timestamp) -> String {
 }
 
 /// The same in whole seconds.
-pub(super) fn rfc3339_seconds(at: Timestamp) -> String {
+pub(in crate::http) fn rfc3339_seconds(at: Timestamp) -> String {
     let text = rfc3339(at);
     let whole = text
         .split_once('.')
@@ -37,7 +37,7 @@ pub(super) fn rfc3339_seconds(at: Timestamp) -> String {
 }
 
 /// Reads either form. Times before 1970 become 1970.
-pub(super) fn parse(text: &str) -> Option<Timestamp> {
+pub(in crate::http) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let from_ms = |ms: u128| Timestamp::from_ms(u64::try_from(ms).unwrap_or(u64::MAX));
     if let Ok(time) = httpdate::parse_http_date(text) {

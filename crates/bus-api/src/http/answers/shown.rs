@@ -11,10 +11,10 @@ const AMQP_ENCODED: &str = "application/amqp";
 
 /// A message that can be shown.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
-    pub(super) facts: Facts,
-    pub(super) properties: Properties,
-    pub(super) annotations: Map,
+pub(in crate::http) struct Shown {
+    pub(in crate::http) facts: Facts,
+    pub(in crate::http) properties: Properties,
+    pub(in crate::http) annotations: Map,
     application_properties: Map,
     sent_header: Header,
     message: Message,
@@ -23,7 +23,7 @@ pub(super) struct Shown {
 impl Shown {
     /// From the stored bytes: the message, then the changes to its properties. `None` if that is
     /// not a message, which cannot result from any send.
-    pub(super) fn of(facts: Facts, mut stored: Vec<Bytes>) -> Option<Self> {
+    pub(in crate::http) fn of(facts: Facts, mut stored: Vec<Bytes>) -> Option<Self> {
         if stored.is_empty() {
             return None;
         }
@@ -46,26 +46,26 @@ impl Shown {
     }
 
     /// The memory that it takes, as long as any part of its body does.
-    pub(super) fn size_bytes(&self) -> usize {
+    pub(in crate::http) fn size_bytes(&self) -> usize {
         self.message.bytes().len()
     }
 
     /// The application properties with names.
-    pub(super) fn application_properties(&self) -> impl Iterator<Item = (String, Value)> {
+    pub(in crate::http) fn application_properties(&self) -> impl Iterator<Item = (String, Value)> {
         let properties = self.application_properties.iter();
         properties
             .filter_map(|(key, value)| Some((key.value().as_str()?.to_owned(), value.value())))
     }
 
     /// An application property that is text.
-    pub(super) fn text_property(&self, name: &str) -> Option<String> {
+    pub(in crate::http) fn text_property(&self, name: &str) -> Option<String> {
         let value = self.application_properties.get(name)?.value();
         value.as_str().map(str::to_owned)
     }
 
     /// The bytes of the body: of all data sections, or of a string or binary value. Any other body
     /// is shown in AMQP's encoding.
-    pub(super) fn body(&self) -> Bytes {
+    pub(in crate::http) fn body(&self) -> Bytes {
         match self.plain_body() {
             Some(body) => body,
             None => self.message.body(),
@@ -99,7 +99,7 @@ impl Shown {
     }
 
     /// The content type: the sender's, unless the body is shown in AMQP's encoding.
-    pub(super) fn content_type(&self) -> Option<&str> {
+    pub(in crate::http) fn content_type(&self) -> Option<&str> {
         if self.plain_body().is_none() {
             return Some(AMQP_ENCODED);
         }
@@ -107,22 +107,22 @@ impl Shown {
     }
 
     /// The body's sections, encoded.
-    pub(super) fn encoded_body(&self) -> Bytes {
+    pub(in crate::http) fn encoded_body(&self) -> Bytes {
         self.message.body()
     }
 
     /// The footer, encoded.
-    pub(super) fn footer(&self) -> Bytes {
+    pub(in crate::http) fn footer(&self) -> Bytes {
         self.message.footer()
     }
 
     /// The delivery annotations that its sender gave it.
-    pub(super) fn delivery_annotations(&self) -> Map {
+    pub(in crate::http) fn delivery_annotations(&self) -> Map {
         without_lock_token(self.message.delivery_annotations())
     }
 
     /// The sender's header, as if the message had not been delivered yet.
-    pub(super) fn sent_header(&self) -> Header {
+    pub(in crate::http) fn sent_header(&self) -> Header {
         Header {
             delivery_count: 0,
             ..self.sent_header.clone()
@@ -130,12 +130,12 @@ impl Shown {
     }
 
     /// The sender's partition key.
-    pub(super) fn partition_key(&self) -> Option<String> {
+    pub(in crate::http) fn partition_key(&self) -> Option<String> {
         self.text_annotation("x-opt-partition-key")
     }
 
     /// The queue that made it a dead letter, if it was forwarded since.
-    pub(super) fn dead_letter_source(&self) -> Option<String> {
+    pub(in crate::http) fn dead_letter_source(&self) -> Option<String> {
         self.text_annotation(DEAD_LETTER_SOURCE)
     }
 

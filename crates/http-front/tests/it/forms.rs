@@ -1,7 +1,5 @@
-//! Requests with an ambiguous end, by name. An intermediary may see another request in each of them
-//! than the server does; so none may be carried out, nor anything that follows it.
-
-use crate::client::Call;
+//! Requests whose end is in doubt, by name. A proxy may see another request in each of them than the
+//! server does. So none may be carried out, nor what follows it. The tests of every service send them.
 
 /// An ambiguous request: a good one with these lines in its head, and this after its head.
 #[derive(Clone, Copy)]
@@ -150,21 +148,17 @@ pub(crate) const FIRST_LINES: [(&str, &str, &str); 14] = [
 ];
 
 impl Form {
-    /// The request, signed as if it were valid, so that a lenient server would admit it.
-    pub(crate) fn of(&self, call: Call) -> String {
+    /// The form, made of a good head that has no length and ends with an empty line. `head` is given the length
+    /// to sign, if there is one.
+    pub(crate) fn of(&self, head: impl FnOnce(&str) -> String) -> String {
         let Self {
             length,
             lines,
             rest,
             ..
         } = self;
-        let signed = match *length {
-            "" => call,
-            length => call.header("Content-Length", length),
-        };
-        let head = String::from_utf8(signed.head()).unwrap();
-        let head = head.replacen(&format!("Content-Length: {length}\r\n"), "", 1);
-        let head = head.strip_suffix("\r\n").unwrap();
+        let head = head(length);
+        let head = head.strip_suffix("\r\n").expect("an empty line");
         format!("{head}{lines}\r\n{rest}")
     }
 }

@@ -1,7 +1,6 @@
 //! The share of one connection's heads in the budget of all connections.
 
-use crate::budget::Share;
-use crate::error::Error;
+use crate::budget::{NoRoom, Share};
 use crate::limits::Limits;
 
 /// How many bytes the heads of one connection may take without counting against the budget. Nearly every
@@ -9,8 +8,8 @@ use crate::limits::Limits;
 const HEAD_SIZE_BYTES_FREE: usize = 8 * 1024;
 
 /// The size of a connection's heads, until their requests are answered.
-pub(super) struct HeadLoad {
-    pub(super) size_bytes: usize,
+pub(crate) struct HeadLoad {
+    pub(crate) size_bytes: usize,
     share: Share,
     /// Bytes that found no room when they were counted again. They are added to the next bytes.
     owed_bytes: usize,
@@ -18,7 +17,7 @@ pub(super) struct HeadLoad {
 
 impl HeadLoad {
     /// No bytes yet, to be counted in `share`.
-    pub(super) fn new(share: Share) -> Self {
+    pub(crate) fn new(share: Share) -> Self {
         Self {
             size_bytes: 0,
             share,
@@ -26,8 +25,8 @@ impl HeadLoad {
         }
     }
 
-    /// Adds this many bytes, or refuses with `ServerBusy`.
-    pub(super) fn grow(&mut self, size_bytes: usize, limits: &Limits) -> Result<(), Error> {
+    /// Adds this many bytes, or refuses.
+    pub(crate) fn grow(&mut self, size_bytes: usize, limits: &Limits) -> Result<(), NoRoom> {
         // The part that hyper has read ahead, and the head of the request being answered.
         let size_bytes_max = limits.head_size_bytes_max.saturating_mul(2);
         let before = self.size_bytes.saturating_sub(HEAD_SIZE_BYTES_FREE);
@@ -47,7 +46,7 @@ impl HeadLoad {
 
     /// Counts only the remaining bytes of heads, in another share. If other connections have taken the room
     /// in the meantime, the next byte finds none either.
-    pub(super) fn begin_anew(&mut self, share: Share, left_bytes: usize, limits: &Limits) {
+    pub(crate) fn begin_anew(&mut self, share: Share, left_bytes: usize, limits: &Limits) {
         self.share = share;
         self.size_bytes = 0;
         self.owed_bytes = 0;
@@ -61,10 +60,11 @@ impl HeadLoad {
 mod tests {
     use super::*;
     use crate::budget::Budget;
+    use crate::limits::LIMITS;
 
     #[test]
     fn what_is_left_of_a_head_is_counted_once_there_is_room_and_not_forgotten_before() {
-        let limits = Limits::default();
+        let limits = LIMITS;
         let budget = Budget::new(20 << 10);
         let mut load = HeadLoad::new(budget.share());
         load.grow(20 << 10, &limits).unwrap();

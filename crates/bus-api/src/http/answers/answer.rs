@@ -4,14 +4,15 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::StatusCode;
 use hyper::header::{
     CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
     WWW_AUTHENTICATE,
 };
-use hyper::{Response, StatusCode};
 use kew_broker::Rejection;
 use kew_engine::Refusal;
 use kew_engine::bus::BusRefusal;
+use kew_http_front::Answer;
 use quick_xml::escape::partial_escape;
 
 use crate::authorization::bad_token::BadToken;
@@ -20,14 +21,11 @@ use crate::ground::refusal::{FULL, UNREADABLE};
 use crate::ground::turned_away::TurnedAway;
 
 /// The type of errors.
-pub(super) const JSON: &str = "application/json; charset=utf-8";
+pub(in crate::http) const JSON: &str = "application/json; charset=utf-8";
 const XML: &str = "application/xml; charset=utf-8";
 
 /// The most characters of a detail: it may repeat a client's input.
 const DETAIL_LENGTH_MAX: usize = 2048;
-
-/// An answer to a client.
-pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// An answer without a body.
 pub(crate) fn answer_of(status: StatusCode) -> Answer {
@@ -124,7 +122,13 @@ impl HttpError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_sub_code(50_004)
     }
 
-    /// The broker returned an answer of another kind, which is a bug, or its data cannot be read.
+    /// All requests together hold as much as they may.
+    pub(crate) fn no_room() -> Self {
+        Self::busy("The server has as many requests as it can hold.")
+    }
+
+    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
+    /// be read.
     pub(crate) fn internal() -> Self {
         let detail = "The server was unable to process the request.";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
@@ -155,8 +159,12 @@ impl HttpError {
     /// not read.
     pub(crate) fn into_farewell(self) -> Vec<u8> {
         let body = self.to_xml();
+        let retry_after = match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => "Retry-After: 1\r\n",
+            _ => "",
+        };
         format!(
-            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            "HTTP/1.1 {}\r\nContent-Type: {XML}\r\nContent-Length: {}\r\n{retry_after}Connection: close\r\n\r\n{body}",
             self.status,
             body.len()
         )

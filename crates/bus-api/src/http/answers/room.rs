@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body as _;
+use kew_http_front::{Answer, held};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::answer::{Answer, HttpError};
-use super::room::{crowded, held};
-use super::service::HttpService;
+use super::super::service::HttpService;
+use super::answer::HttpError;
 use crate::memory::answers::{resize, units_of, units_of_page};
 
 /// How long a request waits for room for its answer.
@@ -25,14 +25,14 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// It is taken before anything is read or locked, so that a request that finds no room has done nothing.
 #[derive(Debug)]
-pub(super) struct AnswerRoom {
+pub(in crate::http) struct AnswerRoom {
     of_http: OwnedSemaphorePermit,
     of_all: OwnedSemaphorePermit,
 }
 
 impl AnswerRoom {
     /// Room for an answer of about this size, if there is some now.
-    pub(super) fn try_of(service: &HttpService, size_bytes: usize) -> Option<Self> {
+    pub(in crate::http) fn try_of(service: &HttpService, size_bytes: usize) -> Option<Self> {
         let units = units_of(size_bytes);
         let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(units).ok();
         Some(Self {
@@ -42,12 +42,15 @@ impl AnswerRoom {
     }
 
     /// Room for an answer of about this size, or 503 if there is none for a while.
-    pub(super) async fn of(service: &HttpService, size_bytes: usize) -> Result<Self, HttpError> {
+    pub(in crate::http) async fn of(
+        service: &HttpService,
+        size_bytes: usize,
+    ) -> Result<Self, HttpError> {
         Self::once_there_is(service, units_of(size_bytes)).await
     }
 
     /// The same for a page of many things.
-    pub(super) async fn of_page(service: &HttpService) -> Result<Self, HttpError> {
+    pub(in crate::http) async fn of_page(service: &HttpService) -> Result<Self, HttpError> {
         Self::once_there_is(service, units_of_page()).await
     }
 
@@ -60,12 +63,15 @@ impl AnswerRoom {
             })
         };
         let taken = timeout(ANSWER_PATIENCE, taking).await;
-        taken.ok().and_then(Result::ok).ok_or_else(crowded)
+        taken
+            .ok()
+            .and_then(Result::ok)
+            .ok_or_else(HttpError::no_room)
     }
 
     /// The answer, which keeps as much of the room as it needs until its body is written. `size_bytes`
     /// is what that holds, with what the answer has in its head.
-    pub(super) fn hold(mut self, size_bytes: usize, answer: Answer) -> Answer {
+    pub(in crate::http) fn hold(mut self, size_bytes: usize, answer: Answer) -> Answer {
         let units = units_of(size_bytes) as usize;
         resize(&mut self.of_http, units);
         resize(&mut self.of_all, units);
@@ -73,7 +79,7 @@ impl AnswerRoom {
     }
 
     /// The same for an answer that is nothing but its body.
-    pub(super) fn hold_body(self, answer: Answer) -> Answer {
+    pub(in crate::http) fn hold_body(self, answer: Answer) -> Answer {
         let size_bytes = answer.body().size_hint().lower();
         self.hold(usize::try_from(size_bytes).unwrap_or(usize::MAX), answer)
     }

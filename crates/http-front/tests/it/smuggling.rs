@@ -1,0 +1,48 @@
+//! Requests whose end is in doubt. What follows one of them must never pass for another request.
+
+use std::collections::BTreeSet;
+
+use tokio::io::AsyncWriteExt as _;
+
+use crate::forms::{FIRST_LINES, FORMS};
+use crate::plain::{Server, rest};
+
+const HEAD: &str = "POST /good HTTP/1.1\r\nHost: h\r\nknown: yes\r\n\r\n";
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
+
+#[test]
+fn every_form_has_a_name_of_its_own() {
+    let names = FORMS.iter().map(|form| form.name);
+    let names = names.chain(FIRST_LINES.iter().map(|(name, _, _)| *name));
+    let names: BTreeSet<&str> = names.collect();
+    assert_eq!(names.len(), FORMS.len() + FIRST_LINES.len());
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+    let server = Server::new();
+    let forms = FORMS
+        .iter()
+        .map(|form| (form.name, form.of(|_| HEAD.to_owned())));
+    let first_lines = FIRST_LINES
+        .iter()
+        .map(|(name, part, other)| (*name, HEAD.replacen(part, other, 1)));
+    for (name, text) in forms.chain(first_lines) {
+        // Whole, and in pieces that cut lines.
+        for size in [100_000, 7] {
+            let (mut stream, serving) = server.connect();
+            for piece in format!("{text}{SMUGGLED}").as_bytes().chunks(size) {
+                // It may be closed before all is sent.
+                let _ = stream.write_all(piece).await;
+                tokio::task::yield_now().await;
+            }
+            let answer = rest(&mut stream).await;
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{name}: {answer}");
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{name}: {answer}");
+            drop(stream);
+            assert!(serving.await.unwrap().is_none());
+        }
+    }
+    let told = server.told.all();
+    assert!(!told.contains(&"asked /smuggled".to_owned()), "{told:?}");
+}
