@@ -28,7 +28,7 @@ impl fmt::Display for Failure {
         } = self;
         write!(
             f,
-            "{case}: {place}: {violation}\nreplay: KEW_DISK_CASE='{case}' KEW_DISK_SEED={seed} cargo test --profile simulation -p kew-sim --test disk -- --nocapture"
+            "{case}: {place}: {violation}\nreplay: KEW_DISK_CASE='{case}' KEW_DISK_SEED={seed} cargo test --profile gate -p kew-sim --test disk -- --nocapture"
         )
     }
 }

@@ -8,7 +8,7 @@ use crate::support::{is_wanted, number, on_all_cores, replayed, seed};
 
 #[test]
 fn no_failing_call_loses_acknowledged_messages() {
-    let workloads = number("KEW_DISK_WORKLOADS", 50);
+    let workloads = number("KEW_DISK_WORKLOADS", 25);
     fail_all("failing calls", WorkloadKind::Storage, workloads);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{OPERATIONS, Sums, number, on_all_cores, run_bus, scaled};
+use crate::support::{OPERATIONS, Sums, number, on_all_cores, run_bus};
 
 #[derive(Default)]
 struct BusSums {
@@ -22,7 +22,7 @@ impl BusSums {
 #[test]
 fn bus_queues_keep_their_promises() {
     let first = number("KEW_SIM_FIRST_SEED", 0);
-    let seeds = scaled("KEW_SIM_BUS_SEEDS", 1_000, 100);
+    let seeds = number("KEW_SIM_BUS_SEEDS", 250);
     let operations = number("KEW_SIM_OPERATIONS", OPERATIONS);
     let work = |index| {
         let mut report = run_bus(first + index, operations);

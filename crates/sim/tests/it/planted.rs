@@ -1,6 +1,6 @@
 //! Bugs planted on purpose: the simulation must catch each, or it proves nothing.
 //!
-//! `cargo test --profile simulation -p kew-sim --features planted-bugs --test it planted`
+//! `cargo test --profile gate -p kew-sim --features planted-bugs --test seeds planted`
 
 /// The bytes that the feature puts into a binary, backwards, so that this test does not put them
 /// there too.

@@ -18,17 +18,6 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     }
 }
 
-/// A number from the environment, or a default: a smaller one in a build without optimization,
-/// whose tests come first and must not take long.
-pub(crate) fn scaled(name: &str, release: u64, debug: u64) -> u64 {
-    let default = if cfg!(debug_assertions) {
-        debug
-    } else {
-        release
-    };
-    number(name, default)
-}
-
 /// Runs a seed. If it breaks a promise, fails with the command for a replay.
 pub(crate) fn run(seed: u64, operations: u64) -> Report {
     must_hold(kew_sim::run(seed, operations, false), seed, operations, "")
@@ -44,7 +33,7 @@ fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report
     if let Some(violation) = &report.violation {
         panic!(
             "seed {seed}, {operations} operations, step {step}: {violation}\n\
-             replay: cargo run --profile simulation -p kew-sim -- {option}--seed {seed} --operations {operations} --until {step}\n\
+             replay: cargo run --profile gate -p kew-sim -- {option}--seed {seed} --operations {operations} --until {step}\n\
              then: add \"{seed} {operations} <why>\" to crates/sim/regressions.txt",
             step = report.steps,
         );
