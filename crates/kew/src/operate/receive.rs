@@ -99,7 +99,7 @@ impl Source<'_> {
             // The others are released anyway.
             if let Err(failure) = self.client.ask(Asked::new(Method::PUT, &path)) {
                 given_back = given_back.and(Err(
-                    failure.after(format!("message {number} was printed and not given back"))
+                    failure.after(format!("message {number} was printed and not released"))
                 ));
             }
         }

@@ -141,6 +141,6 @@ fn queues_are_exported_as_they_were_imported() {
         command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
         command.arg("--import").arg(&file);
     });
-    server.log_with(&["2 Service Bus queues are there"]);
+    server.log_with(&["--import: 2 Service Bus queues"]);
     server.terminate();
 }
