@@ -10,7 +10,7 @@ use crate::bus_load::BusLoad;
 use crate::load::{self, Ending, Load, Style, from_environment, stop_in_order};
 use crate::server::{Server, show};
 
-const KILLS_DEFAULT: u64 = 50;
+const KILLS_DEFAULT: u64 = 25;
 const BUS_KILLS_DEFAULT: u64 = 12;
 
 /// Once in so many rounds the server is asked to stop instead, and must do so cleanly.

@@ -15,8 +15,8 @@ use crate::skip::skip;
 
 const LIMIT_MIB: u64 = 512;
 
-/// Four times the limit.
-const PUSH_MIB_DEFAULT: u64 = 2048;
+/// Twice the limit.
+const PUSH_MIB_DEFAULT: u64 = 1024;
 
 const CONNECTIONS: u64 = 64;
 

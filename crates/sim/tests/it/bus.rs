@@ -22,7 +22,7 @@ impl BusSums {
 #[test]
 fn bus_queues_keep_their_promises() {
     let first = number("KEW_SIM_FIRST_SEED", 0);
-    let seeds = number("KEW_SIM_BUS_SEEDS", 250);
+    let seeds = number("KEW_SIM_BUS_SEEDS", 1_000);
     let operations = number("KEW_SIM_OPERATIONS", OPERATIONS);
     let work = |index| {
         let mut report = run_bus(first + index, operations);

@@ -4,7 +4,7 @@ use crate::support::{OPERATIONS, Sums, number, on_all_cores, run};
 
 #[test]
 fn every_seed_keeps_every_promise() {
-    let seeds = number("KEW_SIM_SEEDS", 4_000);
+    let seeds = number("KEW_SIM_SEEDS", 5_000);
     let first = number("KEW_SIM_FIRST_SEED", 0);
     let operations = number("KEW_SIM_OPERATIONS", OPERATIONS);
     let work = |index| Sums::of(run(first + index, operations));
