@@ -171,7 +171,7 @@ def message_of(message):
 def take(receiver, count=1):
     messages = []
     while len(messages) < count:
-        found = receiver.receive_messages(count - len(messages), max_wait_time=20)
+        found = receiver.receive_messages(count - len(messages), max_wait_time=60)
         assert found, f"{len(messages)} of {count} messages"
         messages += found
     return messages
