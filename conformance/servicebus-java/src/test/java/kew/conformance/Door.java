@@ -43,7 +43,7 @@ enum Door {
 
     Bus connect(String connectionString) {
         // Where a scenario is about the server: an answer that a retry would cover up is shown.
-        Duration timeout = Duration.ofSeconds(20);
+        Duration timeout = Duration.ofSeconds(60);
         return connect(connectionString, new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout));
     }
 
