@@ -123,7 +123,9 @@ func TestLinksThatAreThereHearOfChanges(t *testing.T) {
 		waitingHears := func(change func()) error {
 			t.Helper()
 			receiver := newReceiver(t, door.client(t), name)
-			isEmpty(t, receiver)
+			// Its link is open then.
+			send(t, bus, name, text("opening"))
+			drop(t, receiver)
 			told := make(chan error)
 			go func() {
 				limited, cancel := contextFor(patience)
