@@ -7,7 +7,6 @@ are printed. All servers keep their data on the same filesystem.
 """
 
 import argparse
-import contextlib
 import json
 import shutil
 import socket
@@ -22,19 +21,16 @@ import compare_bus
 from servers import ROOT, Server, add_common_options, finish_options, median, spread
 from servers import start_kew, start_null
 
-AZURITE_VERSION = "3.37.0"
-PEERS = ROOT / "benches" / "peers"
-AZURITE = PEERS / "node_modules" / "azurite"
 ACCOUNT = "devstoreaccount1"
 CASES = [("put", 1), ("put", 16), ("cycle", 1), ("cycle", 16)]
 
 
 def start_azurite(_options, data):
-    install_azurite()
+    azurite = azurite_installed()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["node", str(AZURITE / "dist/src/queue/main.js"), "--queuePort", str(port)]
+    command = ["node", str(azurite / "dist/src/queue/main.js"), "--queuePort", str(port)]
     command += ["--location", str(data / "azurite"), "--skipApiVersionCheck", "--silent"]
     command += ["--disableTelemetry"]
     server = Server("azurite", command, "successfully listens", data / "azurite.stderr")
@@ -42,17 +38,13 @@ def start_azurite(_options, data):
     return server
 
 
-def install_azurite():
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads((AZURITE / "package.json").read_text())["version"] == AZURITE_VERSION:
-            return
+def azurite_installed():
+    """The folder of its package, which is installed if need be."""
     if not shutil.which("npm"):
         raise SystemExit("npm is needed to install Azurite; leave it out with --no-azurite")
-    PEERS.mkdir(exist_ok=True)
-    print(f"installing azurite {AZURITE_VERSION} into {PEERS.relative_to(ROOT)}", flush=True)
-    command = ["npm", "install", "--prefix", str(PEERS), "--no-save", "--no-audit", "--no-fund"]
-    command += ["--ignore-scripts", "--loglevel=error", f"azurite@{AZURITE_VERSION}"]
-    subprocess.run(command, check=True, cwd=PEERS, stdin=subprocess.DEVNULL)
+    command = [ROOT / "conformance" / "environment", "azurite"]
+    place = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    return Path(place.strip()) / "node_modules" / "azurite"
 
 
 def load(options, server, operation, connections):

@@ -60,8 +60,11 @@ serve_bus() {
 or allow it: sysctl net.ipv4.ip_unprivileged_port_start=443"
     fi
     export KEW_BUS_HTTPS
-    bus_directory=$(mktemp -d -p "$(place_of_data)")
+    bus_directory=$(mktemp -d)
     bus_config >"$bus_directory/Config.json"
+    # For suites of several processes.
+    export KEW_BUS_TAKEN=$bus_directory/taken
+    mkdir "$KEW_BUS_TAKEN"
     coproc KEW {
         binary=$KEW_BINARY
         tls=$KEW_TEST_TLS
@@ -83,18 +86,6 @@ or allow it: sysctl net.ipv4.ip_unprivileged_port_start=443"
     done
     echo "the server did not become ready" >&2
     exit 1
-}
-
-# Memory, where there is room for it: what clients see does not depend on how long a disk takes to sync, and on a
-# busy machine that can be longer than a lock lasts. What a disk keeps is shown elsewhere.
-place_of_data() {
-    local free_kib
-    free_kib=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
-    if [[ -w /dev/shm ]] && ((${free_kib:-0} > 2 << 20)); then
-        echo /dev/shm
-    else
-        echo "${TMPDIR:-/tmp}"
-    fi
 }
 
 # What the server holds in memory, and has held at most.

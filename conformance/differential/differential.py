@@ -117,10 +117,15 @@ def program(seed, services, steps, used, show):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("seeds", type=int, nargs="*", help=f"{SEEDS} and a random one")
+    parser.add_argument("chosen", metavar="SEED", type=int, nargs="*", help=f"{SEEDS} and a random one")
+    parser.add_argument("--seeds", type=int, help="how many: those recorded, and random ones")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"requests of a program ({STEPS})")
     parser.add_argument("--all", action="store_true", help="go on after a difference without a name")
     options = parser.parse_args()
+    if options.seeds is None:
+        options.seeds = len(SEEDS) + 1
+    elif options.chosen or options.seeds < len(SEEDS):
+        parser.error(f"--seeds is {len(SEEDS)} or more, and goes without seeds of one's own")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
     options.kew = Path(os.environ.get("KEW_BINARY", target / "release" / "kew")).resolve()
     options.target = target
@@ -132,12 +137,13 @@ def main():
     names = [name for name, _ in rules.RULES]
     if sorted(set(names)) != sorted(documented()):
         raise SystemExit(f"rules and {DOCUMENT.name} disagree: {set(names) ^ set(documented())}")
-    seeds = options.seeds or [*SEEDS, secrets.randbits(32)]
+    is_whole = not options.chosen and options.steps == STEPS
+    seeds = options.chosen or [*SEEDS, *(secrets.randbits(32) for _ in range(options.seeds - len(SEEDS)))]
     print("seeds:", *seeds, flush=True)
     if stale := names_of_nothing():
         raise SystemExit(f"rules.py has names that do not exist: {', '.join(stale)}")
     used, passed, began = collections.Counter(), 0, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="differential-", dir=options.target) as place:
+    with tempfile.TemporaryDirectory(prefix="differential-") as place:
         running = []
         try:
             for start in (compare.start_kew, compare.start_azurite):
@@ -154,7 +160,7 @@ def main():
     for name in unused:
         print(f"     0 {name}")
     failed = len(seeds) - passed + sum(count for name, count in used.items() if "UNNAMED" in name)
-    if unused and not options.seeds and options.steps == STEPS and not failed:
+    if unused and is_whole and not failed:
         print(f"no program needed {', '.join(unused)}: remove what does not differ, or have programs show it")
         failed += 1
     print(f"{len(seeds) * options.steps} requests in {time.monotonic() - began:.0f} s")

@@ -120,10 +120,12 @@ func TestLinksThatAreThereHearOfChanges(t *testing.T) {
 		equal(t, "body", string(drop(t, newReceiver(t, bus, name)).Body), "after")
 
 		// The error of a waiting receiver when the queue is changed.
-		waitingHears := func(condition amqp.ErrCond, change func()) {
+		waitingHears := func(change func()) error {
 			t.Helper()
 			receiver := newReceiver(t, door.client(t), name)
-			isEmpty(t, receiver)
+			// Its link is open then.
+			send(t, bus, name, text("opening"))
+			drop(t, receiver)
 			told := make(chan error)
 			go func() {
 				limited, cancel := contextFor(patience)
@@ -133,14 +135,21 @@ func TestLinksThatAreThereHearOfChanges(t *testing.T) {
 			}()
 			time.Sleep(100 * time.Millisecond)
 			change()
-			refusedAs(t, condition, <-told)
+			return <-told
 		}
-		waitingHears("com.microsoft:entity-disabled", func() { setStatus(admin.EntityStatusReceiveDisabled) })
+		heard := waitingHears(func() { setStatus(admin.EntityStatusReceiveDisabled) })
+		refusedAs(t, "com.microsoft:entity-disabled", heard)
 		setStatus(admin.EntityStatusActive)
-		waitingHears(amqp.ErrCondNotFound, func() {
+		heard = waitingHears(func() {
 			_, err := client.DeleteQueue(ctx, name, nil)
 			must(t, err)
 		})
+		// One that did not wait yet opens its link again, and hears the same when it puts its token.
+		if code := new(azservicebus.Error); errors.As(heard, &code) && code.Code == azservicebus.CodeNotFound {
+			refusedAsMissing(t, heard)
+		} else {
+			refusedAs(t, amqp.ErrCondNotFound, heard)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -205,6 +207,9 @@ func take(t *testing.T, from receiver, count int) []*azservicebus.ReceivedMessag
 		}
 		messages = append(messages, found...)
 	}
+	slices.SortFunc(messages, func(a, b *azservicebus.ReceivedMessage) int {
+		return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber)
+	})
 	return messages
 }
 

@@ -65,7 +65,7 @@ describe("a server that comes back", { concurrency: true }, () => {
         }
       })();
       const until = async (so) => {
-        const end = Date.now() + 40_000;
+        const end = Date.now() + 60_000;
         while (!so()) {
           assert.ok(Date.now() < end, `${sent.size} sent, ${seen.size} seen`);
           await sleep(50);

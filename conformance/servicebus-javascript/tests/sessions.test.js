@@ -2,7 +2,7 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { bodies, connect, drop, fresh, put, scenarios, sleep, take } = require("../lib/kew.js");
+const { bodies, connect, connectionString, drop, fresh, put, scenarios, sleep, take } = require("../lib/kew.js");
 
 const inSession = (sessionId, body) => ({ sessionId, body });
 const byHand = { maxAutoLockRenewalDurationInMs: 0 };
@@ -49,10 +49,15 @@ scenarios({
 
   async "none in time is an error"(client, door) {
     const queue = fresh("session");
-    await assert.rejects(client.acceptNextSession(queue), { code: "ServiceTimeout" });
-    // The connection still works.
-    await put(client, queue, inSession("s", "x"));
-    assert.equal((await client.acceptNextSession(queue)).sessionId, "s");
+    const impatient = connect(door, connectionString(door), 5_000);
+    try {
+      await assert.rejects(impatient.acceptNextSession(queue), { code: "ServiceTimeout" });
+      // The connection still works.
+      await put(client, queue, inSession("s", "x"));
+      assert.equal((await impatient.acceptNextSession(queue)).sessionId, "s");
+    } finally {
+      await impatient.close();
+    }
   },
 
   async "one that comes late"(client, door) {

@@ -33,7 +33,7 @@ describe("soak", { concurrency: true }, () => {
           await sender.sendMessages({ body: sent++ });
           await sleep(25);
         }
-        while (seen.size < sent && !failed && Date.now() < end + 20_000) await sleep(50);
+        while (seen.size < sent && !failed && Date.now() < end + 60_000) await sleep(50);
         assert.deepEqual([seen.size, times, failed], [sent, sent, undefined]);
       } finally {
         await other.close();

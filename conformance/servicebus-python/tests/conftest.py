@@ -1,7 +1,6 @@
 """The server that the script beside this has started, servers for single scenarios, and clients."""
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -16,15 +15,19 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
-NUMBERS = {}
+# Where queues are noted that scenarios have taken, by files of their names.
+TAKEN = pathlib.Path(os.environ["KEW_BUS_TAKEN"])
+# As servicebus.sh configures them.
+QUEUES_OF_A_KIND = 100
 
 
 def fresh(kind="plain"):
-    """An empty queue of this kind that no other scenario uses, in any process."""
-    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    step = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    counter = NUMBERS.setdefault(kind, itertools.count(own + 1, step))
-    return f"{kind}-{next(counter)}"
+    """An empty queue of this kind, which no other scenario has, also not one of another process."""
+    for number in range(1, QUEUES_OF_A_KIND + 1):
+        with contextlib.suppress(FileExistsError):
+            (TAKEN / f"{kind}-{number}").touch(exist_ok=False)
+            return f"{kind}-{number}"
+    raise AssertionError(f"all {QUEUES_OF_A_KIND} queues of the kind {kind} are taken")
 
 
 def partner(queue, kind):
@@ -168,7 +171,7 @@ def message_of(message):
 def take(receiver, count=1):
     messages = []
     while len(messages) < count:
-        found = receiver.receive_messages(count - len(messages), max_wait_time=20)
+        found = receiver.receive_messages(count - len(messages), max_wait_time=60)
         assert found, f"{len(messages)} of {count} messages"
         messages += found
     return messages

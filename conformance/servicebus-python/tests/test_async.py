@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("door", ["amqp", "amqps"], indirect=True)
 async def take(receiver, count):
     messages = []
     while len(messages) < count:
-        found = await receiver.receive_messages(count - len(messages), max_wait_time=20)
+        found = await receiver.receive_messages(count - len(messages), max_wait_time=60)
         assert found
         messages += found
     return messages

@@ -266,9 +266,9 @@ def test_competing_receivers_share_messages(door):
     workers = [threading.Thread(target=work) for _ in range(3)]
     for worker in workers:
         worker.start()
-    with door.connect() as client:
+    with door.connect() as client, client.get_queue_sender(queue) as sender:
         for number in range(0, count, 10):
-            put(client, queue, *[str(number + more) for more in range(10)])
+            sender.send_messages([Message(str(number + more)) for more in range(10)])
     for worker in workers:
         worker.join(60)
     assert sorted(seen, key=int) == [str(number) for number in range(count)]

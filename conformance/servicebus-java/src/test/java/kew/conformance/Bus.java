@@ -28,7 +28,7 @@ import org.junit.jupiter.api.function.Executable;
 
 /** The clients of one scenario, which share a connection and are closed at its end. */
 final class Bus implements AutoCloseable {
-    static final Duration PATIENCE = Duration.ofSeconds(30);
+    static final Duration PATIENCE = Duration.ofSeconds(60);
     /** For messages that should not arrive. */
     static final Duration MOMENT = Duration.ofMillis(500);
 

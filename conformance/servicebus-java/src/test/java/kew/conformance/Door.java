@@ -43,7 +43,7 @@ enum Door {
 
     Bus connect(String connectionString) {
         // For scenarios about the server: the test must see answers that a retry would hide.
-        Duration timeout = Duration.ofSeconds(20);
+        Duration timeout = Duration.ofSeconds(60);
         return connect(connectionString, new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(timeout));
     }
 

@@ -31,7 +31,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** An AMQP 1.0 client without knowledge of Service Bus: Qpid JMS, which Spring and others use. */
 class JmsTest {
-    private static final long PATIENCE_MS = 20_000;
+    private static final long PATIENCE_MS = 60_000;
 
     private static Connection connect(Door door, String key) throws JMSException {
         String endpoint = System.getenv("KEW_BUS_CONNECTION_STRING").replaceAll("Endpoint=sb://([^;/]+).*", "$1");

@@ -39,7 +39,7 @@ const SCENARIOS: &[(&str, Scenario)] = scenarios! {
 
 fn main() -> ExitCode {
     let wanted = std::env::args().nth(1).unwrap_or_default();
-    rustls::crypto::ring::default_provider()
+    rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .expect("nothing was installed before");
     let runtime = tokio::runtime::Builder::new_multi_thread()

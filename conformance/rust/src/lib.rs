@@ -1,1 +1,0 @@
-//! Only tests: see `tests/it`.
