@@ -7,15 +7,26 @@
 //!   [`BusNamespace`].
 //! - [`SharedKey`] and [`SasRule`] sign: requests, and shared access signatures.
 //! - [`TokenSource`] gives bearer tokens.
+//! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
+//! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
 //! No type of this crate prints a key, a signature or a token.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod bus;
 mod connection_string;
 mod credential;
+mod error;
+mod retry;
 mod secret;
 mod sign;
+
+pub use bus::{
+    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Dial, DialFuture, Entity, Locked,
+    Message, MessageState, Received, Receiver, ReceiverOptions, Sender, SessionChoice,
+    SessionReceiver, Stream, Unseen,
+};
 
 pub use connection_string::{
     BusNamespace, BusTransport, ConnectionString, ConnectionStringError, Endpoint, QueueAccount,
@@ -23,5 +34,9 @@ pub use connection_string::{
 pub use credential::{
     BearerToken, BusCredential, QueueCredential, TokenError, TokenFuture, TokenSource,
 };
+pub use error::{Error, ErrorKind};
+pub use kew_amqp::codec::{Uuid, Value};
+pub use kew_amqp::message::BodyKind;
+pub use retry::Retry;
 pub use secret::Secret;
 pub use sign::{HttpRequest, QueueSas, SasError, SasRule, SharedKey};
