@@ -10,6 +10,9 @@ use kew_amqp::error::condition;
 /// The most that is kept of a service's text, in bytes.
 const TEXT_SIZE_MAX: usize = 4 << 10;
 
+/// How Queue Storage says that it is busy.
+const STORAGE_BUSY: &str = "ServerBusy";
+
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -64,7 +67,8 @@ impl Error {
         self.kind
     }
 
-    /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`.
+    /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`, or a
+    /// storage code such as `QueueNotFound`.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
@@ -85,7 +89,8 @@ impl Error {
 
     /// Whether the service asked for a pause.
     pub fn is_busy(&self) -> bool {
-        self.code() == Some(bus_condition::SERVER_BUSY)
+        let busy = [bus_condition::SERVER_BUSY, STORAGE_BUSY];
+        self.code().is_some_and(|code| busy.contains(&code))
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {

@@ -7,6 +7,7 @@
 //!   [`BusNamespace`].
 //! - [`SharedKey`] and [`SasRule`] sign: requests, and shared access signatures.
 //! - [`TokenSource`] gives bearer tokens.
+//! - [`QueueClient`] speaks to Queue Storage over HTTP and HTTPS.
 //! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
 //! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
@@ -18,14 +19,15 @@ mod bus;
 mod connection_string;
 mod credential;
 mod error;
+mod queue;
 mod retry;
 mod secret;
 mod sign;
+mod transport;
 
 pub use bus::{
-    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Dial, DialFuture, Entity, Locked,
-    Message, MessageState, Received, Receiver, ReceiverOptions, Sender, SessionChoice,
-    SessionReceiver, Stream, Unseen,
+    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Entity, Locked, Message, MessageState,
+    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Unseen,
 };
 
 pub use connection_string::{
@@ -37,6 +39,11 @@ pub use credential::{
 pub use error::{Error, ErrorKind};
 pub use kew_amqp::codec::{Uuid, Value};
 pub use kew_amqp::message::BodyKind;
+pub use queue::{
+    ListedQueue, PutMessage, PutOptions, QueueClient, QueueMessage, QueueOptions, QueueProperties,
+    Receipt, ServiceStats,
+};
 pub use retry::Retry;
 pub use secret::Secret;
 pub use sign::{HttpRequest, QueueSas, SasError, SasRule, SharedKey};
+pub use transport::{Dial, DialFuture, Stream};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::connector::Connector;
 use super::core::{Attached, Core, LinkSpec, LinkUse, Settings};
 use super::driver::Driver;
 use super::entity::Entity;
@@ -18,10 +19,10 @@ use super::sender::Sender;
 use super::session::{SessionChoice, SessionReceiver};
 use super::shared::{LinkHandle, Shared};
 use super::tokens::TokenMaker;
-use super::transport::{Connector, Dial};
 use crate::connection_string::BusNamespace;
 use crate::error::{Error, bus_condition};
 use crate::retry::Retry;
+use crate::transport::{Dial, Route};
 
 /// How a client behaves, and what bounds it.
 #[derive(Clone)]
@@ -99,12 +100,17 @@ impl BusClient {
     ///
     /// Outside a tokio runtime, on which the connection's task runs.
     pub fn new(namespace: BusNamespace, options: BusOptions) -> Result<Self, Error> {
-        let connector = Connector::new(
-            &namespace,
-            options.extra_roots_pem.as_deref(),
-            options.dial,
-            options.connect_timeout,
-        )?;
+        let connector = Connector {
+            route: Route::new(
+                namespace.host(),
+                namespace.amqp_port(),
+                namespace.is_tls(),
+                options.extra_roots_pem.as_deref(),
+                options.dial,
+                options.connect_timeout,
+            )?,
+            transport: namespace.transport(),
+        };
         let core = Core::new(Settings {
             host: namespace.host().to_owned(),
             name: format!("kew-client-{:08x}", getrandom::u32().unwrap_or_default()),

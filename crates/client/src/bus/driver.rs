@@ -11,11 +11,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::connector::Connector;
 use super::core::{Command, Core, Token};
 use super::nudges::Nudges;
 use super::tokens::TokenMaker;
-use super::transport::{Connector, Stream};
 use crate::error::Error;
+use crate::transport::Stream;
 
 /// How much is read at once at least, in bytes.
 const READ_SIZE: usize = 16 << 10;

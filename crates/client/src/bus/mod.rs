@@ -5,6 +5,7 @@
 
 mod batch;
 mod client;
+mod connector;
 mod core;
 mod driver;
 mod entity;
@@ -21,7 +22,7 @@ mod sender;
 mod session;
 mod shared;
 mod tokens;
-mod transport;
+mod websocket;
 
 pub use batch::Batch;
 pub use client::{BusClient, BusOptions};
@@ -33,4 +34,3 @@ pub use received::{MessageState, Received};
 pub use receiver::{DeletingReceiver, Receiver, ReceiverOptions};
 pub use sender::Sender;
 pub use session::{SessionChoice, SessionReceiver};
-pub use transport::{Dial, DialFuture, Stream};

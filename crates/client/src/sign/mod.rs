@@ -11,7 +11,7 @@ pub use shared_key::{HttpRequest, SharedKey};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
 /// What is not encoded in paths and queries.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')

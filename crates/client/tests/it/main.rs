@@ -8,6 +8,7 @@ mod messages;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 mod peer;
+mod queue;
 mod recovery;
 mod server;
 mod sessions;

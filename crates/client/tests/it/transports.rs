@@ -23,7 +23,7 @@ struct Secured {
     acceptor: TlsAcceptor,
 }
 
-fn authority() -> (Vec<u8>, TlsAcceptor) {
+pub(crate) fn authority() -> (Vec<u8>, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();

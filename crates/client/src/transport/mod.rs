@@ -1,7 +1,6 @@
-//! How bytes reach the service: over TCP, with TLS or without, in WebSockets or not.
+//! How bytes reach a service: over TCP, with TLS or without.
 
 mod tls;
-mod websocket;
 
 use std::io;
 use std::pin::Pin;
@@ -13,10 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::connection_string::{BusNamespace, BusTransport};
 use crate::error::Error;
-
-pub(super) use tls::connector;
 
 /// A connection in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,51 +41,79 @@ impl Dial for Tcp {
     }
 }
 
-/// Connects to one namespace.
-pub(super) struct Connector {
+/// The way to one host and port.
+pub(crate) struct Route {
     /// Without brackets.
     host: String,
     port: u16,
-    transport: BusTransport,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     dial: Arc<dyn Dial>,
     within: Duration,
 }
 
-impl Connector {
-    pub(super) fn new(
-        namespace: &BusNamespace,
+impl Route {
+    /// Fails if TLS cannot be set up.
+    pub(crate) fn new(
+        host: &str,
+        port: u16,
+        is_tls: bool,
         extra_roots_pem: Option<&[u8]>,
         dial: Option<Arc<dyn Dial>>,
         within: Duration,
     ) -> Result<Self, Error> {
-        let host = namespace.host().trim_matches(['[', ']']).to_owned();
-        let tls = match namespace.is_tls() {
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let tls = match is_tls {
             true => {
                 let name = ServerName::try_from(host.clone());
                 let name = name.map_err(|_| {
                     Error::refused(format!("{host} is no name that a certificate can have"))
                 })?;
-                Some((connector(extra_roots_pem)?, name))
+                Some((tls::connector(extra_roots_pem)?, name))
             }
             false => None,
         };
         Ok(Self {
             host,
-            port: namespace.amqp_port(),
-            transport: namespace.transport(),
+            port,
             tls,
             dial: dial.unwrap_or_else(|| Arc::new(Tcp)),
             within,
         })
     }
 
-    /// Makes a connection. To drop the future closes what there is of it.
-    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
-        let connected = tokio::time::timeout(self.within, self.connect_at_all()).await;
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Connects, with TLS or without. To drop the future closes what there is of it.
+    async fn dial(&self) -> io::Result<Box<dyn Stream>> {
+        let stream = self.dial.dial(&self.host, self.port).await?;
+        match &self.tls {
+            Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), stream).await?)),
+            None => Ok(stream),
+        }
+    }
+
+    /// Connects, and does what is to be done before the connection can be used, in time.
+    pub(crate) async fn connect<T, F>(
+        &self,
+        prepare: impl FnOnce(Box<dyn Stream>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = io::Result<T>>,
+    {
+        let connecting = async { prepare(self.dial().await?).await };
         let place = format!("{}:{}", self.host, self.port);
-        match connected {
-            Ok(Ok(stream)) => Ok(stream),
+        match tokio::time::timeout(self.within, connecting).await {
+            Ok(Ok(connected)) => Ok(connected),
             Ok(Err(error)) => {
                 let text = format!("cannot connect to {place}: {error}");
                 Err(match is_lasting(&error) {
@@ -101,19 +125,6 @@ impl Connector {
                 let seconds = self.within.as_secs();
                 let text = format!("cannot connect to {place} within {seconds} s");
                 Err(Error::later(text))
-            }
-        }
-    }
-
-    async fn connect_at_all(&self) -> io::Result<Box<dyn Stream>> {
-        let mut stream = self.dial.dial(&self.host, self.port).await?;
-        if let Some((tls, name)) = &self.tls {
-            stream = Box::new(tls.connect(name.clone(), stream).await?);
-        }
-        match self.transport {
-            BusTransport::Tcp => Ok(stream),
-            BusTransport::WebSocket => {
-                websocket::open(stream, &self.host, self.port, self.tls.is_some()).await
             }
         }
     }

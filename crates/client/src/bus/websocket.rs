@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::Stream;
+use crate::transport::Stream;
 
 const PATH: &str = "/$servicebus/websocket";
 const PROTOCOL: &str = "AMQPWSB10";

@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Trusts the certificate authorities of the system, and those in `extra` (PEM).
 ///
 /// Fails if there are none, or if `extra` has none.
-pub(in crate::bus) fn connector(extra: Option<&[u8]>) -> Result<TlsConnector, Error> {
+pub(super) fn connector(extra: Option<&[u8]>) -> Result<TlsConnector, Error> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs().certs;
     // Systems have some that no library understands.
