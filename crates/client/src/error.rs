@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use kew_amqp::By;
 use kew_amqp::error as amqp;
 use kew_amqp::error::condition;
 
@@ -123,8 +124,16 @@ impl Error {
     }
 
     /// Of a link, a session or a connection that was refused or ended.
-    pub(crate) fn of_end(error: Option<&amqp::Error>, what: &str) -> Self {
+    ///
+    /// If it was ended on our side, the peer was silent or broke a rule: another connection may do better, unless
+    /// authentication failed.
+    pub(crate) fn of_end(error: Option<&amqp::Error>, by: By, what: &str) -> Self {
         match error {
+            Some(error) if by == By::Us && error.condition != condition::UNAUTHORIZED_ACCESS => {
+                let code = error.condition.as_str();
+                let text = format!("the {what} was given up: {error}");
+                Self::new(ErrorKind::TryAgainLater, Some(code), text)
+            }
             Some(error) => Self::of_condition(error, Effect::Read),
             None => Self::later(format!("the service ended the {what}")),
         }
@@ -283,6 +292,22 @@ mod tests {
             assert_eq!(error.kind(), expected, "{status} {condition:?}");
         }
         assert!(Error::of_status(503, None, "", Effect::Read).is_busy());
+    }
+
+    #[test]
+    fn what_was_given_up_on_our_side_is_tried_again() {
+        for (condition, by, kind) in [
+            (condition::RESOURCE_LIMIT_EXCEEDED, By::Us, TryAgainLater),
+            (condition::RESOURCE_LIMIT_EXCEEDED, By::Peer, Refused),
+            (condition::UNAUTHORIZED_ACCESS, By::Us, Refused),
+            (condition::CONNECTION_FORCED, By::Peer, TryAgainLater),
+        ] {
+            let error = amqp::Error::new(condition, "text");
+            let error = Error::of_end(Some(&error), by, "connection");
+            assert_eq!(error.kind(), kind, "{condition} {by:?}");
+        }
+        let unsaid = Error::of_end(None, By::Peer, "link");
+        assert_eq!(unsaid.kind(), TryAgainLater);
     }
 
     #[test]

@@ -4,13 +4,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use kew_amqp::DeliveryId;
 use kew_amqp::codec::{Map, Symbol, Uuid, Value};
 use kew_amqp::error::Error as AmqpError;
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, Tag};
 use tokio::time::Instant;
 
-use super::core::{Command, Inbound, LinkKey, Settled};
+use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled};
 use super::entity::Entity;
 use super::management;
 use super::received::Received;
@@ -32,7 +31,7 @@ pub type Changes = Vec<(String, Value)>;
 pub struct Locked {
     message: Received,
     token: Uuid,
-    delivery: Option<DeliveryId>,
+    delivery: Option<DeliveryName>,
     until: Mutex<Option<SystemTime>>,
     settler: Arc<Settler>,
 }
@@ -64,7 +63,7 @@ impl Locked {
     pub(super) fn new(
         message: Received,
         token: Uuid,
-        delivery: Option<DeliveryId>,
+        delivery: Option<DeliveryName>,
         settler: Arc<Settler>,
     ) -> Self {
         let until = Mutex::new(message.locked_until());
@@ -214,7 +213,7 @@ impl Settler {
         }
     }
 
-    async fn give_back(&self, delivery: Option<DeliveryId>) -> Result<(), Error> {
+    async fn give_back(&self, delivery: Option<DeliveryName>) -> Result<(), Error> {
         let Some(delivery) = delivery else {
             return Ok(());
         };

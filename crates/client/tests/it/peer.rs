@@ -30,6 +30,8 @@ pub(crate) enum Verdict {
     Wait,
     /// The connection breaks.
     Cut,
+    /// Nothing is read or said any more.
+    Freeze,
 }
 
 /// What the service does and has seen.
@@ -137,6 +139,7 @@ struct Served {
     addresses: BTreeMap<LinkId, (Role, String)>,
     waiting: Vec<DeliveryId>,
     is_cut: bool,
+    is_frozen: bool,
     sent: u64,
 }
 
@@ -155,6 +158,7 @@ async fn serve(peer: Arc<Peer>, mut stream: DuplexStream) {
         addresses: BTreeMap::new(),
         waiting: Vec::new(),
         is_cut: false,
+        is_frozen: false,
         sent: 0,
         peer,
     };
@@ -168,6 +172,9 @@ async fn serve(peer: Arc<Peer>, mut stream: DuplexStream) {
         peer.seen.notify_waiters();
         if served.is_cut {
             return;
+        }
+        if served.is_frozen {
+            std::future::pending().await
         }
         let output = served.connection.take_output(now());
         if !output.is_empty() {
@@ -270,6 +277,10 @@ impl Served {
             }
             Verdict::Cut => {
                 self.is_cut = true;
+                return;
+            }
+            Verdict::Freeze => {
+                self.is_frozen = true;
                 return;
             }
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use kew_client::{BusOptions, ErrorKind, Message, ReceiverOptions, Retry};
 
@@ -165,6 +166,50 @@ async fn a_link_that_is_detached_is_attached_again_when_it_is_used() {
     }
     peer.until(|it| it.messages.len() == 2).await;
     assert_eq!(peer.with(|it| it.connections), 1);
+}
+
+#[tokio::test]
+async fn a_lock_of_a_former_connection_is_not_taken_for_one_of_the_next() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    let options = ReceiverOptions::default();
+    let mut receiver = client.receiver("jobs", options).await.unwrap();
+    for number in 0..2 {
+        sender.send(&numbered(number)).await.unwrap();
+    }
+    // Each is the first delivery of its connection.
+    let first = receiver.receive().await.unwrap();
+    server.cut();
+    let second = receiver.receive().await.unwrap();
+    assert_eq!((first.body(), second.body()), ("0".into(), "1".into()));
+    first.complete().await.unwrap();
+    let left = client.peek("jobs", 0, 10).await.unwrap();
+    let left: Vec<_> = left.iter().map(|message| message.body()).collect();
+    assert_eq!(left, ["1"]);
+    second.complete().await.unwrap();
+    assert_eq!(server.view("jobs").await.counts.active, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_falls_silent_is_left() {
+    let peer = Peer::start();
+    let client = peer.client(BusOptions::default());
+    let sender = client.sender("jobs").await.unwrap();
+    let options = ReceiverOptions::default();
+    let mut receiver = client.receiver("spare", options).await.unwrap();
+    peer.with(|it| it.verdicts.push_back(Verdict::Freeze));
+    let began = tokio::time::Instant::now();
+    let waiting = tokio::spawn(async move { receiver.receive().await });
+    let error = sender.send(&Message::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    let again = peer.until(|it| it.connections == 2);
+    let again = tokio::time::timeout(Duration::from_secs(120), again).await;
+    again.expect("another connection is made");
+    let waited = began.elapsed().as_secs();
+    assert!((59..120).contains(&waited), "{waited}");
+    assert!(!waiting.is_finished(), "it goes on");
+    waiting.abort();
 }
 
 #[tokio::test]

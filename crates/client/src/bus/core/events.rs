@@ -1,7 +1,7 @@
 //! What the service says, and whom it concerns.
 
 use kew_amqp::error::{Error as AmqpError, condition};
-use kew_amqp::{Direction, Event, LinkId, SessionId};
+use kew_amqp::{By, Direction, Event, LinkId, SessionId};
 
 use super::{Core, Owner};
 use crate::error::Error;
@@ -11,12 +11,12 @@ impl Core {
         match event {
             Event::Opened(_) => self.on_opened(),
             Event::Begun { session, .. } => self.on_begun(session),
-            Event::Ended { error, .. } => {
-                self.on_end(&Error::of_end(error.as_ref(), "session"));
+            Event::Ended { error, by, .. } => {
+                self.on_end(&Error::of_end(error.as_ref(), by, "session"));
                 self.fail_wire("the session is gone");
             }
-            Event::Closed { error, .. } => {
-                self.on_end(&Error::of_end(error.as_ref(), "connection"));
+            Event::Closed { error, by } => {
+                self.on_end(&Error::of_end(error.as_ref(), by, "connection"));
             }
             Event::Attach { link, attach } => {
                 let text = "a client takes no links of the service";
@@ -32,7 +32,9 @@ impl Core {
                 }
                 None => {}
             },
-            Event::Detached { link, error, .. } => self.on_detached(link, error.as_ref()),
+            Event::Detached {
+                link, error, by, ..
+            } => self.on_detached(link, by, error.as_ref()),
             Event::Credit { link, is_drain, .. } => {
                 if is_drain && let Some(wire) = &mut self.wire {
                     wire.amqp.drained(link);
@@ -119,11 +121,11 @@ impl Core {
         }
     }
 
-    fn on_detached(&mut self, id: LinkId, error: Option<&AmqpError>) {
+    fn on_detached(&mut self, id: LinkId, by: By, error: Option<&AmqpError>) {
         let Some(owner) = self.owners.remove(&id) else {
             return;
         };
-        let mut why = Error::of_end(error, "link");
+        let mut why = Error::of_end(error, by, "link");
         let is_denied = error.is_some_and(|it| it.condition == condition::UNAUTHORIZED_ACCESS);
         match owner {
             Owner::Link(key) => {

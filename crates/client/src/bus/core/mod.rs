@@ -37,7 +37,7 @@ use crate::secret::Secret;
 pub(super) use self::links::{Attached, InboxSender};
 pub(super) use self::requests::{Answer, Request};
 pub(super) use self::spec::{LinkSpec, LinkUse};
-pub(super) use self::transfers::{Inbound, Settled};
+pub(super) use self::transfers::{DeliveryName, Inbound, Settled};
 
 /// How much of `amqp` is visited before others have their turn.
 const TURN_STEPS: u32 = 1_024;
@@ -70,7 +70,7 @@ pub(super) enum Command {
     /// What becomes of a message.
     Settle {
         link: LinkKey,
-        delivery: DeliveryId,
+        delivery: DeliveryName,
         state: DeliveryState,
         job: Job<Settled>,
     },
@@ -139,6 +139,8 @@ pub(super) struct Core {
     tokens_wanted: Vec<Arc<str>>,
     /// The last number of a name, a tag or a request.
     last_number: u64,
+    /// How many connections there were.
+    connection_number: u64,
     /// How many connections were lost, one after the other, before they were ready.
     failures: u32,
     connect_not_before: Millis,
@@ -159,6 +161,7 @@ impl Core {
             blocked: BTreeSet::new(),
             tokens_wanted: Vec::new(),
             last_number: 0,
+            connection_number: 0,
             failures: 0,
             connect_not_before: Millis(0),
         }
@@ -223,6 +226,7 @@ impl Core {
     /// A socket is there.
     pub(super) fn connected(&mut self, now: Millis) {
         self.now = now;
+        self.connection_number += 1;
         self.wire = Some(Wire::new(&self.settings, now));
     }
 

@@ -15,7 +15,15 @@ pub(in crate::bus) struct Inbound {
     pub(in crate::bus) payload: Bytes,
     pub(in crate::bus) tag: Tag,
     /// Its name, if it waits for a settlement.
-    pub(in crate::bus) delivery: Option<DeliveryId>,
+    pub(in crate::bus) delivery: Option<DeliveryName>,
+}
+
+/// The name of a delivery. Those of `amqp` begin anew with each connection: without the number of its connection, a
+/// name that is kept would be that of another message after the next one was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bus) struct DeliveryName {
+    connection: u64,
+    id: DeliveryId,
 }
 
 /// What became of a settlement.
@@ -91,15 +99,19 @@ impl Core {
     pub(super) fn settle(
         &mut self,
         key: LinkKey,
-        delivery: DeliveryId,
+        delivery: DeliveryName,
         state: DeliveryState,
         job: Job<Settled>,
     ) {
         if !job.start() {
             return;
         }
+        let is_of_this = delivery.connection == self.connection_number;
+        let delivery = delivery.id;
         let is_known = self.wire.as_mut().is_some_and(|wire| {
-            !self.settling.contains_key(&delivery) && wire.amqp.update(delivery, state)
+            is_of_this
+                && !self.settling.contains_key(&delivery)
+                && wire.amqp.update(delivery, state)
         });
         if is_known {
             self.settling.insert(delivery, Settling { link: key, job });
@@ -163,7 +175,10 @@ impl Core {
             // It is kept for long, and shares the buffer of the input.
             payload: Bytes::copy_from_slice(&delivery.payload),
             tag: delivery.tag,
-            delivery: (!delivery.is_settled).then_some(delivery.delivery),
+            delivery: (!delivery.is_settled).then_some(DeliveryName {
+                connection: self.connection_number,
+                id: delivery.delivery,
+            }),
         };
         let mut is_taken = false;
         if let Some(link) = self.links.get_mut(&key) {
