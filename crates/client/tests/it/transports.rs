@@ -10,6 +10,7 @@ use kew_client::{
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::server::Server;
@@ -93,6 +94,31 @@ async fn all_transports_carry_messages() {
     let namespace = BusNamespace::parse(crate::server::CONNECTION_STRING).unwrap();
     let namespace = namespace.over(BusTransport::WebSocket);
     check(&BusClient::new(namespace, server.options()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn tcp_carries_messages() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepting = server.clone();
+    let accepting = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            accepting.serve(async { Ok(stream) }).unwrap();
+        }
+    });
+    let text = format!("{TLS};UseDevelopmentEmulator=true")
+        .replace("localhost", &format!("127.0.0.1:{port}"));
+    let namespace = BusNamespace::parse(&text).unwrap();
+    for transport in [BusTransport::Tcp, BusTransport::WebSocket] {
+        let options = BusOptions {
+            dial: None,
+            ..server.options()
+        };
+        check(&BusClient::new(namespace.clone().over(transport), options).unwrap()).await;
+    }
+    accepting.abort();
 }
 
 #[tokio::test]
