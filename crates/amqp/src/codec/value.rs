@@ -298,12 +298,21 @@ impl Array {
         Self::fixed(code::TIMESTAMP, values.into_iter().map(|value| value.0))
     }
 
+    /// An array of UUIDs.
+    pub fn uuids(values: impl IntoIterator<Item = Uuid>) -> Self {
+        Self::sized(code::UUID, values.into_iter().map(|value| value.0))
+    }
+
     /// Elements of eight bytes.
     fn fixed(code: u8, values: impl IntoIterator<Item = i64>) -> Self {
+        Self::sized(code, values.into_iter().map(i64::to_be_bytes))
+    }
+
+    fn sized<const SIZE: usize>(code: u8, values: impl IntoIterator<Item = [u8; SIZE]>) -> Self {
         let mut elements = BytesMut::new();
         let mut count = 0;
         for value in values {
-            elements.extend_from_slice(&value.to_be_bytes());
+            elements.extend_from_slice(&value);
             count += 1;
         }
         Self {

@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{
-    DEPTH_MAX, DecodeError, Encode, Raw, Reader, Symbol, Symbols, Text, Timestamp, Uuid, Value,
+    Array, DEPTH_MAX, DecodeError, Encode, Raw, Reader, Symbol, Symbols, Text, Timestamp, Uuid,
+    Value,
 };
 
 use crate::hex;
@@ -166,6 +167,25 @@ fn compounds_are_read_with_their_elements() {
             panic!("{name}: {:?}", read(digits));
         };
         assert_eq!(array.iter().collect::<Vec<_>>(), expected, "{name}");
+    }
+}
+
+#[test]
+fn arrays_are_made_of_their_elements() {
+    let uuid = Uuid([7; 16]);
+    let sevens = "07".repeat(16);
+    for (array, digits) in [
+        (
+            Array::uuids([uuid, uuid]),
+            format!("e0 22 02 98 {sevens}{sevens}"),
+        ),
+        (Array::longs([5]), "e0 0a 01 81 0000000000000005".to_owned()),
+        (Array::timestamps([]), "e0 02 00 83".to_owned()),
+    ] {
+        let mut written = BytesMut::new();
+        Value::Array(array.clone()).encode(&mut written);
+        assert_eq!(written.freeze(), hex(&digits));
+        assert_eq!(read(&digits), Ok(Value::Array(array)));
     }
 }
 

@@ -1,0 +1,383 @@
+//! Links of handles: attached when they are needed, again when they were lost.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kew_amqp::LinkId;
+use kew_amqp::codec::Value;
+use kew_amqp::performative::{Attach, Role};
+use tokio::sync::mpsc;
+
+use super::spec::{LOCKED_UNTIL, LinkSpec, SESSION_FILTER};
+use super::transfers::{Inbound, Outbound};
+use super::{Core, LinkKey, Owner};
+use crate::bus::job::Job;
+use crate::error::Error;
+
+/// Where the messages of a receiver go. There is always room for what it has credit for.
+pub(in crate::bus) type InboxSender = mpsc::Sender<Result<Inbound, Error>>;
+
+/// From the year 1 to 1970, in ticks of .NET.
+const TICKS_TO_1970: i64 = 621_355_968_000_000_000;
+
+/// What a service says of a link.
+#[derive(Clone, Debug)]
+pub(in crate::bus) struct Attached {
+    /// The largest message that it takes, in bytes.
+    pub(in crate::bus) message_size_max: Option<u64>,
+    /// The session that was locked, and until when.
+    pub(in crate::bus) session: Option<(String, Option<SystemTime>)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    Detached,
+    AwaitsToken,
+    Attaching(LinkId),
+    Attached(LinkId),
+    /// It cannot be attached again.
+    Over(Error),
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) spec: LinkSpec,
+    pub(super) name: String,
+    pub(super) phase: Phase,
+    pub(super) attaching: Option<Job<Attached>>,
+    pub(super) queue: VecDeque<Outbound>,
+    pub(super) inbox: Option<InboxSender>,
+    /// Messages that may still come in.
+    pub(super) wanted: u32,
+    pub(super) draining: Option<Job<()>>,
+    /// How many messages and settlements went out and have no outcome.
+    pub(super) under_way: usize,
+    /// Nobody has it any more: it goes when nothing is under way.
+    pub(super) is_leaving: bool,
+}
+
+impl Link {
+    /// Whether it has to be attached.
+    pub(super) fn is_needed(&self) -> bool {
+        let waits = match self.phase {
+            Phase::Detached | Phase::AwaitsToken => true,
+            Phase::Attaching(_) | Phase::Attached(_) | Phase::Over(_) => false,
+        };
+        let has_work = self.queue.iter().any(|it| !it.job.is_withdrawn());
+        waits && (has_work || self.wanted > 0 || self.attaching.is_some())
+    }
+
+    pub(super) fn audience(&self) -> &str {
+        &self.spec.audience
+    }
+
+    /// Whether it is attached, or on the way to.
+    pub(super) fn is_up(&self) -> bool {
+        match self.phase {
+            Phase::AwaitsToken | Phase::Attaching(_) | Phase::Attached(_) => true,
+            Phase::Detached | Phase::Over(_) => false,
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        match self.phase {
+            Phase::Attached(_) => true,
+            Phase::Detached | Phase::AwaitsToken | Phase::Attaching(_) | Phase::Over(_) => false,
+        }
+    }
+
+    fn id(&self) -> Option<LinkId> {
+        match self.phase {
+            Phase::Attaching(id) | Phase::Attached(id) => Some(id),
+            Phase::Detached | Phase::AwaitsToken | Phase::Over(_) => None,
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn add_link(
+        &mut self,
+        key: LinkKey,
+        spec: LinkSpec,
+        inbox: Option<InboxSender>,
+        job: Job<Attached>,
+    ) {
+        let links_max = self.settings.links_max;
+        if self.links.len() >= links_max {
+            let text = format!("the client has {links_max} links, which is its limit");
+            job.finish(Err(Error::refused(text)));
+            return;
+        }
+        let link = Link {
+            spec,
+            name: String::new(),
+            phase: Phase::Detached,
+            attaching: Some(job),
+            queue: VecDeque::new(),
+            inbox,
+            wanted: 0,
+            draining: None,
+            under_way: 0,
+            is_leaving: false,
+        };
+        self.links.insert(key, link);
+        self.stir_link(key);
+    }
+
+    /// Does for a link what can be done now.
+    pub(super) fn stir_link(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        link.queue.retain(|it| !it.job.is_withdrawn());
+        match &link.phase {
+            Phase::Detached if link.is_needed() => self.attach_link(key),
+            Phase::Detached | Phase::AwaitsToken | Phase::Attaching(_) => {}
+            &Phase::Attached(id) => {
+                self.grant(key, id);
+                self.send_queued(key, id);
+            }
+            Phase::Over(error) => {
+                let error = error.clone();
+                self.fail_waiting(key, &error);
+            }
+        }
+    }
+
+    fn attach_link(&mut self, key: LinkKey) {
+        if !self.is_ready() {
+            return;
+        }
+        let number = self.number();
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        let audience = link.spec.audience.clone();
+        if !self.has_token(&audience) {
+            if let Some(link) = self.links.get_mut(&key) {
+                link.phase = Phase::AwaitsToken;
+            }
+            self.want_token(audience);
+            return;
+        }
+        let (Some(wire), Some(link)) = (&mut self.wire, self.links.get_mut(&key)) else {
+            return;
+        };
+        if let Some(job) = &link.attaching
+            && !job.start()
+            && job.is_withdrawn()
+        {
+            link.attaching = None;
+            return;
+        }
+        link.name = format!("{}-{number}", self.settings.name);
+        let attach = link.spec.attach(&link.name);
+        let attached = wire
+            .session
+            .and_then(|session| wire.amqp.attach(session, attach));
+        match attached {
+            Some(id) => {
+                link.phase = Phase::Attaching(id);
+                self.owners.insert(id, Owner::Link(key));
+            }
+            None => {
+                let text = "the connection takes no more links";
+                self.fail_link(key, &Error::later(text));
+            }
+        }
+    }
+
+    /// The token of an audience is there.
+    pub(super) fn stir_links_of(&mut self, audience: &str) {
+        let waiting: Vec<LinkKey> = self.waiting_for_token(audience);
+        for key in waiting {
+            if let Some(link) = self.links.get_mut(&key) {
+                link.phase = Phase::Detached;
+            }
+            self.stir_link(key);
+        }
+    }
+
+    /// There is no token for an audience.
+    pub(super) fn fail_links_of(&mut self, audience: &str, error: &Error) {
+        for key in self.waiting_for_token(audience) {
+            self.fail_link(key, error);
+        }
+    }
+
+    fn waiting_for_token(&self, audience: &str) -> Vec<LinkKey> {
+        let waits = |link: &Link| {
+            matches!(link.phase, Phase::AwaitsToken) && *link.spec.audience == *audience
+        };
+        let links = self.links.iter().filter(|(_, link)| waits(link));
+        links.map(|(&key, _)| key).collect()
+    }
+
+    /// The service has answered an attach. A refusal is followed by a detach, which says why.
+    pub(super) fn on_link_attached(&mut self, key: LinkKey, id: LinkId, answer: &Attach) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        let is_refusal = match answer.role {
+            Role::Sender => answer.source.is_none(),
+            Role::Receiver => answer.target.is_none(),
+        };
+        if is_refusal {
+            return;
+        }
+        let attached = Attached {
+            message_size_max: answer.max_message_size.filter(|&size| size > 0),
+            session: session_of(answer),
+        };
+        if link.spec.purpose.is_session() && attached.session.is_none() {
+            let text = "the service answered without naming the session that it has locked";
+            self.detach(key, &Error::refused(text));
+            return;
+        }
+        link.phase = Phase::Attached(id);
+        if let Some(job) = link.attaching.take() {
+            job.finish(Ok(attached));
+        }
+        self.stir_link(key);
+    }
+
+    /// Detaches a link, if it is attached. What went over it fails.
+    pub(super) fn detach(&mut self, key: LinkKey, error: &Error) {
+        let id = self.links.get(&key).and_then(Link::id);
+        if let (Some(id), Some(wire)) = (id, &mut self.wire) {
+            wire.amqp.detach(id, true, None);
+            self.owners.remove(&id);
+        }
+        self.fail_link(key, error);
+    }
+
+    /// Nobody has a link any more. What is under way gets its outcome first.
+    pub(super) fn forget_link(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        if link.under_way == 0 {
+            self.remove_link(key);
+            return;
+        }
+        link.is_leaving = true;
+        link.inbox = None;
+        link.wanted = 0;
+        if let (Phase::Attached(id), Some(wire)) = (&link.phase, &mut self.wire)
+            && wire.amqp.credit(*id) > 0
+        {
+            wire.amqp.grant(*id, 0);
+        }
+    }
+
+    pub(super) fn remove_link(&mut self, key: LinkKey) {
+        self.detach(key, &Error::refused("the link was closed"));
+        self.links.remove(&key);
+        self.blocked.remove(&Owner::Link(key));
+    }
+
+    /// A link is gone, or could not be attached: all that goes over it fails.
+    pub(super) fn fail_link(&mut self, key: LinkKey, error: &Error) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        if let Some(id) = link.id() {
+            self.owners.remove(&id);
+        }
+        let was_session =
+            link.spec.purpose.is_session() && matches!(link.phase, Phase::Attached(_));
+        let error = match (&link.phase, was_session) {
+            (Phase::Over(error), _) => error.clone(),
+            (_, false) => error.clone(),
+            (_, true) => {
+                let text = format!("the link of the session is gone: {}", error.text());
+                Error::session_lock_lost(text)
+            }
+        };
+        link.phase = match was_session || matches!(link.phase, Phase::Over(_)) {
+            true => Phase::Over(error.clone()),
+            false => Phase::Detached,
+        };
+        link.under_way = 0;
+        let is_leaving = link.is_leaving;
+        let sent = self.sending.extract_if(.., |_, it| it.link == key);
+        let sent: Vec<_> = sent.map(|(_, it)| it.job).collect();
+        let settled = self.settling.extract_if(.., |_, it| it.link == key);
+        let settled: Vec<_> = settled.map(|(_, it)| it.job).collect();
+        for job in sent {
+            job.lose(&error);
+        }
+        for job in settled {
+            job.lose(&error);
+        }
+        self.fail_waiting(key, &error);
+        if is_leaving {
+            self.links.remove(&key);
+            self.blocked.remove(&Owner::Link(key));
+        }
+    }
+
+    /// What waits for a link that is not there.
+    fn fail_waiting(&mut self, key: LinkKey, error: &Error) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        if let Some(job) = link.attaching.take() {
+            job.finish(Err(error.clone()));
+        }
+        for waiting in link.queue.drain(..) {
+            waiting.job.finish(Err(error.clone()));
+        }
+        // The service forgets what was on its way.
+        if let Some(job) = link.draining.take() {
+            job.finish(Ok(()));
+        }
+        let is_awaited = std::mem::take(&mut link.wanted) > 0;
+        if let Some(inbox) = link.inbox.as_ref().filter(|_| is_awaited) {
+            // If it is full, its receiver has messages to see to, and asks again afterwards.
+            let _ = inbox.try_send(Err(error.clone()));
+        }
+    }
+
+    /// Why a link cannot be attached again, if it cannot.
+    pub(super) fn over(&self, key: LinkKey) -> Option<Error> {
+        match self.links.get(&key).map(|link| &link.phase) {
+            Some(Phase::Over(error)) => Some(error.clone()),
+            Some(
+                Phase::Detached | Phase::AwaitsToken | Phase::Attaching(_) | Phase::Attached(_),
+            ) => None,
+            None => Some(Error::refused("the link was closed")),
+        }
+    }
+
+    /// The name of a link, for requests that are about what it has locked.
+    pub(super) fn name_of(&self, key: LinkKey) -> Result<&str, Error> {
+        match self.links.get(&key) {
+            Some(link) if link.is_attached() => Ok(&link.name),
+            Some(_) | None => {
+                let later = || Error::later("the link is not attached");
+                Err(self.over(key).unwrap_or_else(later))
+            }
+        }
+    }
+}
+
+/// The session that an attach says was locked, and until when.
+fn session_of(answer: &Attach) -> Option<(String, Option<SystemTime>)> {
+    let filter = answer.source.as_ref()?.filter.as_ref()?;
+    let id = match filter.get(SESSION_FILTER)?.value() {
+        Value::String(id) => id.as_str().to_owned(),
+        _ => return None,
+    };
+    let ticks = answer
+        .properties
+        .as_ref()
+        .and_then(|it| it.get(LOCKED_UNTIL));
+    let ticks = ticks.and_then(|ticks| ticks.value().as_integer());
+    Some((id, ticks.and_then(time_of_ticks)))
+}
+
+fn time_of_ticks(ticks: i64) -> Option<SystemTime> {
+    let ms = u64::try_from(ticks.checked_sub(TICKS_TO_1970)?).ok()? / 10_000;
+    UNIX_EPOCH.checked_add(Duration::from_millis(ms))
+}

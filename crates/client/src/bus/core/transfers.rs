@@ -1,0 +1,324 @@
+//! What goes over links: messages in both directions, and what becomes of them.
+
+use bytes::Bytes;
+use kew_amqp::performative::{DeliveryState, Outcome, Tag};
+use kew_amqp::{Delivery, DeliveryId, LinkId, Outgoing, Oversized, SendRefusal};
+
+use super::links::Phase;
+use super::{Core, LinkKey, Owner};
+use crate::bus::job::Job;
+use crate::error::{Effect, Error};
+
+/// A message that came in.
+#[derive(Clone, Debug)]
+pub(in crate::bus) struct Inbound {
+    pub(in crate::bus) payload: Bytes,
+    pub(in crate::bus) tag: Tag,
+    /// Its name, if it waits for a settlement.
+    pub(in crate::bus) delivery: Option<DeliveryName>,
+}
+
+/// The name of a delivery. Those of `amqp` begin anew with each connection: without the number of its connection, a
+/// name that is kept would be that of another message after the next one was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bus) struct DeliveryName {
+    connection: u64,
+    id: DeliveryId,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bus) enum Settled {
+    Done,
+    /// The link that the message came over is gone, and nothing was said.
+    LinkGone,
+}
+
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub(super) payload: Bytes,
+    pub(super) message_format: u32,
+    pub(super) job: Job<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) link: LinkKey,
+    pub(super) job: Job<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    pub(super) link: LinkKey,
+    pub(super) job: Job<Settled>,
+}
+
+impl Core {
+    pub(super) fn send(&mut self, key: LinkKey, payload: Bytes, message_format: u32, job: Job<()>) {
+        let Some(link) = self.links.get_mut(&key) else {
+            job.finish(Err(Error::refused("the sender was closed")));
+            return;
+        };
+        link.queue.push_back(Outbound {
+            payload,
+            message_format,
+            job,
+        });
+        self.stir_link(key);
+    }
+
+    pub(super) fn want(&mut self, key: LinkKey, count: u32) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        let inbox = link.inbox.as_ref();
+        let taken = inbox.map_or(0, |inbox| inbox.max_capacity() - inbox.capacity());
+        link.wanted = count.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        self.stir_link(key);
+    }
+
+    pub(super) fn drain(&mut self, key: LinkKey, job: Job<()>) {
+        let (Some(link), Some(wire)) = (self.links.get_mut(&key), &mut self.wire) else {
+            job.finish(Ok(()));
+            return;
+        };
+        link.wanted = 0;
+        match link.phase {
+            Phase::Attached(id) if wire.amqp.credit(id) > 0 && job.start() => {
+                wire.amqp.drain(id);
+                link.draining = Some(job);
+            }
+            Phase::Attached(_)
+            | Phase::Detached
+            | Phase::AwaitsToken
+            | Phase::Attaching(_)
+            | Phase::Over(_) => job.finish(Ok(())),
+        }
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        key: LinkKey,
+        delivery: DeliveryName,
+        state: DeliveryState,
+        job: Job<Settled>,
+    ) {
+        if !job.start() {
+            return;
+        }
+        let is_of_this = delivery.connection == self.connection_number;
+        let delivery = delivery.id;
+        let is_known = self.wire.as_mut().is_some_and(|wire| {
+            is_of_this
+                && !self.settling.contains_key(&delivery)
+                && wire.amqp.update(delivery, state)
+        });
+        if is_known {
+            self.settling.insert(delivery, Settling { link: key, job });
+            if let Some(link) = self.links.get_mut(&key) {
+                link.under_way += 1;
+            }
+        } else {
+            job.finish(Ok(Settled::LinkGone));
+        }
+    }
+
+    pub(super) fn grant(&mut self, key: LinkKey, id: LinkId) {
+        let (Some(link), Some(wire)) = (self.links.get(&key), &mut self.wire) else {
+            return;
+        };
+        let is_receiver = link.inbox.is_some() && link.draining.is_none();
+        if is_receiver && wire.amqp.credit(id) != link.wanted {
+            wire.amqp.grant(id, link.wanted);
+        }
+    }
+
+    pub(super) fn send_queued(&mut self, key: LinkKey, id: LinkId) {
+        let (Some(link), Some(wire)) = (self.links.get_mut(&key), &mut self.wire) else {
+            return;
+        };
+        while let Some(next) = link.queue.front() {
+            if next.job.is_withdrawn() {
+                link.queue.pop_front();
+                continue;
+            }
+            if !wire.amqp.can_send_or_await(id) {
+                self.blocked.insert(Owner::Link(key));
+                return;
+            }
+            let Some(next) = link.queue.pop_front() else {
+                return;
+            };
+            if !next.job.start() {
+                continue;
+            }
+            self.last_number += 1;
+            let outgoing = Outgoing {
+                tag: tag_of(self.last_number),
+                message_format: next.message_format,
+                is_settled: false,
+                state: None,
+            };
+            match wire.amqp.send(id, outgoing, [next.payload, Bytes::new()]) {
+                Ok(delivery) => {
+                    let job = next.job;
+                    self.sending.insert(delivery, Sending { link: key, job });
+                    link.under_way += 1;
+                }
+                Err(refusal) => next.job.finish(Err(error_of(&refusal))),
+            }
+        }
+    }
+
+    pub(super) fn on_link_delivery(&mut self, key: LinkKey, delivery: Delivery) {
+        let inbound = Inbound {
+            // It is kept for long, and shares the buffer of the input.
+            payload: Bytes::copy_from_slice(&delivery.payload),
+            tag: delivery.tag,
+            delivery: (!delivery.is_settled).then_some(DeliveryName {
+                connection: self.connection_number,
+                id: delivery.delivery,
+            }),
+        };
+        let mut is_taken = false;
+        if let Some(link) = self.links.get_mut(&key) {
+            link.wanted = link.wanted.saturating_sub(1);
+            let inbox = link.inbox.as_ref();
+            is_taken = inbox.is_some_and(|inbox| inbox.try_send(Ok(inbound)).is_ok());
+        }
+        if !is_taken && !delivery.is_settled {
+            self.release(delivery.delivery);
+        }
+    }
+
+    /// A message is larger than the client takes: it goes back, and its receiver hears of it.
+    pub(super) fn on_oversized(&mut self, owner: &Owner, oversized: &Oversized) {
+        self.release(oversized.delivery);
+        match owner {
+            Owner::Link(key) => {
+                let limit = self.settings.message_size_max;
+                let text = format!(
+                    "a message is larger than message_size_max, which is {limit} bytes: {}",
+                    oversized.error
+                );
+                let link = self.links.get(key);
+                if let Some(inbox) = link.and_then(|link| link.inbox.as_ref()) {
+                    // If it is full, its receiver has messages to see to, and meets this one again.
+                    let _ = inbox.try_send(Err(Error::refused(text)));
+                }
+            }
+            Owner::Answers(node) => {
+                let text = format!("an answer is too large: {}", oversized.error);
+                self.fail_node(&node.clone(), &Error::later(text));
+            }
+            Owner::Requests(_) => {}
+        }
+    }
+
+    /// Gives a message back as it was. Of one without a lock nothing is said.
+    fn release(&mut self, delivery: DeliveryId) {
+        if let Some(wire) = &mut self.wire {
+            let released = DeliveryState::Outcome(Outcome::Released);
+            wire.amqp.settle(delivery, Some(released));
+        }
+    }
+
+    /// The service has told of a message of ours.
+    pub(super) fn on_send_outcome(
+        &mut self,
+        delivery: DeliveryId,
+        is_settled: bool,
+        state: Option<&DeliveryState>,
+    ) {
+        if !is_settled && let Some(wire) = &mut self.wire {
+            wire.amqp.settle(delivery, None);
+        }
+        let Some(Sending { link, job }) = self.sending.remove(&delivery) else {
+            return;
+        };
+        job.finish(result_of_send(state));
+        // One less is unsettled, which may be what others wait for.
+        self.stir_link(link);
+        self.one_ended(link);
+    }
+
+    /// The service has told of a message of its own: it answers a settlement.
+    pub(super) fn on_settlement_answer(
+        &mut self,
+        delivery: DeliveryId,
+        is_settled: bool,
+        state: Option<&DeliveryState>,
+    ) {
+        if !is_settled && let Some(wire) = &mut self.wire {
+            wire.amqp.settle(delivery, None);
+        }
+        let Some(Settling { link, job }) = self.settling.remove(&delivery) else {
+            return;
+        };
+        let refusal = match state.and_then(DeliveryState::outcome) {
+            Some(Outcome::Rejected(rejected)) => rejected.error.as_ref(),
+            Some(
+                Outcome::Accepted | Outcome::Released | Outcome::Modified(_) | Outcome::Declared(_),
+            )
+            | None => None,
+        };
+        job.finish(match refusal {
+            Some(error) => Err(Error::of_condition(error, Effect::Change)),
+            None => Ok(Settled::Done),
+        });
+        self.one_ended(link);
+    }
+
+    /// Something that was under way on a link has its outcome.
+    fn one_ended(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(&key) else {
+            return;
+        };
+        link.under_way = link.under_way.saturating_sub(1);
+        if link.is_leaving && link.under_way == 0 {
+            self.remove_link(key);
+        }
+    }
+
+    pub(super) fn on_drained(&mut self, key: LinkKey) {
+        let link = self.links.get_mut(&key);
+        if let Some(job) = link.and_then(|link| link.draining.take()) {
+            job.finish(Ok(()));
+        }
+    }
+}
+
+fn result_of_send(state: Option<&DeliveryState>) -> Result<(), Error> {
+    match state.and_then(DeliveryState::outcome) {
+        Some(Outcome::Accepted) => Ok(()),
+        Some(Outcome::Rejected(rejected)) => Err(match &rejected.error {
+            Some(error) => Error::of_condition(error, Effect::Change),
+            None => Error::refused("the service rejected the message and did not say why"),
+        }),
+        Some(Outcome::Released | Outcome::Modified(_)) => {
+            Err(Error::later("the service gave the message back"))
+        }
+        Some(Outcome::Declared(_)) | None => Err(Error::unknown(
+            "the service forgot the message without an outcome",
+        )),
+    }
+}
+
+pub(super) fn error_of(refusal: &SendRefusal) -> Error {
+    let text = refusal.to_string();
+    match refusal {
+        SendRefusal::TooLarge { .. } => Error::refused(text),
+        SendRefusal::NoLink
+        | SendRefusal::NoCredit
+        | SendRefusal::Blocked
+        | SendRefusal::Unsettled(_) => Error::later(text),
+    }
+}
+
+pub(super) fn tag_of(number: u64) -> Tag {
+    let mut tag = [0; 16];
+    for (place, byte) in tag.iter_mut().zip(number.to_be_bytes()) {
+        *place = byte;
+    }
+    Tag::from(tag)
+}

@@ -1,0 +1,169 @@
+//! What a receiver has asked for, and what has come.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use kew_amqp::performative::{DeliveryState, Outcome};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::core::{Command, Inbound};
+use super::shared::{LinkHandle, Share};
+use crate::error::{Effect, Error, ErrorKind};
+
+/// Messages of a receiver that are on their way or wait for it.
+pub(super) const INBOX_MAX: usize = 1_024;
+
+pub(super) type Messages = mpsc::Receiver<Result<Inbound, Error>>;
+
+#[derive(Debug)]
+pub(super) struct Inbox {
+    link: LinkHandle,
+    messages: Messages,
+    /// What has come for a batch that is not complete.
+    ready: VecDeque<Inbound>,
+    prefetch: u32,
+    /// How many messages are on their way or in the channel.
+    expected: u32,
+}
+
+impl Inbox {
+    pub(super) fn new(link: LinkHandle, messages: Messages, prefetch: u32) -> Self {
+        Self {
+            link,
+            messages,
+            ready: VecDeque::new(),
+            prefetch: prefetch.min(count_max()),
+            expected: 0,
+        }
+    }
+
+    pub(super) fn link(&self) -> &LinkHandle {
+        &self.link
+    }
+
+    /// The next message. To drop the future loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Inbound, Error> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Ok(ready);
+        }
+        self.next_of(1).await
+    }
+
+    /// At least one message, and at most so many: those that come within a time after the first. To drop the future
+    /// loses nothing.
+    pub(super) async fn batch(
+        &mut self,
+        count: u32,
+        within: Duration,
+    ) -> Result<Vec<Inbound>, Error> {
+        let count = count.clamp(1, count_max());
+        if self.ready.is_empty() {
+            let first = self.next_of(count).await?;
+            self.ready.push_back(first);
+        }
+        let deadline = Instant::now() + within;
+        while self.ready.len() < count as usize && self.expected > 0 {
+            match timeout_at(deadline, self.messages.recv()).await {
+                Ok(Some(Ok(message))) => {
+                    self.came();
+                    self.ready.push_back(message);
+                }
+                // The next call sees to it.
+                Ok(Some(Err(_)) | None) => self.expected = 0,
+                Err(_) => break,
+            }
+        }
+        let size = self.ready.len().min(count as usize);
+        Ok(self.ready.drain(..size).collect())
+    }
+
+    async fn next_of(&mut self, count: u32) -> Result<Inbound, Error> {
+        let mut failures = 0;
+        loop {
+            let wanted = count.max(self.prefetch);
+            if self.expected < count || self.expected == 0 {
+                self.link.shared().want(self.link.key(), wanted).await?;
+                self.expected = wanted;
+            }
+            let error = match self.messages.recv().await {
+                Some(Ok(message)) => {
+                    self.came();
+                    return Ok(message);
+                }
+                Some(Err(error)) => error,
+                None => Error::refused("the receiver was closed"),
+            };
+            self.expected = 0;
+            failures += 1;
+            // A link that was lost while nobody waited is attached again at once.
+            if failures == 1 && error.kind() == ErrorKind::TryAgainLater && !error.is_busy() {
+                continue;
+            }
+            let never = Instant::now() + Duration::from_hours(24);
+            self.link.shared().pause(error, failures - 1, never).await?;
+        }
+    }
+
+    /// A message has come: with prefetch, others are asked for in time.
+    fn came(&mut self) {
+        self.expected = self.expected.saturating_sub(1);
+        let is_low = self.expected <= self.prefetch / 2;
+        if self.prefetch > 0
+            && is_low
+            && self.link.shared().want_now(self.link.key(), self.prefetch)
+        {
+            self.expected = self.prefetch;
+        }
+    }
+
+    /// Gives back credit, and returns what has come until then.
+    pub(super) async fn drain(&mut self) -> Result<Vec<Inbound>, Error> {
+        let (shared, link) = (self.link.shared(), self.link.key());
+        let drained = shared
+            .attempt(
+                Effect::Read,
+                Share::Requests,
+                None,
+                Some(link),
+                shared.deadline(),
+                |job| Command::Drain { link, job },
+            )
+            .await;
+        self.expected = 0;
+        let mut came: Vec<Inbound> = self.ready.drain(..).collect();
+        while let Ok(message) = self.messages.try_recv() {
+            came.extend(message);
+        }
+        match drained {
+            // What has come is not to be lost because of what has not.
+            Err(error) if came.is_empty() => Err(error),
+            Err(_) | Ok(()) => Ok(came),
+        }
+    }
+
+    /// Gives back what has come and nobody took.
+    pub(super) async fn release_all(&mut self) -> Result<(), Error> {
+        let shared = self.link.shared().clone();
+        let link = self.link.key();
+        for delivery in self.drain().await?.into_iter().filter_map(|it| it.delivery) {
+            let state = DeliveryState::Outcome(Outcome::Released);
+            let command = |job| Command::Settle {
+                link,
+                delivery,
+                state,
+                job,
+            };
+            let (effect, share) = (Effect::Change, Share::Requests);
+            shared
+                .attempt(effect, share, None, Some(link), shared.deadline(), command)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn count_max() -> u32 {
+    // One place is for an error.
+    u32::try_from(INBOX_MAX - 1).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,352 @@
+//! Messages under lock, and what becomes of them.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use kew_amqp::codec::{Map, Symbol, Uuid, Value};
+use kew_amqp::error::Error as AmqpError;
+use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, Tag};
+use tokio::time::Instant;
+
+use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled};
+use super::entity::Entity;
+use super::management;
+use super::received::Received;
+use super::shared::{Share, Shared};
+use crate::error::{Effect, Error, ErrorKind};
+
+/// What a dead letter is told with.
+const DEAD_LETTER: &str = "com.microsoft:dead-letter";
+
+/// Properties that a settlement sets or replaces.
+pub type Changes = Vec<(String, Value)>;
+
+/// A message that nobody else gets, until its lock ends or it is settled.
+///
+/// To drop it settles nothing: the service hands it out again when its lock ends. Settlements outlive the link that
+/// the message came over. If a settlement fails with *outcome unknown*, it may have been carried out; to do it again
+/// is safe, and ends with a lock that is lost if it was.
+#[derive(Debug)]
+pub struct Locked {
+    message: Received,
+    token: Uuid,
+    delivery: Option<DeliveryName>,
+    until: Mutex<Option<SystemTime>>,
+    settler: Arc<Settler>,
+}
+
+/// What settles the messages of a receiver.
+#[derive(Debug)]
+pub(super) struct Settler {
+    pub(super) shared: Arc<Shared>,
+    pub(super) link: LinkKey,
+    pub(super) entity: Entity,
+    /// The session whose lock the messages share.
+    pub(super) session: Option<String>,
+}
+
+/// What is to become of a message.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    Complete,
+    Abandon(Changes),
+    Defer(Changes),
+    DeadLetter {
+        reason: String,
+        description: String,
+        changes: Changes,
+    },
+}
+
+impl Locked {
+    pub(super) fn new(
+        message: Received,
+        token: Uuid,
+        delivery: Option<DeliveryName>,
+        settler: Arc<Settler>,
+    ) -> Self {
+        let until = Mutex::new(message.locked_until());
+        Self {
+            message,
+            token,
+            delivery,
+            until,
+            settler,
+        }
+    }
+
+    /// It was processed: it is deleted.
+    pub async fn complete(&self) -> Result<(), Error> {
+        self.settle(Verdict::Complete).await
+    }
+
+    /// It could not be processed: another receiver gets it, and its delivery count rises.
+    pub async fn abandon(&self, changes: Changes) -> Result<(), Error> {
+        self.settle(Verdict::Abandon(changes)).await
+    }
+
+    /// It is set aside: it can be received by its sequence number alone.
+    pub async fn defer(&self, changes: Changes) -> Result<(), Error> {
+        self.settle(Verdict::Defer(changes)).await
+    }
+
+    /// It goes to the dead-letter queue. Reason and description have 4,096 characters at most.
+    pub async fn dead_letter(
+        &self,
+        reason: &str,
+        description: &str,
+        changes: Changes,
+    ) -> Result<(), Error> {
+        let verdict = Verdict::DeadLetter {
+            reason: reason.to_owned(),
+            description: description.to_owned(),
+            changes,
+        };
+        self.settle(verdict).await
+    }
+
+    /// Renews the lock for the entity's lock duration, and returns its new end. Messages of a session have the lock of
+    /// their session instead.
+    pub async fn renew(&self) -> Result<SystemTime, Error> {
+        if self.settler.session.is_some() {
+            return Err(Error::refused(
+                "the message has the lock of its session: renew that",
+            ));
+        }
+        let until = management::renew_lock(&self.settler, self.token).await?;
+        *self.until() = Some(until);
+        Ok(until)
+    }
+
+    /// Until when the lock holds, by the clock of the service, if it says so.
+    pub fn locked_until(&self) -> Option<SystemTime> {
+        *self.until()
+    }
+
+    /// The name of the lock, as SDKs show it.
+    pub fn lock_token(&self) -> Uuid {
+        self.token
+    }
+
+    /// The message alone. Its lock stays.
+    pub fn into_message(self) -> Received {
+        self.message
+    }
+
+    async fn settle(&self, verdict: Verdict) -> Result<(), Error> {
+        let shared = &self.settler.shared;
+        let deadline = shared.deadline();
+        let attempt = || self.settle_once(&verdict, deadline);
+        shared.with_retries(deadline, attempt).await
+    }
+
+    /// Over the link that it came over, or else by its lock token, which links do not matter to.
+    async fn settle_once(&self, verdict: &Verdict, deadline: Instant) -> Result<(), Error> {
+        let lost = match self.settle_over_link(verdict, deadline).await {
+            Ok(Settled::Done) => return Ok(()),
+            Ok(Settled::LinkGone) => None,
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Some(error),
+            Err(error) => return Err(error),
+        };
+        let settled = management::settle(&self.settler, self.token, verdict, deadline).await;
+        match (settled, lost) {
+            // There is no lock any more: perhaps because the first try was carried out.
+            (Err(error), Some(lost)) if error.kind() == ErrorKind::Refused => Err(lost),
+            (settled, _) => settled,
+        }
+    }
+
+    async fn settle_over_link(
+        &self,
+        verdict: &Verdict,
+        deadline: Instant,
+    ) -> Result<Settled, Error> {
+        let Some(delivery) = self.delivery else {
+            return Ok(Settled::LinkGone);
+        };
+        let link = self.settler.link;
+        let state = verdict.state();
+        let command = |job| Command::Settle {
+            link,
+            delivery,
+            state,
+            job,
+        };
+        let (effect, share) = (Effect::Change, Share::Requests);
+        let shared = &self.settler.shared;
+        shared
+            .attempt(effect, share, None, Some(link), deadline, command)
+            .await
+    }
+
+    fn until(&self) -> std::sync::MutexGuard<'_, Option<SystemTime>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deref for Locked {
+    type Target = Received;
+
+    fn deref(&self) -> &Received {
+        &self.message
+    }
+}
+
+impl Settler {
+    /// A message that came under a lock. One that cannot be read goes back, and its delivery count rises, so that
+    /// it ends in the dead-letter queue.
+    pub(super) async fn locked(self: &Arc<Self>, inbound: Inbound) -> Result<Locked, Error> {
+        let Inbound {
+            payload,
+            tag,
+            delivery,
+        } = inbound;
+        let message = Received::read(payload).map_err(|error| error.to_string());
+        let token = token_of(&tag).ok_or_else(|| "its tag is no lock token".to_owned());
+        match (message, token) {
+            (Ok(message), Ok(token)) => Ok(Locked::new(message, token, delivery, self.clone())),
+            (Err(why), _) | (_, Err(why)) => {
+                self.give_back(delivery).await?;
+                Err(Error::refused(format!("a message cannot be read: {why}")))
+            }
+        }
+    }
+
+    async fn give_back(&self, delivery: Option<DeliveryName>) -> Result<(), Error> {
+        let Some(delivery) = delivery else {
+            return Ok(());
+        };
+        let (link, state) = (self.link, Verdict::Abandon(Vec::new()).state());
+        let command = |job| Command::Settle {
+            link,
+            delivery,
+            state,
+            job,
+        };
+        let (effect, share) = (Effect::Change, Share::Requests);
+        let deadline = self.shared.deadline();
+        let settled = self
+            .shared
+            .attempt(effect, share, None, Some(link), deadline, command);
+        settled.await.map(|_: Settled| ())
+    }
+}
+
+impl Verdict {
+    /// As it is told over the link.
+    fn state(&self) -> DeliveryState {
+        let modified = |changes: &Changes, is_deferred: bool| {
+            Outcome::Modified(Modified {
+                delivery_failed: Some(!is_deferred),
+                undeliverable_here: Some(is_deferred),
+                message_annotations: (!changes.is_empty()).then(|| symbols(changes)),
+            })
+        };
+        DeliveryState::Outcome(match self {
+            Self::Complete => Outcome::Accepted,
+            Self::Abandon(changes) => modified(changes, false),
+            Self::Defer(changes) => modified(changes, true),
+            Self::DeadLetter {
+                reason,
+                description,
+                changes,
+            } => Outcome::Rejected(Rejected {
+                error: Some(AmqpError {
+                    condition: Symbol::from_static(DEAD_LETTER),
+                    description: Some(description.as_str().into()),
+                    info: Some(dead_letter_info(reason, description, changes)),
+                }),
+            }),
+        })
+    }
+
+    /// As it is told by lock token.
+    pub(super) fn request(&self) -> Vec<(&'static str, Value)> {
+        let text = |text: &str| Value::String(text.into());
+        let with_changes = |status: &str, changes: &Changes| {
+            let mut fields = vec![("disposition-status", text(status))];
+            if !changes.is_empty() {
+                fields.push(("properties-to-modify", Value::Map(strings(changes))));
+            }
+            fields
+        };
+        match self {
+            Self::Complete => with_changes("completed", &Vec::new()),
+            Self::Abandon(changes) => with_changes("abandoned", changes),
+            // The service spells it so.
+            Self::Defer(changes) => with_changes("defered", changes),
+            Self::DeadLetter {
+                reason,
+                description,
+                changes,
+            } => {
+                let mut fields = with_changes("suspended", changes);
+                fields.push(("deadletter-reason", text(reason)));
+                fields.push(("deadletter-description", text(description)));
+                fields
+            }
+        }
+    }
+}
+
+/// Names as the annotations of a message have them. One that is not ASCII cannot be one.
+fn symbols(changes: &Changes) -> Map {
+    Map::build(|map| {
+        for (name, value) in changes {
+            match Symbol::new(name) {
+                Ok(name) => map.entry(&name, value),
+                Err(_) => map.entry(name.as_str(), value),
+            }
+        }
+    })
+}
+
+fn strings(changes: &Changes) -> Map {
+    Map::build(|map| {
+        for (name, value) in changes {
+            map.entry(name.as_str(), value);
+        }
+    })
+}
+
+fn dead_letter_info(reason: &str, description: &str, changes: &Changes) -> Map {
+    Map::build(|map| {
+        map.entry(&Symbol::from_static("DeadLetterReason"), reason);
+        map.entry(
+            &Symbol::from_static("DeadLetterErrorDescription"),
+            description,
+        );
+        for (name, value) in changes {
+            match Symbol::new(name) {
+                Ok(name) => map.entry(&name, value),
+                Err(_) => map.entry(name.as_str(), value),
+            }
+        }
+    })
+}
+
+/// The tag of a delivery is a GUID in the order of .NET; requests want the order of the network.
+fn token_of(tag: &Tag) -> Option<Uuid> {
+    let mut token: [u8; 16] = tag.as_bytes().try_into().ok()?;
+    let (first, rest) = token.split_at_mut(4);
+    let (second, rest) = rest.split_at_mut(2);
+    let (third, _) = rest.split_at_mut(2);
+    first.reverse();
+    second.reverse();
+    third.reverse();
+    Some(Uuid(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_a_token_in_another_order() {
+        let tag = Tag::from([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
+        let token = Uuid([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(token_of(&tag), Some(token));
+        assert_eq!(token_of(&Tag::new(&[1]).unwrap()), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Service Bus over AMQP.
+//!
+//! A [`BusClient`] has one connection. A task owns it, and everything else is a handle that asks the task for
+//! something and waits for the answer. `ARCHITECTURE.md` says what a handle can rely on.
+
+mod batch;
+mod client;
+mod connector;
+mod core;
+mod driver;
+mod entity;
+mod inbox;
+mod job;
+mod locked;
+mod management;
+mod message;
+mod nudges;
+mod received;
+mod receiver;
+mod room;
+mod sender;
+mod session;
+mod shared;
+mod tokens;
+mod websocket;
+
+pub use batch::Batch;
+pub use client::{BusClient, BusOptions};
+pub use entity::Entity;
+pub use job::Unseen;
+pub use locked::{Changes, Locked};
+pub use message::Message;
+pub use received::{MessageState, Received};
+pub use receiver::{DeletingReceiver, Receiver, ReceiverOptions};
+pub use sender::Sender;
+pub use session::{SessionChoice, SessionReceiver};

@@ -1,0 +1,253 @@
+//! Messages that came.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use kew_amqp::codec::{DecodeError, Map, Timestamp, Value};
+use kew_amqp::message::{BodyKind, Header, Message as Scanned, MessageId, Properties};
+
+use super::message::{Message, time_of};
+
+/// The property with the reason of a dead letter.
+const DEAD_LETTER_REASON: &str = "DeadLetterReason";
+
+/// The property with the description of a dead letter.
+const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
+
+/// In what state a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageState {
+    /// It can be received, or is locked.
+    Active,
+    /// It can be received by its sequence number.
+    Deferred,
+    /// It becomes visible later.
+    Scheduled,
+}
+
+/// A message that came, with all that it brought.
+#[derive(Clone, Debug)]
+pub struct Received {
+    scanned: Scanned,
+    header: Header,
+    properties: Properties,
+    annotations: Map,
+}
+
+impl Received {
+    pub(super) fn read(payload: Bytes) -> Result<Self, DecodeError> {
+        let scanned = Scanned::scan(payload)?;
+        Ok(Self {
+            header: scanned.header()?,
+            properties: scanned.properties()?,
+            annotations: scanned.message_annotations(),
+            scanned,
+        })
+    }
+
+    /// The bytes of the body. Empty if it is not made of bytes: see [`Received::body_kind`].
+    pub fn body(&self) -> Bytes {
+        let mut parts = self
+            .scanned
+            .body_values()
+            .filter_map(|part| match part.value() {
+                Value::Binary(bytes) if self.body_kind() == BodyKind::Data => Some(bytes),
+                _ => None,
+            });
+        let (first, second) = (parts.next(), parts.next());
+        match (first, second) {
+            (first, None) => first.unwrap_or_default(),
+            (first, second) => {
+                let mut whole = BytesMut::new();
+                for part in first.into_iter().chain(second).chain(parts) {
+                    whole.extend_from_slice(&part);
+                }
+                whole.freeze()
+            }
+        }
+    }
+
+    /// Whether the body is bytes, a value or lists.
+    pub fn body_kind(&self) -> BodyKind {
+        self.scanned.body_kind()
+    }
+
+    /// The id that the sender gave it. One that is no text is shown as one.
+    pub fn id(&self) -> Option<String> {
+        self.properties.message_id.as_ref().map(text_of_id)
+    }
+
+    /// The message session that it belongs to.
+    pub fn session_id(&self) -> Option<&str> {
+        self.properties.group_id.as_ref().map(|id| id.as_str())
+    }
+
+    /// The message that it answers, or whatever else it belongs to.
+    pub fn correlation_id(&self) -> Option<String> {
+        self.properties.correlation_id.as_ref().map(text_of_id)
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> Option<&str> {
+        self.properties.subject.as_ref().map(|it| it.as_str())
+    }
+
+    /// What the body is.
+    pub fn content_type(&self) -> Option<&str> {
+        self.properties.content_type.as_ref().map(|it| it.as_str())
+    }
+
+    /// Its order in its entity.
+    pub fn sequence_number(&self) -> Option<i64> {
+        let number = self.annotations.get("x-opt-sequence-number")?;
+        number.value().as_integer()
+    }
+
+    /// When it arrived.
+    pub fn enqueued_at(&self) -> Option<SystemTime> {
+        self.time("x-opt-enqueued-time")
+    }
+
+    /// When it becomes or became visible, if it was scheduled.
+    pub fn scheduled_at(&self) -> Option<SystemTime> {
+        self.time("x-opt-scheduled-enqueue-time")
+    }
+
+    /// How many deliveries failed before this one.
+    pub fn delivery_count(&self) -> u32 {
+        self.header.delivery_count
+    }
+
+    /// After how long it is worth nothing, counted from its arrival.
+    pub fn time_to_live(&self) -> Option<Duration> {
+        let ms = self.header.ttl?;
+        Some(Duration::from_millis(u64::from(ms)))
+    }
+
+    /// In what state it is. Only messages that are peeked say something else than active.
+    pub fn state(&self) -> MessageState {
+        let state = self.annotations.get("x-opt-message-state");
+        match state.and_then(|state| state.value().as_integer()) {
+            Some(1) => MessageState::Deferred,
+            Some(2) => MessageState::Scheduled,
+            Some(_) | None => MessageState::Active,
+        }
+    }
+
+    /// What the application says of it.
+    pub fn properties(&self) -> Vec<(String, Value)> {
+        let properties = self.scanned.application_properties();
+        let pairs = properties.iter().filter_map(|(name, value)| {
+            let name = name.value().as_str()?.to_owned();
+            Some((name, value.value()))
+        });
+        pairs.collect()
+    }
+
+    /// One of these properties.
+    pub fn property(&self, name: &str) -> Option<Value> {
+        let properties = self.scanned.application_properties();
+        properties.get(name).map(|value| value.value())
+    }
+
+    /// Why it is a dead letter, if it is one.
+    pub fn dead_letter_reason(&self) -> Option<String> {
+        self.text(DEAD_LETTER_REASON)
+    }
+
+    /// More about why it is a dead letter.
+    pub fn dead_letter_description(&self) -> Option<String> {
+        self.text(DEAD_LETTER_DESCRIPTION)
+    }
+
+    /// All of it, as it came.
+    pub fn raw(&self) -> &Scanned {
+        &self.scanned
+    }
+
+    /// The same message, to be sent again. What the service says of it is left out, and so is its schedule.
+    pub fn to_message(&self) -> Message {
+        let text =
+            |text: &Option<kew_amqp::codec::Text>| text.as_ref().map(|it| it.as_str().to_owned());
+        let partition = self.annotations.get("x-opt-partition-key");
+        let partition = partition.map(|key| key.value());
+        Message {
+            body: self.body(),
+            id: self.id(),
+            session_id: text(&self.properties.group_id),
+            correlation_id: self.correlation_id(),
+            subject: text(&self.properties.subject),
+            content_type: self.content_type().map(str::to_owned),
+            to: text(&self.properties.to),
+            reply_to: text(&self.properties.reply_to),
+            reply_to_session_id: text(&self.properties.reply_to_group_id),
+            partition_key: partition.and_then(|key| key.as_str().map(str::to_owned)),
+            time_to_live: self.time_to_live(),
+            scheduled_at: None,
+            properties: self.properties(),
+        }
+    }
+
+    pub(super) fn locked_until(&self) -> Option<SystemTime> {
+        self.time("x-opt-locked-until")
+    }
+
+    fn time(&self, annotation: &str) -> Option<SystemTime> {
+        match self.annotations.get(annotation)?.value() {
+            Value::Timestamp(at @ Timestamp(_)) => time_of(at),
+            _ => None,
+        }
+    }
+
+    fn text(&self, property: &str) -> Option<String> {
+        let value = self.property(property)?;
+        value.as_str().map(str::to_owned)
+    }
+}
+
+fn text_of_id(id: &MessageId) -> String {
+    match id {
+        MessageId::String(text) => text.as_str().to_owned(),
+        MessageId::Ulong(number) => number.to_string(),
+        MessageId::Uuid(uuid) => hex(&uuid.0),
+        MessageId::Binary(bytes) => hex(bytes),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_amqp::message::write_data;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_sent_again_is_the_same() {
+        let message = Message {
+            id: Some("id".to_owned()),
+            session_id: Some("s".to_owned()),
+            partition_key: Some("s".to_owned()),
+            time_to_live: Some(Duration::from_secs(3)),
+            properties: vec![("n".to_owned(), Value::Boolean(true))],
+            ..Message::new("body")
+        };
+        let received = Received::read(message.encode().unwrap()).unwrap();
+        assert_eq!(received.to_message(), message);
+        assert_eq!(received.property("n"), Some(Value::Boolean(true)));
+        assert_eq!(received.state(), MessageState::Active);
+    }
+
+    #[test]
+    fn a_body_of_several_sections_is_whole() {
+        let mut out = BytesMut::new();
+        for part in [&b"one "[..], b"two ", b"three"] {
+            write_data(&mut out, part);
+        }
+        let received = Received::read(out.freeze()).unwrap();
+        assert_eq!(received.body(), "one two three");
+        assert!(Received::read(Bytes::from_static(b"nothing")).is_err());
+    }
+}

@@ -1,0 +1,320 @@
+//! What went wrong, in three kinds.
+//!
+//! A caller decides by the kind alone: give up, send it again, or find out what happened.
+
+use std::fmt;
+
+use kew_amqp::By;
+use kew_amqp::error as amqp;
+use kew_amqp::error::condition;
+
+/// The most that is kept of a service's text, in bytes.
+const TEXT_SIZE_MAX: usize = 4 << 10;
+
+/// How Queue Storage says that it is busy.
+const STORAGE_BUSY: &str = "ServerBusy";
+
+/// What can be done about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Nothing has changed, and the same request is of no use until something else changes.
+    Refused,
+    /// Nothing has changed, and the same request can succeed later.
+    TryAgainLater,
+    /// The request went out and its answer did not come: it may have happened.
+    OutcomeUnknown,
+}
+
+/// Why an operation has no result.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    code: Option<Box<str>>,
+    text: Box<str>,
+}
+
+/// What a request does, if it is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It changes something: to do it twice is not the same as once.
+    Change,
+    /// It can be repeated.
+    Read,
+}
+
+impl Effect {
+    /// What it means that a request went out, and nobody knows what came of it.
+    fn unknown(self) -> ErrorKind {
+        match self {
+            Self::Change => ErrorKind::OutcomeUnknown,
+            Self::Read => ErrorKind::TryAgainLater,
+        }
+    }
+}
+
+/// Conditions of Service Bus, beside those of AMQP.
+pub(crate) mod bus_condition {
+    pub(crate) const SERVER_BUSY: &str = "com.microsoft:server-busy";
+    pub(crate) const TIMEOUT: &str = "com.microsoft:timeout";
+    pub(crate) const MESSAGE_LOCK_LOST: &str = "com.microsoft:message-lock-lost";
+    pub(crate) const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
+    pub(crate) const MESSAGE_NOT_FOUND: &str = "com.microsoft:message-not-found";
+    pub(crate) const OPERATION_CANCELLED: &str = "com.microsoft:operation-cancelled";
+}
+
+impl Error {
+    /// What can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`, or a
+    /// storage code such as `QueueNotFound`.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    /// What the service said, or what the client saw.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the lock of the message or of its session is gone: another receiver may have it.
+    pub fn is_lock_lost(&self) -> bool {
+        let lost = [
+            bus_condition::MESSAGE_LOCK_LOST,
+            bus_condition::SESSION_LOCK_LOST,
+        ];
+        self.code().is_some_and(|code| lost.contains(&code))
+    }
+
+    /// Whether the service asked for a pause.
+    pub fn is_busy(&self) -> bool {
+        let busy = [bus_condition::SERVER_BUSY, STORAGE_BUSY];
+        self.code().is_some_and(|code| busy.contains(&code))
+    }
+
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, None, text.into())
+    }
+
+    pub(crate) fn later(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::TryAgainLater, None, text.into())
+    }
+
+    pub(crate) fn unknown(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::OutcomeUnknown, None, text.into())
+    }
+
+    pub(crate) fn session_lock_lost(text: impl Into<String>) -> Self {
+        let code = bus_condition::SESSION_LOCK_LOST;
+        Self::new(ErrorKind::Refused, Some(code), text.into())
+    }
+
+    /// That of something that went out before a link or a connection was lost.
+    pub(crate) fn lost_under_way(&self, effect: Effect) -> Self {
+        let text = format!("no answer came before the link was lost: {}", self.text);
+        Self::new(effect.unknown(), self.code(), text)
+    }
+
+    /// Of a request that went out, and of which nothing was heard in time.
+    pub(crate) fn no_answer_in_time(effect: Effect) -> Self {
+        let text = "the service did not answer in time";
+        Self::new(effect.unknown(), None, text.to_owned())
+    }
+
+    /// Of a link, a session or a connection that was refused or ended.
+    ///
+    /// If it was ended on our side, the peer was silent or broke a rule: another connection may do better, unless
+    /// authentication failed.
+    pub(crate) fn of_end(error: Option<&amqp::Error>, by: By, what: &str) -> Self {
+        match error {
+            Some(error) if by == By::Us && error.condition != condition::UNAUTHORIZED_ACCESS => {
+                let code = error.condition.as_str();
+                let text = format!("the {what} was given up: {error}");
+                Self::new(ErrorKind::TryAgainLater, Some(code), text)
+            }
+            Some(error) => Self::of_condition(error, Effect::Read),
+            None => Self::later(format!("the service ended the {what}")),
+        }
+    }
+
+    /// Of an answer with a condition.
+    pub(crate) fn of_condition(error: &amqp::Error, effect: Effect) -> Self {
+        let code = error.condition.as_str();
+        let text = error.description.as_ref().map(|text| text.as_str());
+        let kind = kind_of_condition(code, effect).unwrap_or(ErrorKind::Refused);
+        let text = text.unwrap_or("the service gave no explanation");
+        Self::new(kind, Some(code), text.to_owned())
+    }
+
+    /// Of an answer of a node with a status, which counts where its condition is not known.
+    pub(crate) fn of_status(
+        status: i64,
+        condition: Option<&str>,
+        text: &str,
+        effect: Effect,
+    ) -> Self {
+        let by_condition = condition.and_then(|code| kind_of_condition(code, effect));
+        let kind = by_condition.unwrap_or_else(|| kind_of_status(status, effect));
+        let code = match (condition, status) {
+            (None, 503) => Some(bus_condition::SERVER_BUSY),
+            (condition, _) => condition,
+        };
+        Self::new(kind, code, format!("{text} (status {status})"))
+    }
+
+    fn new(kind: ErrorKind, code: Option<&str>, mut text: String) -> Self {
+        if text.len() > TEXT_SIZE_MAX {
+            text.truncate(text.floor_char_boundary(TEXT_SIZE_MAX));
+        }
+        Self {
+            kind,
+            code: code.map(Into::into),
+            text: text.into(),
+        }
+    }
+}
+
+/// The kinds of the conditions that are known.
+fn kind_of_condition(code: &str, effect: Effect) -> Option<ErrorKind> {
+    Some(match code {
+        bus_condition::SERVER_BUSY
+        | bus_condition::OPERATION_CANCELLED
+        | condition::DETACH_FORCED
+        | condition::CONNECTION_FORCED
+        | condition::STOLEN => ErrorKind::TryAgainLater,
+        // The service gave up on it, and does not say how far it was.
+        bus_condition::TIMEOUT | condition::INTERNAL_ERROR => effect.unknown(),
+        bus_condition::MESSAGE_LOCK_LOST
+        | bus_condition::SESSION_LOCK_LOST
+        | bus_condition::MESSAGE_NOT_FOUND
+        | condition::NOT_FOUND
+        | condition::UNAUTHORIZED_ACCESS
+        | condition::NOT_ALLOWED
+        | condition::NOT_IMPLEMENTED
+        | condition::RESOURCE_LIMIT_EXCEEDED
+        | condition::RESOURCE_DELETED
+        | condition::MESSAGE_SIZE_EXCEEDED => ErrorKind::Refused,
+        _ => return None,
+    })
+}
+
+fn kind_of_status(status: i64, effect: Effect) -> ErrorKind {
+    match status {
+        429 | 503 => ErrorKind::TryAgainLater,
+        // No status at all is -1.
+        ..=399 | 408 | 500 | 502 | 504 => effect.unknown(),
+        400.. => ErrorKind::Refused,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            ErrorKind::Refused => "refused: ",
+            ErrorKind::TryAgainLater => "try again later: ",
+            ErrorKind::OutcomeUnknown => "outcome unknown: ",
+        })?;
+        f.write_str(&self.text)?;
+        match &self.code {
+            Some(code) => write!(f, " ({code})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ErrorKind::{OutcomeUnknown, Refused, TryAgainLater};
+
+    #[test]
+    fn conditions_have_their_kinds() {
+        for (code, change, read) in [
+            ("com.microsoft:server-busy", TryAgainLater, TryAgainLater),
+            (
+                "com.microsoft:operation-cancelled",
+                TryAgainLater,
+                TryAgainLater,
+            ),
+            ("amqp:link:detach-forced", TryAgainLater, TryAgainLater),
+            ("amqp:connection:forced", TryAgainLater, TryAgainLater),
+            ("amqp:link:stolen", TryAgainLater, TryAgainLater),
+            ("com.microsoft:timeout", OutcomeUnknown, TryAgainLater),
+            ("amqp:internal-error", OutcomeUnknown, TryAgainLater),
+            ("com.microsoft:message-lock-lost", Refused, Refused),
+            ("com.microsoft:session-lock-lost", Refused, Refused),
+            ("com.microsoft:message-not-found", Refused, Refused),
+            ("amqp:not-found", Refused, Refused),
+            ("amqp:unauthorized-access", Refused, Refused),
+            ("amqp:not-allowed", Refused, Refused),
+            ("amqp:not-implemented", Refused, Refused),
+            ("amqp:resource-limit-exceeded", Refused, Refused),
+            ("amqp:resource-deleted", Refused, Refused),
+            ("amqp:link:message-size-exceeded", Refused, Refused),
+            ("com.microsoft:entity-disabled", Refused, Refused),
+            ("com.microsoft:argument-error", Refused, Refused),
+        ] {
+            let told = amqp::Error {
+                condition: kew_amqp::codec::Symbol::new(code).unwrap(),
+                description: None,
+                info: None,
+            };
+            let kinds = [Effect::Change, Effect::Read]
+                .map(|effect| Error::of_condition(&told, effect).kind());
+            assert_eq!(kinds, [change, read], "{code}");
+        }
+    }
+
+    #[test]
+    fn statuses_count_where_no_condition_is_known() {
+        for (status, condition, expected) in [
+            (404, None, Refused),
+            (410, Some("com.microsoft:message-lock-lost"), Refused),
+            (401, Some("something new"), Refused),
+            (503, None, TryAgainLater),
+            (429, None, TryAgainLater),
+            (500, None, OutcomeUnknown),
+            (408, None, OutcomeUnknown),
+            (-1, None, OutcomeUnknown),
+            (500, Some("com.microsoft:server-busy"), TryAgainLater),
+        ] {
+            let error = Error::of_status(status, condition, "text", Effect::Change);
+            assert_eq!(error.kind(), expected, "{status} {condition:?}");
+        }
+        assert!(Error::of_status(503, None, "", Effect::Read).is_busy());
+    }
+
+    #[test]
+    fn what_was_given_up_on_our_side_is_tried_again() {
+        for (condition, by, kind) in [
+            (condition::RESOURCE_LIMIT_EXCEEDED, By::Us, TryAgainLater),
+            (condition::RESOURCE_LIMIT_EXCEEDED, By::Peer, Refused),
+            (condition::UNAUTHORIZED_ACCESS, By::Us, Refused),
+            (condition::CONNECTION_FORCED, By::Peer, TryAgainLater),
+        ] {
+            let error = amqp::Error::new(condition, "text");
+            let error = Error::of_end(Some(&error), by, "connection");
+            assert_eq!(error.kind(), kind, "{condition} {by:?}");
+        }
+        let unsaid = Error::of_end(None, By::Peer, "link");
+        assert_eq!(unsaid.kind(), TryAgainLater);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let error = Error::refused("é".repeat(TEXT_SIZE_MAX));
+        assert!(error.text().len() <= TEXT_SIZE_MAX && error.text().ends_with('é'));
+        let shown = Error::session_lock_lost("gone").to_string();
+        assert_eq!(shown, "refused: gone (com.microsoft:session-lock-lost)");
+    }
+}

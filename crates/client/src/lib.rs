@@ -1,0 +1,49 @@
+//! One asynchronous client of Azure Queue Storage and Azure Service Bus.
+//!
+//! It speaks the public protocols, so it works with Kew, with the cloud services, with Azurite and with the
+//! emulator of Service Bus. It knows nothing of Kew's server.
+//!
+//! - [`ConnectionString`] reads the forms of all of them, and says which service is meant: a [`QueueAccount`] or a
+//!   [`BusNamespace`].
+//! - [`SharedKey`] and [`SasRule`] sign: requests, and shared access signatures.
+//! - [`TokenSource`] gives bearer tokens.
+//! - [`QueueClient`] speaks to Queue Storage over HTTP and HTTPS.
+//! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
+//! - [`enum@ErrorKind`] says of each error what can be done about it.
+//!
+//! No type of this crate prints a key, a signature or a token.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod bus;
+mod connection_string;
+mod credential;
+mod error;
+mod queue;
+mod retry;
+mod secret;
+mod sign;
+mod transport;
+
+pub use bus::{
+    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Entity, Locked, Message, MessageState,
+    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Unseen,
+};
+
+pub use connection_string::{
+    BusNamespace, BusTransport, ConnectionString, ConnectionStringError, Endpoint, QueueAccount,
+};
+pub use credential::{
+    BearerToken, BusCredential, QueueCredential, TokenError, TokenFuture, TokenSource,
+};
+pub use error::{Error, ErrorKind};
+pub use kew_amqp::codec::{Uuid, Value};
+pub use kew_amqp::message::BodyKind;
+pub use queue::{
+    ListedQueue, PutMessage, PutOptions, QueueClient, QueueMessage, QueueOptions, QueueProperties,
+    Receipt, ServiceStats,
+};
+pub use retry::Retry;
+pub use secret::Secret;
+pub use sign::{HttpRequest, QueueSas, SasError, SasRule, SharedKey};
+pub use transport::{Dial, DialFuture, Stream};

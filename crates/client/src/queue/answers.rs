@@ -1,0 +1,151 @@
+//! Answers: values from XML and headers, and errors.
+
+use std::time::SystemTime;
+
+use hyper::header::HeaderMap;
+
+use super::model::{ListedQueue, PutMessage, QueueMessage, Receipt, ServiceStats};
+use super::pool::Answer;
+use super::xml::Element;
+use crate::error::{Effect, Error};
+
+/// Reads the XML of an answer, whose root is to have that name.
+pub(super) fn read<T>(
+    answer: &Answer,
+    name: &str,
+    effect: Effect,
+    reader: impl FnOnce(&Element) -> Result<T, String>,
+) -> Result<T, Error> {
+    let read = Element::parse(&answer.body).and_then(|root| match root.name == name {
+        true => reader(&root),
+        false => Err(format!("XML that is no {name}")),
+    });
+    read.map_err(|what| unreadable(&what, effect))
+}
+
+/// The value of a header that an answer must have.
+pub(super) fn header<'a>(answer: &'a Answer, name: &str, effect: Effect) -> Result<&'a str, Error> {
+    header_of(&answer.headers, name).ok_or_else(|| unreadable(&format!("no {name}"), effect))
+}
+
+/// An answer with success, from which what was asked for cannot be read.
+pub(super) fn unreadable(what: &str, effect: Effect) -> Error {
+    let text = format!("the service answered with success and sent {what}");
+    match effect {
+        Effect::Change => Error::unknown(text),
+        Effect::Read => Error::refused(text),
+    }
+}
+
+/// The error in an answer that is no success.
+pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
+    let root = Element::parse(&answer.body).ok();
+    let root = root.filter(|root| root.name == "Error");
+    let child = |name: &str| root.as_ref().and_then(|root| root.child_text(name).ok());
+    let code = header_of(&answer.headers, "x-ms-error-code").or_else(|| child("Code"));
+    let message = child("Message").and_then(|text| text.lines().next());
+    let mut text = match (code, message) {
+        (_, Some(message)) => message.trim().to_owned(),
+        (Some(code), None) => code.to_owned(),
+        (None, None) => "the service gave no explanation".to_owned(),
+    };
+    for detail in root.iter().flat_map(|root| &root.children) {
+        if detail.name != "Code" && detail.name != "Message" {
+            text.extend(["; ", &detail.name, ": ", &detail.text]);
+        }
+    }
+    let status = i64::from(answer.status.as_u16());
+    // A redirection is no answer of this service.
+    let status = if status < 400 { 400 } else { status };
+    Error::of_status(status, code, &text, effect)
+}
+
+fn header_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+pub(super) fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
+    let mut metadata: Vec<_> = headers
+        .iter()
+        .filter_map(|(name, value)| {
+            let name = name.as_str().strip_prefix("x-ms-meta-")?;
+            let value = String::from_utf8_lossy(value.as_bytes());
+            Some((name.to_owned(), value.into_owned()))
+        })
+        .collect();
+    metadata.sort();
+    metadata
+}
+
+/// The queues of a page of a list, and where the next page begins.
+pub(super) fn page(root: &Element) -> Result<(Vec<ListedQueue>, Option<String>), String> {
+    let queues = root.child("Queues").ok_or("a list without Queues")?;
+    let queues = queues.children.iter().map(queue);
+    let next = root.child_text("NextMarker").unwrap_or_default();
+    let next = Some(next.to_owned()).filter(|next| !next.is_empty());
+    Ok((queues.collect::<Result<_, _>>()?, next))
+}
+
+fn queue(element: &Element) -> Result<ListedQueue, String> {
+    let metadata = element.child("Metadata").map(|metadata| {
+        let pairs = metadata.children.iter();
+        pairs
+            .map(|pair| (pair.name.clone(), pair.text.clone()))
+            .collect()
+    });
+    Ok(ListedQueue {
+        name: element.child_text("Name")?.to_owned(),
+        metadata: metadata.unwrap_or_default(),
+    })
+}
+
+pub(super) fn put(root: &Element) -> Result<PutMessage, String> {
+    let message = root
+        .child("QueueMessage")
+        .ok_or("a put without its message")?;
+    Ok(PutMessage {
+        id: message.child_text("MessageId")?.to_owned(),
+        inserted: time(message, "InsertionTime")?,
+        expires: time(message, "ExpirationTime")?,
+        receipt: receipt(message)?,
+    })
+}
+
+pub(super) fn messages(root: &Element, is_leased: bool) -> Result<Vec<QueueMessage>, String> {
+    let messages = root.children.iter();
+    messages.map(|it| message(it, is_leased)).collect()
+}
+
+fn message(element: &Element, is_leased: bool) -> Result<QueueMessage, String> {
+    let count = element.child_text("DequeueCount")?;
+    Ok(QueueMessage {
+        id: element.child_text("MessageId")?.to_owned(),
+        inserted: time(element, "InsertionTime")?,
+        expires: time(element, "ExpirationTime")?,
+        dequeue_count: count.parse().map_err(|_| "a bad DequeueCount")?,
+        text: element.child_text("MessageText")?.to_owned(),
+        receipt: is_leased.then(|| receipt(element)).transpose()?,
+    })
+}
+
+pub(super) fn stats(root: &Element) -> Result<ServiceStats, String> {
+    let replication = root
+        .child("GeoReplication")
+        .ok_or("stats without GeoReplication")?;
+    let last_sync = replication.child_text("LastSyncTime").unwrap_or_default();
+    Ok(ServiceStats {
+        status: replication.child_text("Status")?.to_owned(),
+        last_sync: httpdate::parse_http_date(last_sync).ok(),
+    })
+}
+
+fn receipt(element: &Element) -> Result<Receipt, String> {
+    Ok(Receipt {
+        value: element.child_text("PopReceipt")?.to_owned(),
+        next_visible: time(element, "TimeNextVisible")?,
+    })
+}
+
+fn time(element: &Element, name: &str) -> Result<SystemTime, String> {
+    httpdate::parse_http_date(element.child_text(name)?).map_err(|_| format!("a bad {name}"))
+}

@@ -1,0 +1,359 @@
+//! The operations of Queue Storage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Method;
+use tokio::time::Instant;
+
+use super::answers;
+use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt, ServiceStats};
+use super::pool::{Answer, Pool};
+use super::request::Operation;
+use super::tokens::Tokens;
+use crate::connection_string::{Endpoint, QueueAccount};
+use crate::credential::QueueCredential;
+use crate::error::{Effect, Error};
+use crate::retry::Retry;
+use crate::transport::{Dial, Route};
+
+/// How many queues a page of a list has. The service gives up to 5,000; fewer are shown sooner.
+const PAGE_SIZE: u32 = 1_000;
+
+/// How a client behaves, and what bounds it.
+#[derive(Clone)]
+pub struct QueueOptions {
+    /// How long an operation may take, with all its tries. Default 60 s.
+    pub timeout: Duration,
+    /// How long a connection may take to be made. Default 30 s.
+    pub connect_timeout: Duration,
+    /// When an operation is tried again.
+    pub retry: Retry,
+    /// Requests under way, each on a connection of its own. One more waits. Default 64.
+    pub connections_max: usize,
+    /// Certificate authorities to be trusted beside those of the system, in PEM.
+    pub extra_roots_pem: Option<Vec<u8>>,
+    /// What makes connections in place of TCP.
+    pub dial: Option<Arc<dyn Dial>>,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(30),
+            retry: Retry::default(),
+            connections_max: 64,
+            extra_roots_pem: None,
+            dial: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for QueueOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueOptions")
+            .field("timeout", &self.timeout)
+            .field("retry", &self.retry)
+            .field("connections_max", &self.connections_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a put may ask for beyond the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// Seconds until the message can be received; the service's default is 0.
+    pub visibility_timeout: Option<u32>,
+    /// Seconds until it expires, or -1 for never; the service's default is seven days.
+    pub time_to_live: Option<i64>,
+}
+
+/// A client of one account of Queue Storage. It is cheap to clone, and clones share their connections.
+///
+/// To drop the future of an operation closes its connection: whether it was carried out stays open.
+#[derive(Clone, Debug)]
+pub struct QueueClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    account: QueueAccount,
+    pool: Pool,
+    /// For the read-only copy of the account, if it is known where that is.
+    secondary: Option<Pool>,
+    tokens: Option<Tokens>,
+    timeout: Duration,
+    retry: Retry,
+}
+
+impl QueueClient {
+    /// A client. Nothing is connected yet.
+    ///
+    /// Fails if TLS cannot be set up, for example because `extra_roots_pem` has no certificate.
+    pub fn new(account: QueueAccount, options: QueueOptions) -> Result<Self, Error> {
+        let secondary = account.secondary().map(|it| pool_for(it, &options));
+        let secondary = secondary.transpose()?;
+        let pool = pool_for(account.endpoint(), &options)?;
+        let tokens = match account.credential() {
+            QueueCredential::Bearer(source) => Some(Tokens::new(source.clone())),
+            QueueCredential::SharedKey(_) | QueueCredential::Signature(_) => None,
+        };
+        let shared = Shared {
+            account,
+            pool,
+            secondary,
+            tokens,
+            timeout: options.timeout,
+            retry: options.retry,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// A page of the queues whose names begin with `prefix`, in order, and where the next page begins, if there is
+    /// one.
+    pub async fn list_queues(
+        &self,
+        prefix: &str,
+        with_metadata: bool,
+        marker: Option<&str>,
+    ) -> Result<(Vec<ListedQueue>, Option<String>), Error> {
+        let mut list = Operation::new(Method::GET, &[], Effect::Read)
+            .query("comp", "list")
+            .query("maxresults", PAGE_SIZE);
+        if let Some(marker) = marker {
+            list = list.query("marker", marker);
+        }
+        if !prefix.is_empty() {
+            list = list.query("prefix", prefix);
+        }
+        if with_metadata {
+            list = list.query("include", "metadata");
+        }
+        let answer = self.call(&list, &[200]).await?;
+        let page = answers::read(&answer, "EnumerationResults", Effect::Read, answers::page)?;
+        // A service that stays where it is would be asked for ever.
+        match marker.is_some() && page.1.as_deref() == marker {
+            true => Err(answers::unreadable(
+                "a list that does not end",
+                Effect::Read,
+            )),
+            false => Ok(page),
+        }
+    }
+
+    /// Creates a queue; `false` if it was there with the same metadata.
+    pub async fn create_queue(
+        &self,
+        queue: &str,
+        metadata: &[(String, String)],
+    ) -> Result<bool, Error> {
+        // To create it again changes nothing.
+        let create = Operation::new(Method::PUT, &[queue], Effect::Read).metadata(metadata);
+        let answer = self.call(&create, &[201, 204]).await?;
+        Ok(answer.status == 201)
+    }
+
+    /// Deletes a queue with everything in it.
+    pub async fn delete_queue(&self, queue: &str) -> Result<(), Error> {
+        let delete = Operation::new(Method::DELETE, &[queue], Effect::Change);
+        self.call(&delete, &[204]).await.map(drop)
+    }
+
+    /// Reads metadata and approximate count.
+    pub async fn queue_properties(&self, queue: &str) -> Result<QueueProperties, Error> {
+        let read = Operation::new(Method::GET, &[queue], Effect::Read).query("comp", "metadata");
+        let answer = self.call(&read, &[200]).await?;
+        let name = "x-ms-approximate-messages-count";
+        let count = answers::header(&answer, name, Effect::Read)?.parse();
+        Ok(QueueProperties {
+            metadata: answers::metadata(&answer.headers),
+            approximate_message_count: count
+                .map_err(|_| answers::unreadable("a bad count", Effect::Read))?,
+        })
+    }
+
+    /// Replaces all metadata of a queue.
+    pub async fn set_metadata(
+        &self,
+        queue: &str,
+        metadata: &[(String, String)],
+    ) -> Result<(), Error> {
+        let set = Operation::new(Method::PUT, &[queue], Effect::Read)
+            .query("comp", "metadata")
+            .metadata(metadata);
+        self.call(&set, &[204]).await.map(drop)
+    }
+
+    /// Puts a message. If the outcome is unknown it may be there, and another put makes another message.
+    pub async fn put(
+        &self,
+        queue: &str,
+        text: &str,
+        options: PutOptions,
+    ) -> Result<PutMessage, Error> {
+        let mut put = Operation::new(Method::POST, &[queue, "messages"], Effect::Change);
+        if let Some(seconds) = options.visibility_timeout {
+            put = put.query("visibilitytimeout", seconds);
+        }
+        if let Some(seconds) = options.time_to_live {
+            put = put.query("messagettl", seconds);
+        }
+        let answer = self.call(&put.text(text)?, &[201]).await?;
+        answers::read(&answer, "QueueMessagesList", Effect::Change, answers::put)
+    }
+
+    /// Receives up to `count` messages, at most 32, and hides each for `visibility_timeout` seconds (the service's
+    /// default is 30). It never waits for one.
+    ///
+    /// If the answer is lost or the future dropped, messages may be hidden that nobody got: they come back when their
+    /// time is over.
+    pub async fn get(
+        &self,
+        queue: &str,
+        count: u32,
+        visibility_timeout: Option<u32>,
+    ) -> Result<Vec<QueueMessage>, Error> {
+        let mut get = Operation::new(Method::GET, &[queue, "messages"], Effect::Read)
+            .query("numofmessages", count);
+        if let Some(seconds) = visibility_timeout {
+            get = get.query("visibilitytimeout", seconds);
+        }
+        self.messages(&get, true).await
+    }
+
+    /// Looks at up to `count` visible messages, at most 32.
+    pub async fn peek(&self, queue: &str, count: u32) -> Result<Vec<QueueMessage>, Error> {
+        let peek = Operation::new(Method::GET, &[queue, "messages"], Effect::Read)
+            .query("peekonly", "true")
+            .query("numofmessages", count);
+        self.messages(&peek, false).await
+    }
+
+    /// Hides a message for another `visibility_timeout` seconds and, if `text` is given, replaces its text. The
+    /// old receipt stops working.
+    pub async fn update(
+        &self,
+        queue: &str,
+        id: &str,
+        receipt: &str,
+        visibility_timeout: u32,
+        text: Option<&str>,
+    ) -> Result<Receipt, Error> {
+        let effect = Effect::Change;
+        let mut update = Operation::new(Method::PUT, &[queue, "messages", id], effect)
+            .query("popreceipt", receipt)
+            .query("visibilitytimeout", visibility_timeout);
+        if let Some(text) = text {
+            update = update.text(text)?;
+        }
+        let answer = self.call(&update, &[204]).await?;
+        let next_visible = answers::header(&answer, "x-ms-time-next-visible", effect)?;
+        let value = answers::header(&answer, "x-ms-popreceipt", effect)?;
+        Ok(Receipt {
+            value: value.to_owned(),
+            next_visible: httpdate::parse_http_date(next_visible)
+                .map_err(|_| answers::unreadable("a bad time", effect))?,
+        })
+    }
+
+    /// Deletes a message that was received.
+    pub async fn delete_message(&self, queue: &str, id: &str, receipt: &str) -> Result<(), Error> {
+        let path = [queue, "messages", id];
+        let delete = Operation::new(Method::DELETE, &path, Effect::Change);
+        let delete = delete.query("popreceipt", receipt);
+        self.call(&delete, &[204]).await.map(drop)
+    }
+
+    /// Deletes every message of a queue.
+    ///
+    /// With many messages the service may answer `OperationTimedOut` after it has deleted some; then it is asked
+    /// again, as often as the options say.
+    pub async fn clear(&self, queue: &str) -> Result<(), Error> {
+        let clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Read);
+        self.call(&clear, &[204]).await.map(drop)
+    }
+
+    /// Reads how far the account's second copy is, from that copy.
+    pub async fn service_stats(&self) -> Result<ServiceStats, Error> {
+        let mut read = Operation::new(Method::GET, &[], Effect::Read)
+            .query("restype", "service")
+            .query("comp", "stats");
+        read.is_for_secondary = true;
+        let answer = self.call(&read, &[200]).await?;
+        answers::read(&answer, "StorageServiceStats", Effect::Read, answers::stats)
+    }
+
+    async fn messages(
+        &self,
+        operation: &Operation,
+        is_leased: bool,
+    ) -> Result<Vec<QueueMessage>, Error> {
+        let answer = self.call(operation, &[200]).await?;
+        answers::read(&answer, "QueueMessagesList", Effect::Read, |root| {
+            answers::messages(root, is_leased)
+        })
+    }
+
+    /// Sends a request until it succeeds with one of these statuses, or fails in a way that another try does not
+    /// change.
+    async fn call(&self, operation: &Operation, success: &[u16]) -> Result<Answer, Error> {
+        let shared = &self.shared;
+        let deadline = Instant::now() + shared.timeout;
+        let mut failures = 0;
+        loop {
+            let error = match self.call_once(operation, deadline).await {
+                Ok(answer) if success.contains(&answer.status.as_u16()) => return Ok(answer),
+                Ok(answer) => answers::error_of(&answer, operation.effect),
+                Err(error) => error,
+            };
+            failures += 1;
+            match shared.retry.delay(&error, failures) {
+                Some(delay) if Instant::now() + delay < deadline => {
+                    tracing::debug!(target: "kew::client", %error, ?delay, "trying again");
+                    tokio::time::sleep(delay).await;
+                }
+                Some(_) | None => return Err(error),
+            }
+        }
+    }
+
+    async fn call_once(&self, operation: &Operation, deadline: Instant) -> Result<Answer, Error> {
+        let shared = &self.shared;
+        let (account, tokens) = (&shared.account, shared.tokens.as_ref());
+        let no_secondary = || Error::refused("the account has no secondary endpoint");
+        let (endpoint, pool) = match operation.is_for_secondary {
+            false => (account.endpoint(), &shared.pool),
+            true => account
+                .secondary()
+                .zip(shared.secondary.as_ref())
+                .ok_or_else(no_secondary)?,
+        };
+        let request = operation.signed(account, endpoint, tokens).await?;
+        pool.send(request, operation.effect, deadline).await
+    }
+}
+
+fn pool_for(endpoint: &Endpoint, options: &QueueOptions) -> Result<Pool, Error> {
+    let default_port = if endpoint.is_tls { 443 } else { 80 };
+    let route = Route::new(
+        &endpoint.host,
+        endpoint.port.unwrap_or(default_port),
+        endpoint.is_tls,
+        options.extra_roots_pem.as_deref(),
+        options.dial.clone(),
+        options.connect_timeout,
+    )?;
+    Ok(Pool::new(route, options.connections_max))
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("account", &self.account)
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
+}

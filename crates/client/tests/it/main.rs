@@ -1,0 +1,17 @@
+//! The client against Kew in memory, and against a service that does what a test says.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cancel;
+mod limits;
+mod messages;
+#[path = "../../../queue-api/tests/it/panics.rs"]
+mod panics;
+mod peer;
+mod queue;
+mod recovery;
+mod server;
+mod sessions;
+mod settle;
+mod tokens;
+mod transports;

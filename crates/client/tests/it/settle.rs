@@ -1,0 +1,140 @@
+//! What becomes of messages under lock.
+
+use std::time::{Duration, SystemTime};
+
+use kew_client::{BusClient, ErrorKind, Locked, Message, Receiver, ReceiverOptions, Value};
+
+use crate::server::Server;
+
+async fn receiver(client: &BusClient) -> Receiver {
+    let options = ReceiverOptions::default();
+    client.receiver("jobs", options).await.unwrap()
+}
+
+async fn one(client: &BusClient, receiver: &mut Receiver) -> Locked {
+    let sender = client.sender("jobs").await.unwrap();
+    sender.send(&Message::new("x")).await.unwrap();
+    receiver.receive().await.unwrap()
+}
+
+fn changed() -> Vec<(String, Value)> {
+    vec![("progress".to_owned(), Value::Long(2))]
+}
+
+#[tokio::test]
+async fn abandoned_messages_come_again_with_their_changes() {
+    let server = Server::start().await;
+    let client = server.client();
+    let mut receiver = receiver(&client).await;
+    let message = one(&client, &mut receiver).await;
+    message.abandon(changed()).await.unwrap();
+    let again = receiver.receive().await.unwrap();
+    assert_eq!(again.sequence_number(), message.sequence_number());
+    assert_eq!(again.delivery_count(), 1);
+    assert_eq!(again.property("progress"), Some(Value::Long(2)));
+    again.complete().await.unwrap();
+}
+
+#[tokio::test]
+async fn deferred_messages_are_received_by_number_and_settled_by_token() {
+    let server = Server::start().await;
+    let client = server.client();
+    let mut receiver = receiver(&client).await;
+    for verdict in 0..4 {
+        let message = one(&client, &mut receiver).await;
+        message.defer(changed()).await.unwrap();
+        let number = message.sequence_number().unwrap();
+        let found = receiver.receive_deferred(&[number]).await.unwrap();
+        let [message] = &found[..] else {
+            panic!("one was deferred");
+        };
+        assert_eq!(message.property("progress"), Some(Value::Long(2)));
+        match verdict {
+            0 => message.complete().await.unwrap(),
+            1 => message.defer(Vec::new()).await.unwrap(),
+            2 => message.abandon(Vec::new()).await.unwrap(),
+            _ => message.dead_letter("why", "how", changed()).await.unwrap(),
+        }
+        // Abandoned or deferred again, it stays where it is.
+        let again = receiver.receive_deferred(&[number]).await;
+        match again {
+            Ok(again) => {
+                assert!((1..=2).contains(&verdict));
+                again[0].complete().await.unwrap();
+            }
+            Err(error) => {
+                assert!(!(1..=2).contains(&verdict), "{error}");
+                assert_eq!(error.code(), Some("com.microsoft:message-not-found"));
+            }
+        }
+    }
+    assert_eq!(server.view("jobs").await.counts.dead_letters, 1);
+    assert!(receiver.receive_deferred(&[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_settlement_finds_no_lock() {
+    let server = Server::start().await;
+    let client = server.client();
+    let mut receiver = receiver(&client).await;
+    let message = one(&client, &mut receiver).await;
+    message.complete().await.unwrap();
+    let error = message.complete().await.unwrap_err();
+    assert!(
+        error.is_lock_lost() && error.kind() == ErrorKind::Refused,
+        "{error}"
+    );
+    let error = message.renew().await.unwrap_err();
+    assert!(error.is_lock_lost(), "{error}");
+}
+
+#[tokio::test]
+async fn locks_are_renewed() {
+    let server = Server::start().await;
+    let client = server.client();
+    let mut receiver = receiver(&client).await;
+    let message = one(&client, &mut receiver).await;
+    let before = message.locked_until().unwrap();
+    let until = message.renew().await.unwrap();
+    assert!(until >= before && until > SystemTime::now() + Duration::from_secs(20));
+    assert_eq!(message.locked_until(), Some(until));
+    message.complete().await.unwrap();
+}
+
+#[tokio::test]
+async fn locks_outlive_links_and_connections() {
+    let server = Server::start().await;
+    let client = server.client();
+    for way in 0..3 {
+        let mut receiver = receiver(&client).await;
+        let message = one(&client, &mut receiver).await;
+        match way {
+            0 => drop(receiver),
+            1 => receiver.close().await.unwrap(),
+            _ => server.cut(),
+        }
+        message.complete().await.unwrap();
+        assert_eq!(server.view("jobs").await.counts.active, 0);
+    }
+}
+
+#[tokio::test]
+async fn settlements_run_side_by_side() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    for _ in 0..100 {
+        sender.send(&Message::new("x")).await.unwrap();
+    }
+    let options = ReceiverOptions { prefetch: 50 };
+    let mut receiver = client.receiver("jobs", options).await.unwrap();
+    let mut settled = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let message = receiver.receive().await.unwrap();
+        settled.spawn(async move { message.complete().await });
+    }
+    while let Some(settled) = settled.join_next().await {
+        settled.unwrap().unwrap();
+    }
+    assert_eq!(server.view("jobs").await.counts.active, 0);
+}
