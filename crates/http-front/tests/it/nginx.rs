@@ -1,7 +1,7 @@
 //! A proxy between a client and a service, for tests of what passes through it.
 //!
-//! nginx is looked for as `$KEW_TEST_NGINX`, in `target/tools/nginx`, where `./test` puts it, and in
-//! the usual places. Without it a test says that it was skipped, or fails where nothing may be.
+//! nginx is `$KEW_TEST_NGINX`, or that on `PATH`, to which `./test` adds its own, or in one of the usual places. Without
+//! it a test reports that it was skipped, or fails if nothing may be skipped.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -133,16 +133,19 @@ impl Nginx {
 }
 
 fn find_nginx() -> Option<PathBuf> {
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
     let named = std::env::var_os("KEW_TEST_NGINX").map(PathBuf::from);
-    let candidates = [
-        named,
-        Some(tools.join("nginx/usr/sbin/nginx")),
-        Some("/usr/sbin/nginx".into()),
-        Some("/usr/local/sbin/nginx".into()),
-        Some("/opt/homebrew/bin/nginx".into()),
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&paths).map(|folder| folder.join("nginx"));
+    let usual = [
+        "/usr/sbin/nginx",
+        "/usr/local/sbin/nginx",
+        "/opt/homebrew/bin/nginx",
     ];
-    candidates.into_iter().flatten().find(|path| path.exists())
+    let mut candidates = named
+        .into_iter()
+        .chain(on_path)
+        .chain(usual.map(PathBuf::from));
+    candidates.find(|path| path.exists())
 }
 
 /// Not by a macro: what those print is shown only if the test fails.

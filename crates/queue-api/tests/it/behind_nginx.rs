@@ -3,9 +3,7 @@
 //! nginx logs each request that it forwards. The front end must see only those: any other was
 //! smuggled. And the next client on the same connections must get the answer to its own request.
 //!
-//! The test looks for nginx in `$KEW_TEST_NGINX`, in `target/tools/nginx`, where `./test` puts it,
-//! and in the usual places. Without it the test reports that it was skipped, or fails if nothing
-//! may be skipped.
+//! Without nginx the test reports that it was skipped, or fails if nothing may be skipped.
 
 use std::collections::BTreeSet;
 
