@@ -60,7 +60,7 @@ async fn check_untouched(server: &Server) {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+async fn a_request_in_doubt_is_refused_with_everything_after_it() {
     let server = Server::start().await;
     for form in FORMS {
         let text = form.of(|_| head("POST", "jobs/messages"));
@@ -137,7 +137,7 @@ async fn operators_are_refused_in_their_form() {
 /// Where a request ends is certain, and something else about it is odd: it has one answer, and the next request
 /// has the next one.
 #[tokio::test]
-async fn what_is_odd_has_one_answer() {
+async fn an_odd_request_has_one_answer() {
     let server = Server::start().await;
     let get = |more: &str| {
         let head = head("GET", "jobs");
@@ -154,7 +154,7 @@ async fn what_is_odd_has_one_answer() {
             "400",
         ),
         (
-            "a host that is no text",
+            "a host that is not text",
             get("").replacen("Host: localhost", "Host: \u{e4}", 1),
             "400",
         ),

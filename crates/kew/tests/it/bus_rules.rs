@@ -303,7 +303,7 @@ fn invalid_values_are_named() {
         path,
         &["add", "r", "--rights", "all"],
         2,
-        "Send, Listen and Manage",
+        "Send, Listen or Manage",
     );
     refused(path, &["add", "a b", "--rights", "send"], 1, "\"a b\"");
     let absent = ["add", "r", "--rights", "send", "--entity", "absent"];
@@ -314,7 +314,7 @@ fn invalid_values_are_named() {
         "there is no queue \"absent\"; kew bus list shows",
     );
     let no_queue = ["list", "--entity", "jobs/$deadletterqueue"];
-    refused(path, &no_queue, 1, "not the name of a queue");
+    refused(path, &no_queue, 1, "is not a valid queue name");
     let missing = "there is no rule \"absent\"; kew bus rule list shows them";
     for verb in ["keys", "show", "remove"] {
         refused(path, &[verb, "absent"], 1, missing);
