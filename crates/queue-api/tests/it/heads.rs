@@ -33,7 +33,7 @@ async fn check_turned_away(wire: &mut Wire) {
 }
 
 #[tokio::test]
-async fn long_heads_of_strangers_take_no_room_from_the_others() {
+async fn long_heads_of_unauthenticated_clients_take_no_room_from_the_others() {
     let door = open();
     // It is known from now on.
     let known = &mut door.connect();

@@ -253,7 +253,7 @@ async fn an_unread_answer_ends_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_body_of_a_stranger_is_cut_soon() {
+async fn a_slow_body_of_an_unauthenticated_client_is_cut_off_soon() {
     let wire = &mut Door::open().connect();
     let start = tokio::time::Instant::now();
     wire.write(&put("orders", "", "x").anonymous().head()).await;
@@ -264,7 +264,7 @@ async fn a_slow_body_of_a_stranger_is_cut_soon() {
 }
 
 #[tokio::test]
-async fn a_large_body_of_a_stranger_is_not_read() {
+async fn a_large_body_of_an_unauthenticated_client_is_not_read() {
     let wire = &mut Door::open().connect();
     let body = vec![b'x'; 100_000];
     let put = call("POST", "/orders/messages").body(body).anonymous();
