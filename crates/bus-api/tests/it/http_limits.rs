@@ -18,7 +18,7 @@ async fn read_rest(stream: &mut DuplexStream) -> (String, Duration) {
     let began = Instant::now();
     let mut answer = Vec::new();
     let reading = timeout(PATIENCE, stream.read_to_end(&mut answer));
-    // A cut is an end too.
+    // A broken connection is an end too.
     let _ = reading.await.expect("an end");
     let answer = String::from_utf8_lossy(&answer).into_owned();
     (answer, began.elapsed())
@@ -203,7 +203,7 @@ async fn oversized_requests_are_refused() {
 async fn a_request_in_chunks_ends_the_connection_if_it_has_a_length_too() {
     let server = Server::start().await;
     let authorization = authorization();
-    // A proxy that goes by the length takes for a body what others take for a second request.
+    // A proxy that uses the length reads as a body what others read as a second request.
     let next = "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let length = next.len() + 5;
     let request = |framing: &str| {

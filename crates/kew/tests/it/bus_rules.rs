@@ -22,7 +22,7 @@ fn finish(command: &mut Command, input: &str) -> Printed {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("kew was built with this test");
     let mut stdin = child.stdin.take().expect("piped");
-    // A command that reads nothing may be gone already.
+    // A command that reads nothing may have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("our own child");
@@ -236,7 +236,7 @@ fn rights_that_were_set_hold_across_a_restart() {
         let key = key.split(';').next().expect("a part");
         assert!(!shown.to_string().contains(key) && !table.contains(key));
     }
-    // Keys that were shown are in the audit log, and a look without keys is not.
+    // The audit log records that keys were shown, but not that a rule was shown without keys.
     let log = server.log_with(&[
         "audit: show keys of bus rule",
         "name=\"own\" entity=\"jobs\"",

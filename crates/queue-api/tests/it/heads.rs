@@ -76,7 +76,7 @@ async fn long_heads_of_the_known_share_the_budget_of_bodies() {
     read_all().await;
     second.write(&begun(60_000)).await;
     check_turned_away(second).await;
-    // Strangers have separate room.
+    // Unauthenticated clients have separate room.
     let stranger = &mut door.connect();
     let long = call("PUT", "/orders").header("X-Long", &"x".repeat(60_000));
     stranger.send(long).await.check_status(201);

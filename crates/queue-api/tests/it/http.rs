@@ -204,7 +204,7 @@ async fn a_slow_head_is_cut() {
     wire.write(b"GET / HTTP/1.1\r\n").await;
     assert!(wire.is_closed_at_last().await);
     assert_eq!(start.elapsed().as_secs(), 30);
-    // Dribbling does not help.
+    // Sending one byte at a time does not extend it.
     let start = tokio::time::Instant::now();
     let wire = &mut door.connect();
     for _ in 0..20 {
