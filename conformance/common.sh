@@ -1,15 +1,15 @@
-# What every suite starts with. Sourced in the folder of the suite; arguments of its run select scenarios.
+# The beginning of every suite. Sourced in the folder of the suite; arguments of its run select scenarios.
 #
-# KEW_BINARY names another kew to test. KEW_STRICT=1, as CI=true, fails what cannot run on this machine, and does not
-# skip it.
+# KEW_BINARY names another kew to test. With KEW_STRICT=1 or CI=true, scenarios that cannot run on this machine fail
+# instead of being skipped.
 
-# Seconds that the scenarios of one suite may take, on a machine that does much else. Those that hold for as long as
-# they are asked to, which conformance/soak does, take KEW_SOAK_SECONDS of them; 20, if it is not set.
+# Seconds that the scenarios of one suite may take on a busy machine. The long scenarios, which conformance/soak runs,
+# take KEW_SOAK_SECONDS of them, or 20 if it is not set.
 PATIENCE=$((900 + ${KEW_SOAK_SECONDS:-0}))
 
 suite=$(basename "$PWD")
 is_whole=$(($# == 0))
-# Those of a suite that ran only some of its parts, each with a line SUITE/PART of its own in scenarios.txt.
+# The parts that ran, if a suite ran only some. Each part has a line SUITE/PART in scenarios.txt.
 ran_parts=()
 repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$repository/target}")
@@ -22,14 +22,14 @@ fi
 KEW_BINARY=$(realpath "$KEW_BINARY")
 watch_servers "$suite"
 
-# Servers keep their data in memory, where there is room for it: what clients see does not depend on how long a disk
-# takes to sync, and on a busy machine that can be longer than a lock lasts. What a disk keeps is shown elsewhere.
+# Servers keep their data in memory if there is room for it. Otherwise scenarios would depend on how long a disk takes
+# to sync, which on a busy machine can be longer than a lock lasts. Other tests show that data survive on a disk.
 free_kib=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
 if [[ -w /dev/shm ]] && ((${free_kib:-0} > 2 << 20)); then
     export TMPDIR=/dev/shm
 fi
 
-# An authority of the suite's own, which it is told to trust, and a certificate by it.
+# An authority that the suite trusts, and a certificate by it.
 KEW_TEST_TLS=$target/conformance/tls/$suite
 export KEW_TEST_TLS
 rm -rf "$KEW_TEST_TLS"
@@ -43,7 +43,7 @@ need() {
     fi
 }
 
-# Prints the folder of packages that suites share; ./environment says which there are.
+# Prints the folder of packages that suites share; ./environment lists the folders.
 environment() {
     "$repository/conformance/environment" "$1"
 }
@@ -52,7 +52,7 @@ environment() {
 link_packages() {
     local packages=$1/node_modules link=$2/node_modules
     if [[ $(readlink "$link") != "$packages" ]]; then
-        # Where npm has installed them once, they would hide newer ones.
+        # Packages that npm has installed here earlier would hide newer ones.
         [[ -L $link ]] || rm -rf "$link"
         ln -s "$packages" "$link.$$"
         mv -T "$link.$$" "$link"
@@ -60,7 +60,7 @@ link_packages() {
 }
 
 skipped_here=()
-# Says that a part of the suite cannot run on this machine; where nothing may be skipped, the suite fails.
+# Reports that a part of the suite cannot run on this machine. Under KEW_STRICT=1 or CI=true the suite fails.
 skip() {
     if is_strict; then
         echo "$suite: $1 cannot run: $2" >&2
@@ -70,12 +70,12 @@ skip() {
     skipped_here+=("$1")
 }
 
-# What came of the scenarios: how many passed, failed and were skipped by the runner. Every suite says so once.
+# Records how many scenarios passed, failed and were skipped by the runner. Every suite calls this once.
 ran() {
     declare -g passed=$1 failed=$2 skipped=${3:-0}
 }
 
-# Reads a report in the form that JUnit has, and pytest with --junitxml.
+# Reads a report in the format of JUnit, which pytest --junitxml also writes.
 ran_by_report() {
     local suites name
     local -A counts=()
@@ -88,7 +88,7 @@ ran_by_report() {
     ran $((counts[tests] - counts[skipped] - bad)) "$bad" "${counts[skipped]}"
 }
 
-# Reads the output of go test -v. A scenario is one test through one door: what is indented once.
+# Reads the output of go test -v. A scenario is one test through one door: a line that is indented once.
 ran_by_go() {
     local good bad left
     good=$(grep -c '^    --- PASS:' "$1" || true)
@@ -97,7 +97,7 @@ ran_by_go() {
     ran "$good" "$bad" "$left"
 }
 
-# Shows what a runner of the suite's own printed, and reads the total in its last line.
+# Shows the output of the suite's own runner, and reads the total in its last line.
 ran_by_itself() {
     local total
     grep -vE '^[0-9]+ passed, [0-9]+ failed' "$1" || true
@@ -107,8 +107,8 @@ ran_by_itself() {
     fi
 }
 
-# The end of every suite. It fails if a server did not end well, if any scenario failed, or if fewer ran than are
-# recorded in scenarios.txt.
+# The end of every suite. It fails if a server did not end cleanly, if any scenario failed, or if fewer scenarios ran
+# than scenarios.txt records.
 end_suite() {
     local status=$?
     trap - EXIT
@@ -151,7 +151,7 @@ count_scenarios() {
     fi
 }
 
-# How many scenarios the suite has, or those of its parts that ran; nothing, if one of them is not recorded.
+# Prints how many scenarios the suite has, or only its parts that ran. Prints nothing if one of them is not recorded.
 recorded_scenarios() {
     awk -v names="$(printf "$suite%s " "${ran_parts[@]/#/\/}")" '
         BEGIN { left = split(names, wanted, " "); for (at in wanted) counts[wanted[at]]++ }

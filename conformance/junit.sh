@@ -1,4 +1,4 @@
-# What the suites in Java have beyond common.sh, which is sourced before.
+# The common part of the suites in Java, besides common.sh, which is sourced before.
 
 need java "Java 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)"
 need javac "Java 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)"
@@ -29,13 +29,13 @@ run_junit() {
     done
     ((${#selected[@]})) || selected=("--scan-classpath=$classes")
     rm -rf "$reports"
-    # It mostly waits: what it compiles itself is compiled quickly.
+    # The first compiler is enough, because the scenarios mostly wait.
     timeout --kill-after=10 "$PATIENCE" java "$@" -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir=${TMPDIR:-/tmp}" \
         "-Djavax.net.ssl.trustStore=$trust" -Djavax.net.ssl.trustStorePassword=conformance \
         -cp "$classes:src/test/resources:$jars/*" org.junit.platform.console.ConsoleLauncher execute \
         --disable-banner --disable-ansi-colors --details=none --reports-dir="$reports" \
         "${selected[@]}" >"$output" 2>&1 || status=$?
-    # Nothing, where all passed.
+    # The output is empty if all scenarios passed.
     cat "$output"
     [[ ! -s $reports/TEST-junit-jupiter.xml ]] || ran_by_report "$reports/TEST-junit-jupiter.xml"
     exit "$status"

@@ -1,20 +1,20 @@
-# One check for every server under test, in whatever language the harness is that starts it. Sourced, with $target
-# set and the real kew in $KEW_BINARY.
+# One check for every server under test, whatever the language of the harness that starts it. Sourced, with $target set
+# and the real kew in $KEW_BINARY.
 
 # Whether nothing may be skipped.
 is_strict() {
     [[ ${KEW_STRICT:-} == 1 || ${CI:-} == true ]]
 }
 
-# Puts a script in place of KEW_BINARY, which keeps the log of each server it starts in KEW_SERVER_LOGS, as PID-START.log:
-# the system may use a PID again, but not with the same time of start. A harness that ends a server by a signal other
-# than TERM makes a file PID.killed there first.
+# Replaces KEW_BINARY by a script that writes the log of each server it starts to KEW_SERVER_LOGS, as PID-START.log: the
+# system may use a PID again, but not with the same start time. A harness that ends a server by a signal other than TERM
+# first creates a file PID.killed there.
 watch_servers() {
     KEW_SERVER_LOGS=$target/conformance/servers/$1
     rm -rf "$KEW_SERVER_LOGS"
     mkdir -p "$KEW_SERVER_LOGS"
     KEW_SERVER_LOGS=$(realpath "$KEW_SERVER_LOGS")
-    # It becomes kew itself, so that signals reach that.
+    # The script replaces itself by kew, so that signals reach kew.
     cat >"$KEW_SERVER_LOGS/kew" <<END
 #!/bin/sh
 if [ "\$1" = serve ]; then
@@ -40,15 +40,15 @@ is_running() {
     [[ -n ${1#*-} && $(cut -d ' ' -f 22 "/proc/${1%-*}/stat" 2>/dev/null) == "${1#*-}" ]]
 }
 
-# Whether all of them ended as they should: none panicked or logged an error, each stopped in order or was killed by
-# its scenario, and none was left behind. Shows the logs of the others.
+# Whether all servers ended as they should: none panicked or logged an error, each stopped in order or was killed by its
+# scenario, and none still runs. Shows the logs of the others.
 check_servers() {
     local log name pid faults deadline=$((SECONDS + 30)) status=0
     for log in "$KEW_SERVER_LOGS"/*.log; do
         [[ -e $log ]] || continue
         name=$(basename "$log" .log)
         pid=${name%-*}
-        # One that is being ended may take a moment.
+        # A server that is stopping may take a moment.
         while is_running "$name" && ((SECONDS < deadline)); do
             sleep 0.05
         done

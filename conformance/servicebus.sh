@@ -1,12 +1,12 @@
-# What the suites of Service Bus have beyond common.sh, which is sourced before: a server with queues
-# of a configuration file. A scenario takes a queue of the kind that it needs, which no other one has.
+# The common part of the Service Bus suites, besides common.sh, which is sourced before: a server with the queues of a
+# configuration file. Each scenario takes a queue of the kind that it needs for itself.
 
 QUEUES_OF_A_KIND=100
 
-# The kinds, and their settings. Queues are named KIND-1 to KIND-100. Those that scenarios make and delete have
-# names from x on, so that they do not move the pages of a list in which others look for these. Locks that a
-# scenario waits for are brief, and those that it keeps by renewing are a little longer: a machine that has much
-# to do, or a disk, may stand still for some seconds.
+# The kinds and their settings. Queues are named KIND-1 to KIND-100. Queues that scenarios create and delete have names
+# from x on, so that they do not move the pages of lists in which other scenarios look for these queues. Locks whose end
+# a scenario awaits are short. Locks that a scenario renews are a little longer, because a busy machine or disk may
+# stall for some seconds.
 bus_config() {
     local kind number separator=
     local -A kinds=(
@@ -41,16 +41,16 @@ bus_config() {
     echo '] } ] } }'
 }
 
-# Starts kew on a free port, and with the ports that SDKs insist on where they have TLS on an address of
-# this run's own, KEW_BUS_HOST: 5671 and, for those who may, 443. Its certificate is also for the name
-# KEW_BUS_NAME, which scenarios resolve themselves. What kew prints is in their environment.
+# Starts kew on a free port. It also binds the ports that SDKs insist on for TLS, on an address of this run's own,
+# KEW_BUS_HOST: 5671 and, if the user may, 443. Its certificate is also for the name KEW_BUS_NAME, which scenarios
+# resolve themselves. Exports the variables that kew prints.
 serve_bus() {
     local line variable
     KEW_BUS_HOST=127.$((RANDOM % 200 + 20)).$((RANDOM % 256)).$((RANDOM % 254 + 1))
     export KEW_BUS_HOST KEW_BUS_NAME=kew.example.net
     "$KEW_BINARY" tls init --force --dir "$KEW_TEST_TLS" --host "$KEW_BUS_HOST" --host "$KEW_BUS_NAME" >/dev/null
     local listen=(--bus-listen 127.0.0.1:0 --bus-listen "$KEW_BUS_HOST:5671")
-    # Empty where that is not allowed.
+    # Empty if the user may not bind port 443.
     KEW_BUS_HTTPS=
     if [[ $(id -u) == 0 ]] || (($(</proc/sys/net/ipv4/ip_unprivileged_port_start) <= 443)); then
         listen+=(--bus-listen "$KEW_BUS_HOST:443")
@@ -88,7 +88,7 @@ or allow it: sysctl net.ipv4.ip_unprivileged_port_start=443"
     exit 1
 }
 
-# What the server holds in memory, and has held at most.
+# The memory of the server, now and at most.
 memory_of_bus() {
     awk '/^Vm(RSS|HWM):/ { printf "%s%s %s %s", separator, $1, $2, $3; separator = ", " }' "/proc/$bus_server/status"
 }
@@ -97,7 +97,7 @@ memory_of_bus() {
 before_the_end() {
     local status=0
     if [[ -n ${bus_server:-} ]]; then
-        # Where it runs for long, a leak would show.
+        # A leak would show in a long run.
         if [[ -n ${KEW_SOAK_SECONDS:-} ]]; then
             echo "the server's memory: ${bus_memory:-none} at the start; $(memory_of_bus || true) at the end"
         fi

@@ -144,7 +144,7 @@ func TestLinksThatAreThereHearOfChanges(t *testing.T) {
 			_, err := client.DeleteQueue(ctx, name, nil)
 			must(t, err)
 		})
-		// One that did not wait yet opens its link again, and hears the same when it puts its token.
+		// A receiver that did not wait yet opens its link again, and gets the same error when it puts its token.
 		if code := new(azservicebus.Error); errors.As(heard, &code) && code.Code == azservicebus.CodeNotFound {
 			refusedAsMissing(t, heard)
 		} else {

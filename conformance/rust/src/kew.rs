@@ -277,7 +277,7 @@ impl Default for QueueSas {
     }
 }
 
-/// So many seconds from now.
+/// This many seconds from now.
 fn rfc3339(seconds: i64) -> String {
     let now = OffsetDateTime::now_utc();
     let whole =

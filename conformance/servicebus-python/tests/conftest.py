@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 TLS = pathlib.Path(os.environ["KEW_TEST_TLS"])
-# Where queues are noted that scenarios have taken, by files of their names.
+# The folder that has a file for each queue that a scenario has taken.
 TAKEN = pathlib.Path(os.environ["KEW_BUS_TAKEN"])
 # As servicebus.sh configures them.
 QUEUES_OF_A_KIND = 100

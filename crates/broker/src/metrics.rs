@@ -211,7 +211,7 @@ fn partition_families(
         Family::gauge(
             "kew_partition_answered",
             Unit::None,
-            "1 if the partition told of its queues and its log in time for this page",
+            "1 if the partition reported its queues and its log in time for this page",
         )
         .count(none(), u64::from(answered)),
         Family::gauge(

@@ -79,7 +79,7 @@ fn broken(folder: &Path, prefix: &str, order: &[&str]) -> BTreeSet<String> {
             continue;
         }
         let Some(own) = place(part) else {
-            broken.insert(format!("{inner}: '{part}' is no part of the order"));
+            broken.insert(format!("{inner}: '{part}' is not in the order"));
             continue;
         };
         let code = code_of(&file);
@@ -95,7 +95,7 @@ fn broken(folder: &Path, prefix: &str, order: &[&str]) -> BTreeSet<String> {
                 }
                 None => {
                     broken.insert(format!(
-                        "{inner} imports {prefix}::{named}, which is no part: name where it is"
+                        "{inner} imports {prefix}::{named}, which is not a part: import it from its module"
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! Events. They are kept in the log for ever; `EVENTS.md` lists their bytes, and `codec` writes and reads them.
+//! Events. They are kept in the log forever; `EVENTS.md` lists their bytes, and `codec` writes and reads them.
 //!
 //! An event carries everything that `apply` needs, so that a replay decides nothing. A new need is a new
 //! event or a new version of one, never a new meaning of an old one.

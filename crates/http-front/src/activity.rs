@@ -83,7 +83,7 @@ impl<'a, S: Spelling> Activity<'a, S> {
         self.place.prove();
     }
 
-    /// Has names spelled like this in the answer that follows.
+    /// Spells names like this in the next answer.
     pub fn spell(&self, spelling: S) {
         self.restores.add(spelling);
     }

@@ -1,8 +1,8 @@
 //! Reads the body of a request within its limits of size and time.
 //!
 //! The limit holds while reading, whatever `Content-Length` says, and the bodies of all connections
-//! together have a budget. A refused request's body is read to its end within limits, so that the next
-//! request on the connection is found. Where that would take too long, the connection ends after the
+//! together have a budget. The body of a refused request is read to its end within limits, so that the
+//! connection can take the next request. If that would take too long, the connection ends after the
 //! answer.
 
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use crate::limits::{BodyLimits, Patience};
 pub enum Connection {
     /// The body was read to its end.
     Reusable,
-    /// Something of the body may still come, or it was not well-formed.
+    /// A part of the body may still arrive, or the body was not well-formed.
     Spent,
 }
 
@@ -34,7 +34,7 @@ pub enum BodyError {
     NoRoom,
     /// It did not arrive in time.
     TooSlow,
-    /// It was cut, or not framed as HTTP demands, for the reason that the library gives.
+    /// It was cut off or not framed as HTTP requires. Holds the reason that the library gives.
     Broken(Box<str>),
 }
 
@@ -43,13 +43,13 @@ pub enum BodyError {
 pub struct Read {
     /// The body, or why there is none.
     pub result: Result<Bytes, BodyError>,
-    /// Whether the connection can go on.
+    /// Whether the connection can continue.
     pub connection: Connection,
     /// What the body has taken of its budget. Keep it as long as the body.
     pub share: Share,
 }
 
-/// Reads the body of a request that was let in, and counts it in `share`. Beyond the size limit it is read on and
+/// Reads the body of an admitted request, and counts it in `share`. The part beyond the size limit is read and
 /// dropped.
 ///
 /// `headers` are the request's: a client that waits for `100 Continue` with a body that is too
@@ -105,7 +105,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| BodyError::Broken(error.to_string().into()))?;
         let Ok(piece) = frame.into_data() else {
-            // Trailers mean nothing here.
+            // Trailers are ignored.
             continue;
         };
         if first.len() + rest.len() + piece.len() > size_bytes_max {
@@ -151,7 +151,7 @@ async fn drain<B>(mut body: B, patience: Patience) -> Connection
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    // With no patience at all, the next piece is not waited for.
+    // Without patience, do not wait for the next piece.
     if patience.size_bytes_max == 0 || body.size_hint().lower() > patience.size_bytes_max {
         return Connection::Spent;
     }
@@ -193,7 +193,7 @@ mod tests {
     struct Pieces {
         left: VecDeque<Bytes>,
         ends: bool,
-        /// What `Content-Length` says.
+        /// The value of `Content-Length`.
         length: u64,
     }
 
@@ -232,7 +232,7 @@ mod tests {
         read(body, &HeaderMap::new(), &LIMITS.body, share).await
     }
 
-    /// As a stranger's body.
+    /// Discards a body as that of an unauthenticated client.
     async fn discarded(body: Pieces) -> Connection {
         let patience = Patience::new(4, Duration::from_secs(5));
         discard(body, &HeaderMap::new(), patience).await
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_fit_the_budget_is_dropped() {
+    async fn a_body_that_does_not_fit_the_budget_is_dropped() {
         let read = read_within(pieces(&["1234", "5678"], true), 7).await;
         assert_eq!(read.result, Err(BodyError::NoRoom));
         assert_eq!(read.connection, Connection::Reusable);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_unproven_may_send_little() {
+    async fn unauthenticated_clients_may_send_little() {
         for (parts, expected) in [
             (&["1234"][..], Connection::Reusable),
             (&["1234", "5"], Connection::Spent),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hopeless_body_is_not_asked_for() {
+    async fn a_client_that_announces_an_oversized_body_is_not_told_to_continue() {
         let mut headers = HeaderMap::new();
         headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         let mut body = pieces(&["123456789"], false);

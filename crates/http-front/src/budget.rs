@@ -1,20 +1,20 @@
 //! Bounds on what all connections hold together.
 //!
 //! Each connection has bounds of its own, but ten thousand times those is more than a machine has.
-//! So a body takes its size from one budget as it grows, and gives it back when it is dropped: a
-//! request's when it was carried out, an answer's when it was written. Anybody can send a head, so heads
-//! have a budget of their own until their connection has had an authentic request.
+//! So a body takes its size from one budget as it grows, and releases it when it is dropped: the body of a
+//! request when it was carried out, the body of an answer when it was written. Any client can send a head,
+//! so heads have a budget of their own until their connection has had an authentic request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-/// There is no room for as many bytes as were asked for.
+/// There is no room for the requested bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// How many bytes may be held, and are.
+/// How many bytes may be held, and how many are held.
 #[derive(Debug)]
 pub struct Budget {
     size_bytes_max: usize,
@@ -22,7 +22,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Room for so many bytes.
+    /// Room for this many bytes.
     pub fn new(size_bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             size_bytes_max,
@@ -38,8 +38,8 @@ impl Budget {
         }
     }
 
-    /// Refuses if there is no room for so many bytes now. Takes nothing: a service asks before it does
-    /// what cannot be undone, for an answer that would not fit.
+    /// Refuses if there is no room for this many bytes now. Takes no room. A service checks this before it does
+    /// something that cannot be undone, so that the answer fits.
     pub fn check_room(&self, size_bytes: usize) -> Result<(), NoRoom> {
         let taken_bytes = self.taken_bytes.load(Ordering::Relaxed);
         if size_bytes <= self.size_bytes_max.saturating_sub(taken_bytes) {
@@ -50,7 +50,7 @@ impl Budget {
     }
 }
 
-/// What one body or head has taken of a budget. Dropping it gives everything back.
+/// The part of a budget that one body or head has taken. Dropping it releases everything.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -58,10 +58,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Takes so many bytes more, or refuses and takes nothing.
+    /// Takes this many bytes more, or refuses and takes nothing.
     pub fn grow(&mut self, size_bytes: usize) -> Result<(), NoRoom> {
         let taken = &self.budget.taken_bytes;
-        // Adding first keeps two from both seeing the last room.
+        // Adding first keeps two threads from both seeing the last room.
         let before = taken.fetch_add(size_bytes, Ordering::Relaxed);
         if before.saturating_add(size_bytes) > self.budget.size_bytes_max {
             taken.fetch_sub(size_bytes, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Share {
         Ok(())
     }
 
-    /// The bytes, which give the share back when the last part of them is dropped.
+    /// The bytes, which release the share when the last part of them is dropped.
     pub fn hold(self, bytes: Bytes) -> Bytes {
         held(bytes, self)
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back() {
+    fn a_dropped_share_releases_its_bytes() {
         let budget = Budget::new(10);
         let mut one = budget.share();
         let mut two = budget.share();

@@ -1,30 +1,30 @@
-//! By which name a request calls the server, and from which page it comes.
+//! The name by which a request calls the server, and the page that it comes from.
 //!
-//! Any web page that a browser shows may ask any server, also by a name of its own that it has point to this
-//! machine. So a public key proves nothing there. [`ServerNames`] has the rules; this module finds in a request what
-//! they need.
+//! Any web page that a browser shows can send requests to any server, also by a name of the page's owner that
+//! points to this machine. So a public key proves nothing there. [`ServerNames`] has the rules. This module reads
+//! their input from a request.
 
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{Uri, Version};
 use kew_listen::{AskedFrom, Barred, ServerNames};
 
-/// The header by which a browser says how a page is related to the server that it asks.
+/// The header in which a browser describes how a page is related to the server.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-/// Why it is not certain which host a request asks for.
+/// Why the host of a request is not certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError<'a> {
-    /// It has no Host header, which HTTP/1.1 demands.
+    /// It has no Host header, which HTTP/1.1 requires.
     Missing,
-    /// It has two Host headers, or one that is no text: this one.
+    /// It has two Host headers, or one that is not text. Holds the header.
     Invalid(&'a HeaderValue),
 }
 
-/// The host that a request asks for, with its port: the one in its target, or else in its Host header. `None` for
-/// HTTP/1.0 without either.
+/// The host of a request, with its port: from its target, or else from its Host header. `None` for HTTP/1.0
+/// without either.
 ///
-/// Refuses more than one Host header, and none in HTTP/1.1, whatever the target says (RFC 9112, 3.2).
+/// Refuses more than one Host header, and a missing one in HTTP/1.1, whatever the target is (RFC 9112, 3.2).
 pub fn host(head: &Parts) -> Result<Option<&str>, HostError<'_>> {
     let mut values = head.headers.get_all(HOST).iter();
     let host = match (values.next(), values.next()) {
@@ -36,7 +36,8 @@ pub fn host(head: &Parts) -> Result<Option<&str>, HostError<'_>> {
     Ok(head.uri.authority().map(|named| named.as_str()).or(host))
 }
 
-/// Whether a request may use a public key, by the hosts that it asks for and the page that it comes from. `server_in` is the name of the server in a host, if more than that can be there.
+/// Whether a request may use a public key, judged by its hosts and the page that it comes from. `server_in`
+/// returns the name of the server in a host that may contain more than that name.
 pub fn judge<'a>(
     names: &ServerNames,
     uri: &'a Uri,
@@ -53,7 +54,7 @@ pub fn judge<'a>(
         .map(|authority| server_in(authority.as_str()));
     let pages = pages(headers);
     let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
-    // A target with a host in it must stand the same test as the header beside it.
+    // A host in the target must pass the same check as the header.
     for host in [host, named.or(host)] {
         names.judge(&AskedFrom {
             host,
@@ -64,7 +65,7 @@ pub fn judge<'a>(
     Ok(())
 }
 
-/// The pages that a request comes from: its headers `Origin`.
+/// The pages that a request comes from: its `Origin` headers.
 pub fn pages(headers: &HeaderMap) -> Vec<&[u8]> {
     let pages = headers.get_all(ORIGIN).iter();
     pages.map(|page| page.as_bytes()).collect()

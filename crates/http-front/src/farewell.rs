@@ -10,8 +10,8 @@ use crate::limits::FarewellLimits;
 /// How many bytes are read and discarded at once.
 const SINK_SIZE_BYTES: usize = 4 * 1024;
 
-/// Writes the last bytes of a connection, none if they were written already, and gives the client time to read
-/// them: closing a socket with unread input would destroy what is on its way. Bounded in time and in bytes.
+/// Writes the last bytes of a connection, or none if they were written already, and gives the client time to read
+/// them. Closing a socket with unread input would destroy bytes on their way. Bounded in time and in bytes.
 pub async fn say_farewell<IO>(mut io: IO, answer: &[u8], limits: &FarewellLimits)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -20,7 +20,7 @@ where
         io.write_all(answer).await?;
         io.shutdown().await?;
         let mut left_bytes = limits.size_bytes_max;
-        // Not in the future: every connection would have its size until its end.
+        // On the heap: in the future, it would make every connection larger.
         let mut sink = vec![0; SINK_SIZE_BYTES];
         while left_bytes > 0 {
             match io.read(&mut sink).await? {
@@ -48,7 +48,7 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stays_silent_is_waited_for_and_one_that_closes_is_not() {
+    async fn the_end_waits_for_a_silent_client_but_not_for_one_that_closes() {
         for (closes, expected_s) in [(false, 2), (true, 0)] {
             let (mut ours, theirs) = tokio::io::duplex(64 << 10);
             if closes {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_goes_on_sending_is_read_up_to_the_limit() {
+    async fn a_client_that_keeps_sending_is_read_up_to_the_limit() {
         let (mut ours, theirs) = tokio::io::duplex(64 << 10);
         ours.write_all(&[0; 50_000]).await.unwrap();
         let begun = Instant::now();

@@ -27,7 +27,7 @@ impl HeadLoad {
 
     /// Adds this many bytes, or refuses.
     pub(crate) fn grow(&mut self, size_bytes: usize, limits: &Limits) -> Result<(), NoRoom> {
-        // The part that hyper has read ahead, and the head of the request being answered.
+        // For the part that hyper has read ahead and for the head of the request being answered.
         let size_bytes_max = limits.head_size_bytes_max.saturating_mul(2);
         let before = self.size_bytes.saturating_sub(HEAD_SIZE_BYTES_FREE);
         let all = self
@@ -63,12 +63,12 @@ mod tests {
     use crate::limits::LIMITS;
 
     #[test]
-    fn what_is_left_of_a_head_is_counted_once_there_is_room_and_not_forgotten_before() {
+    fn the_rest_of_a_head_is_counted_as_soon_as_there_is_room() {
         let limits = LIMITS;
         let budget = Budget::new(20 << 10);
         let mut load = HeadLoad::new(budget.share());
         load.grow(20 << 10, &limits).unwrap();
-        // Answered: less of a next head is there, and another connection takes the room.
+        // The request is answered, a part of the next head is there, and another connection takes the room.
         load.share = Budget::new(0).share();
         let mut other = budget.share();
         other.grow(20 << 10).unwrap();

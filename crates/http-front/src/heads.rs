@@ -42,7 +42,7 @@ impl<S: Spelling> Heads<S> {
         self.heard_count.load(Ordering::Relaxed) <= self.taken_count.load(Ordering::Relaxed)
     }
 
-    /// The spelling of the head of the next request. `None` if that head was not heard.
+    /// The spelling of the head of the next request. `None` if the listener did not report that head.
     pub(crate) fn take(&self) -> Option<S> {
         let index = self.taken_count.fetch_add(1, Ordering::Relaxed);
         if index >= self.heard_count.load(Ordering::Relaxed) {

@@ -6,13 +6,13 @@
 //!   for longer, and longest after an authentic request. A client that does not read its answer is closed.
 //! - **Memory.** All connections together have one [`Budget`] for bodies and for long heads of known clients, and
 //!   one for long heads of all others.
-//! - **Framing.** `Listener` follows the bytes beside hyper, and is strict where hyper is lenient. A request that
-//!   two programs could split differently is refused, with all that follows it.
+//! - **Framing.** `Listener` reads the same bytes as hyper, and is strict where hyper is lenient. A request that
+//!   two programs could split differently is refused, with everything after it.
 //! - **Turns.** After a few pipelined requests, other connections go first.
-//! - **The end.** The last answer of a connection arrives although the client is still sending, within bounds of
+//! - **The end.** The last answer of a connection arrives even if the client is still sending, within bounds of
 //!   time and size.
-//! - **Names.** [`host`] finds by which one name a request calls the server; [`judge`] asks [`kew_listen`] whether
-//!   it may use a public key.
+//! - **Names.** [`host`] finds the one name by which a request calls the server. [`judge`] asks [`kew_listen`]
+//!   whether the request may use a public key.
 //!
 //! A [`Service`] answers the requests, gives the refusals their form, and counts. This crate knows no queue, no
 //! account and no error code. It accepts no connection.

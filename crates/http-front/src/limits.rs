@@ -1,18 +1,18 @@
-//! What bounds a connection and a request.
+//! Bounds of connections and requests.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bounds of what clients can make a service hold, and for how long. Each service fills them in from limits of
-/// its own, which its documentation lists.
+/// Bounds on what clients can make a service hold, and for how long. Each service derives them from its own
+/// limits, which its documentation lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bodies, and what heads have above 8 KiB on each connection that has had an authentic request, in bytes,
-    /// all connections together.
+    /// Size of all bodies, and of the parts of heads above 8 KiB on connections that have had an authentic
+    /// request, in bytes, all connections together.
     pub in_flight_size_bytes_max: usize,
-    /// What heads have above 8 KiB on each connection without an authentic request, in bytes, all of these
-    /// connections together.
+    /// Size of the parts of heads above 8 KiB on connections without an authentic request, in bytes, all of
+    /// these connections together.
     pub unproven_heads_size_bytes_max: usize,
     /// Size of a request's head, in bytes; at least 8,192.
     pub head_size_bytes_max: usize,
@@ -35,24 +35,24 @@ pub struct Limits {
     pub body: BodyLimits,
 }
 
-/// What a client gets to read the last answer of a connection on which it may still be sending.
+/// Limits for a client that reads the last answer of a connection and may still be sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarewellLimits {
     /// Its time.
     pub timeout: Duration,
-    /// How many bytes it may send meanwhile.
+    /// How many bytes the client may send meanwhile.
     pub size_bytes_max: usize,
 }
 
-/// What bounds the body of a request.
+/// Bounds of the body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
     /// Its size, in bytes.
     pub size_bytes_max: usize,
     /// Time for it to arrive.
     pub timeout: Duration,
-    /// How much of a body that is too large is read, in bytes, so that the connection can go on. A longer one
-    /// ends the connection after its answer.
+    /// How many bytes of an oversized body are read, so that the connection stays usable. A longer body ends
+    /// the connection after its answer.
     pub discarded_size_bytes_max: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For so many bytes, and so long from now.
+    /// Reads at most this many bytes, for this long from now.
     pub fn new(size_bytes_max: u64, timeout: Duration) -> Self {
         Self {
             size_bytes_max,

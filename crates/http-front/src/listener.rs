@@ -1,19 +1,19 @@
-//! Reads along on the wire what the HTTP library does not pass on: how names are spelled, and how bodies
-//! are framed.
+//! Reads from the wire what the HTTP library does not pass on: how names are spelled, and how bodies are
+//! framed.
 //!
 //! The listener follows the bytes of a connection from request to request. It notes the spelling of
-//! each head. And it is strict where the library is lenient. If a line of a head ends with a bare line
+//! each head, and it is strict where the library is lenient. If a line of a head ends with a bare line
 //! feed, a length is given twice, a transfer encoding is not exactly `chunked`, or a request has both,
 //! then a proxy in between may have seen other requests than the library does. From there on the
-//! listener hears no head, and a request whose head was not heard is refused.
+//! listener reports no head, and a request whose head was not reported is refused.
 //!
-//! It judges nothing else: what the library refuses anyway may pass here.
+//! It checks nothing else: it may let a request pass that the library refuses.
 
 use memchr::memchr;
 
 use crate::spelling::Spelling;
 
-/// The longest part of a line that is looked at. A longer one has a value, and its name came first.
+/// The longest part of a line that is read. In a longer line the name comes first, and the rest is its value.
 const LINE_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 const CONTENT_LENGTH: &[u8] = b"content-length";
@@ -23,15 +23,15 @@ const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
 #[derive(Debug, Default)]
 pub(crate) struct Listener<S> {
     place: Place,
-    /// The head that is being heard.
+    /// The head that is being read.
     head: Head<S>,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     /// Whether the last byte was a carriage return.
     after_return: bool,
-    /// How much was heard that is no body, since this was last taken.
+    /// How many bytes outside bodies were read since the count was last taken.
     size_bytes: usize,
-    /// How much of that belongs to a head that has not ended.
+    /// How many of these belong to a head that has not ended.
     unfinished_size_bytes: usize,
 }
 
@@ -47,11 +47,11 @@ enum Place {
     },
     ChunkSize,
     Trailers,
-    /// Unknown, for good.
+    /// Unknown, and it stays unknown.
     Lost,
 }
 
-/// What was heard of a head.
+/// The part of a head that was read.
 #[derive(Debug, Default)]
 struct Head<S> {
     /// Whether it has begun: empty lines before it do not end it.
@@ -61,12 +61,12 @@ struct Head<S> {
     spelling: S,
 }
 
-/// A line that cannot be understood in one way only.
+/// A line that has more than one meaning, or none.
 struct Unsound;
 
 impl<S: Spelling> Listener<S> {
-    /// Looks at bytes that came in. Calls `heard` at the end of each head, with its spelling; never
-    /// again after one that is unsound.
+    /// Reads bytes from the client. Calls `heard` at the end of each head, with its spelling, but never
+    /// again after an unsound one.
     pub(crate) fn listen(&mut self, mut bytes: &[u8], mut heard: impl FnMut(S)) {
         while !bytes.is_empty() {
             match self.place {
@@ -101,7 +101,7 @@ impl<S: Spelling> Listener<S> {
         }
     }
 
-    /// How many bytes were heard since this was last asked that are no body: heads, mostly.
+    /// How many bytes outside bodies were read since the last call: mostly those of heads.
     pub(crate) fn take_size_bytes(&mut self) -> usize {
         std::mem::take(&mut self.size_bytes)
     }
@@ -126,7 +126,7 @@ impl<S: Spelling> Listener<S> {
         self.unfinished_size_bytes = self.unfinished_size_bytes.saturating_add(size_bytes);
     }
 
-    /// Takes a line or, at the end of what has come, a part of one.
+    /// Reads a line or, at the end of the bytes, a part of one.
     fn hear_piece(&mut self, piece: &[u8], heard: &mut impl FnMut(S)) -> Result<(), Unsound> {
         let Some(line) = piece.strip_suffix(b"\n") else {
             self.keep(piece);
@@ -233,7 +233,7 @@ fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn decimal(digits: &[u8]) -> Result<u64, Unsound> {
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     if !digits.iter().all(u8::is_ascii_digit) {
         return Err(Unsound);
     }

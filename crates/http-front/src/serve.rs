@@ -27,7 +27,7 @@ const HEAD_SIZE_BYTES_MIN: usize = 8 * 1024;
 pub struct Switched<IO> {
     /// The socket.
     pub io: IO,
-    /// What was already read of it.
+    /// The bytes that were already read from it.
     pub begun: Bytes,
 }
 
@@ -52,7 +52,7 @@ where
         async move {
             take_turn(service, activity).await;
             let answer = match heard {
-                // In a box: hyper keeps room for this future as long as the connection, idle or not.
+                // In a box: hyper keeps space for this future as long as the connection exists, idle or not.
                 Some(spelling) => Box::pin(service.answer(request, spelling, activity)).await,
                 None => {
                     let mut answer = service.refuse_unsound(request);
@@ -123,8 +123,8 @@ where
     None
 }
 
-/// Lets other connections have their turn after some requests. Otherwise a client that sends one request after
-/// the other could keep the thread.
+/// Gives other connections their turn after some requests. Otherwise a client that pipelines requests could
+/// keep the thread.
 async fn take_turn<S: Service>(service: &S, activity: &Activity<'_, S::Spelling>) {
     let mut count = activity.count_request();
     if count > service.front().limits.turn_requests_max {

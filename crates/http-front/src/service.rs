@@ -19,16 +19,16 @@ pub type Answer = Response<Full<Bytes>>;
 /// What all connections of a service share.
 #[derive(Debug)]
 pub struct Front {
-    /// What bounds each connection.
+    /// The bounds of each connection.
     pub limits: Limits,
-    /// The room of bodies, and of long heads on connections that have had an authentic request.
+    /// The room for bodies, and for long heads on connections that have had an authentic request.
     pub budget: Arc<Budget>,
-    /// The room of long heads on all other connections: unauthenticated clients leave no less room for others.
+    /// The room for long heads on all other connections, so that unauthenticated clients take none from the others.
     pub(crate) unproven_heads: Arc<Budget>,
 }
 
 impl Front {
-    /// With budgets of the sizes that the limits say.
+    /// With budgets of the sizes in the limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             budget: Budget::new(limits.in_flight_size_bytes_max),
@@ -38,12 +38,12 @@ impl Front {
     }
 }
 
-/// The client's side of a refusal that answers no request.
+/// Why bytes are refused that did not become a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no room for the head of a request.
     Crowded,
-    /// A head is no head of HTTP/1.1, or is too long; with the status that tells which.
+    /// A head is not valid HTTP/1.1, or is too long. Holds the status, which distinguishes these.
     InvalidHead(StatusCode),
 }
 
@@ -52,17 +52,17 @@ pub enum Refusal {
 pub enum Event<'a> {
     /// A request waits until other connections have had their turn.
     TurnCut,
-    /// So many requests were answered in a turn.
+    /// This many requests were answered in a turn.
     Turn(u32),
     /// The connection ends because a deadline has passed.
     Overdue(Overdue),
-    /// The connection broke, or no HTTP was spoken on it.
+    /// The connection broke, or the client did not speak HTTP.
     Failed(&'a hyper::Error),
 }
 
-/// A service, as one connection has it.
+/// A service, as one connection sees it.
 pub trait Service: Sync {
-    /// What matters of the spelling of names in heads; `()` if nothing does.
+    /// The spelling of names in heads, or `()` if it does not matter.
     type Spelling: Spelling;
 
     /// What the connections of the service share.
@@ -83,10 +83,10 @@ pub trait Service: Sync {
         activity: &Activity<'_, Self::Spelling>,
     ) -> impl Future<Output = Answer> + Send;
 
-    /// Refuses a request of which it is not certain where it ends. Its connection is closed.
+    /// Refuses a request whose end is not certain. Its connection is closed.
     fn refuse_unsound(&self, request: Request<Incoming>) -> Answer;
 
-    /// The bytes of an answer to something that is no request. The connection is closed after it.
+    /// The bytes of an answer to something that is not a request. The connection is closed after it.
     fn refusal(&self, why: Refusal) -> Vec<u8>;
 
     /// Counts or logs an event.

@@ -1,9 +1,9 @@
 //! How clients spell names in heads.
 
-/// How the names in a head are spelled, for a service to which that matters. The HTTP library passes names on in
-/// lower case, so they are noted as the bytes of a head arrive, and written back into the bytes of an answer.
+/// The spelling of the names in a head, for a service that preserves it. The HTTP library passes names on in lower
+/// case. So the spelling is noted as the bytes of a head arrive, and written back into the bytes of an answer.
 ///
-/// A service to which spelling does not matter uses `()`.
+/// A service that does not preserve the spelling uses `()`.
 pub trait Spelling: Default + Send + Unpin {
     /// Notes a line of a head, without its end: the first line or a header.
     fn hear(&mut self, line: &[u8]);

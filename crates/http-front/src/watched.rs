@@ -13,19 +13,19 @@ use crate::head_load::HeadLoad;
 use crate::listener::Listener;
 use crate::service::{Refusal, Service};
 
-/// How much is read at once before a request was authentic. hyper's buffer grows with what comes, up to the limit
-/// of a head, and strangers can have thousands of connections.
+/// How much is read at once before a request was authentic. hyper's buffer grows with the input, up to the limit
+/// of a head, and unauthenticated clients can have thousands of connections.
 const STRANGERS_READ_SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// A socket that notes the first byte of a request, reads heads along, restores the spelling of names, and puts the
-/// service's answer in place of hyper's own.
+/// A socket that notes the first byte of a request, passes input to the listener, restores the spelling of names, and
+/// replaces hyper's own answers by the service's.
 pub(crate) struct Watched<'a, IO, S: Service> {
     io: IO,
     service: &'a S,
     activity: &'a Activity<'a, S::Spelling>,
     listener: Listener<S::Spelling>,
     load: HeadLoad,
-    /// Bytes that are changed and not all written yet. Usually empty.
+    /// Changed bytes that are not all written yet. Usually empty.
     changed: BytesMut,
 }
 
@@ -41,7 +41,7 @@ impl<'a, IO, S: Service> Watched<'a, IO, S> {
         }
     }
 
-    /// The socket, which is not watched any more.
+    /// The socket itself.
     pub(crate) fn into_inner(self) -> IO {
         self.io
     }
@@ -82,7 +82,7 @@ impl<'a, IO, S: Service> Watched<'a, IO, S> {
         }
     }
 
-    /// Begins the time of a head whose first bytes came with the request before.
+    /// Starts the timeout of a head whose first bytes arrived with the previous request.
     fn look_for_head(&self) {
         let activity = self.activity;
         let is_idle = activity.phase() == Phase::Idle && activity.heads.are_all_taken();

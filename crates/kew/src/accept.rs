@@ -18,17 +18,17 @@ use crate::settings::tls::PlainHttp;
 pub(crate) enum Role {
     /// Queue Storage.
     Queue,
-    /// Metrics and health alone, without TLS.
+    /// Only metrics and health, without TLS.
     Operator,
 }
 
-/// How long nothing is accepted after the system has refused to.
+/// How long to wait after the system has failed to accept a connection.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves what comes to one listener.
+/// Serves the connections of one listener.
 pub(crate) struct Acceptor {
     pub(crate) role: Role,
-    /// Who can reach the listener.
+    /// Which clients can reach the listener.
     pub(crate) reach: Reach,
     /// Whether the well-known account is served here.
     pub(crate) may_use_public_key: bool,
@@ -39,8 +39,8 @@ pub(crate) struct Acceptor {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// Accepts connections until the server stops, hands each to `serve`, which spawns what serves it,
-/// and waits for all of them to end.
+/// Accepts connections until the server stops, passes each to `serve`, which spawns a task for it, and
+/// waits for all tasks to end.
 pub(crate) async fn accept(
     listener: TcpListener,
     mut stopping: watch::Receiver<bool>,
@@ -105,7 +105,7 @@ impl Acceptor {
             peer,
             stopping: self.stopping.clone(),
         };
-        // It counts from now on, whatever it is going to say.
+        // The connection counts from now on, whatever the client sends.
         if let Some(place) = self.api.admit(peer) {
             serving.spawn(connection.serve(stream, place));
         } else if let Some(place) = self.turned_away.take() {
@@ -138,7 +138,7 @@ impl Connection {
             biased;
             () = notice.given() => return self.api.note_gave_way(peer),
             opened = self.door.open(stream) => opened,
-            // Nothing was asked yet.
+            // The client has sent no request yet.
             () = stopped(&mut stopping) => return,
         };
         let origin = self.origin(matches!(opened, Ok(Opened::Secure(_))));
@@ -180,6 +180,6 @@ impl Connection {
 
 /// Resolves when the server stops.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, and the server with it.
+    // An error means that the sender was dropped, because the server has ended.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

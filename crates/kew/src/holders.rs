@@ -2,7 +2,7 @@
 //!
 //! Linux shows it under `/proc`: the holders of locks and the listening sockets to every user, the
 //! open files of a process to its own user and to root. On other systems nothing is found, and the
-//! error tells how to look.
+//! error explains how to look.
 
 use std::fmt;
 use std::fs;

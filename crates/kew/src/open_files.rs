@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Files that the server itself may open, besides connections: above all its log.
 const OWN_FILES_MAX: u64 = 512;
 
-/// How many connections of all listeners may be waiting to be told that there is no room. Each
+/// How many connections of all listeners may wait for the answer that there is no room. Each
 /// takes one of the server's own files. One more is closed at once.
 const TURNED_AWAY_MAX: usize = 64;
 
@@ -31,7 +31,7 @@ pub(crate) fn raise() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// Places for connections that are told that there is no room. Clones share them.
+/// Places for connections that get the answer that there is no room. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnedAwayPlaces(Arc<Semaphore>);
 

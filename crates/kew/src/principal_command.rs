@@ -1,4 +1,4 @@
-//! What `kew account` and `kew bus rule` have in common: they ask, and print what is answered.
+//! The common part of `kew account` and `kew bus rule`: they send a request and print the answer.
 
 use std::io::Read as _;
 
@@ -32,11 +32,11 @@ pub(crate) fn which_key() -> impl TypedValueParser<Value = WhichKey> {
     names.map(|name| {
         let mut all = WhichKey::ALL.into_iter();
         let named = all.find(|key| key.name() == name);
-        named.expect("the parser takes no other name")
+        named.expect("the parser accepts no other name")
     })
 }
 
-/// Reads a key from standard input if it is to be read. On the command line, other users could see it.
+/// Reads a key from standard input, if requested. On the command line, other users could see it.
 pub(crate) fn read_key(from_stdin: bool) -> Result<Option<Secret>> {
     if !from_stdin {
         return Ok(None);

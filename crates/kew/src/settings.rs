@@ -34,7 +34,7 @@ const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 
 /// The longest time that the names of deleted queues can stay reserved.
 const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
-/// The name of the socket for administration in a data directory.
+/// The name of the administration socket in a data directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 /// An invalid setting on the command line, in the environment or in the file.

@@ -277,7 +277,7 @@ impl Walker<'_> {
         if !follows {
             self.at = roll;
             let what = format!(
-                "the log goes on in {}, which is missing",
+                "the log continues in {}, which is missing",
                 names::segment(number)
             );
             return Err(self.corrupt(what));

@@ -15,7 +15,7 @@ pub enum PrincipalError {
     /// The principal is invalid, or the name of its scope is.
     #[error(transparent)]
     Invalid(Box<dyn StdError + Send + Sync>),
-    /// An administrator brought a text that cannot be a key.
+    /// The key that an administrator supplied is invalid.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
     /// The principal or its scope does not exist. Holds the noun, such as `account`, and the name.
@@ -33,7 +33,7 @@ pub enum PrincipalError {
     /// The broker refused it for another reason.
     #[error(transparent)]
     Refused(Refusal),
-    /// Too much is under way.
+    /// The server is busy.
     #[error("the server is busy, and nothing was changed")]
     Busy,
     /// The disk is full.

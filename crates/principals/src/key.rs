@@ -39,14 +39,14 @@ impl WhichKey {
     }
 }
 
-/// A key that Kew made or that an administrator brought.
+/// A key that Kew generated or that an administrator supplied.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Box<[u8]>);
 
 /// A text that cannot be a key. The text itself is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the key is not Base64 of {} to {} bytes; without a key of yours, Kew makes two",
+    "the key is not Base64 of {} to {} bytes; leave it out to let Kew generate two",
     Key::SIZES_BYTES.start(),
     Key::SIZES_BYTES.end()
 )]
@@ -58,10 +58,10 @@ pub struct InvalidKey;
 pub struct NoRandomBytes(#[from] getrandom::Error);
 
 impl Key {
-    /// How long a key is that an administrator brings. A shorter one could be found by trying.
+    /// The allowed lengths of a supplied key. A shorter key could be guessed.
     pub const SIZES_BYTES: RangeInclusive<usize> = 16..=64;
 
-    /// How long a key is that Kew makes: 256 bits.
+    /// The length of a generated key: 256 bits.
     const MADE_SIZE_BYTES: usize = 32;
 
     /// A key of random bytes.
@@ -71,7 +71,7 @@ impl Key {
         Ok(Self(bytes.into()))
     }
 
-    /// The two keys of a new principal: the one that was brought, twice, or two that are made.
+    /// The two keys of a new principal: the supplied key twice, or two generated keys.
     pub fn pair(brought: Option<Self>) -> Result<[Self; 2], NoRandomBytes> {
         match brought {
             Some(key) => Ok([key.clone(), key]),
@@ -79,7 +79,7 @@ impl Key {
         }
     }
 
-    /// A key that an administrator brings, in Base64. White space around it does not matter.
+    /// Reads a key that an administrator supplies, in Base64. White space around it does not matter.
     pub fn brought(text: &str) -> Result<Self, InvalidKey> {
         let bytes = STANDARD.decode(text.trim()).map_err(|_| InvalidKey)?;
         if !Self::SIZES_BYTES.contains(&bytes.len()) {
@@ -117,7 +117,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text, for someone who may see it.
+    /// The text, for a user who may see it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_brought_is_long_enough_and_not_repeated() {
+    fn a_supplied_key_must_be_long_enough_and_is_not_repeated() {
         for (size, valid) in [(0, false), (15, false), (16, true), (64, true), (65, false)] {
             let text = STANDARD.encode(vec![7; size]);
             let key = Key::brought(&format!(" {text}\n"));

@@ -5,7 +5,7 @@
 //! one change at a time: first durable, then in force.
 //!
 //! This crate knows no protocol, no quota and no right. Each front end describes its own principals with
-//! [`Kind`]: how they are stored, what else they have, and what is served of them.
+//! [`Kind`]: how they are stored, their other settings, and the snapshot that requests are judged by.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -31,7 +31,7 @@ impl<T> Served<T> {
         }))
     }
 
-    /// What is in force.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<T> {
         // A snapshot is swapped as a whole, so it is right even if a thread panicked.
         Arc::clone(&self.0.now.read().unwrap_or_else(PoisonError::into_inner))
@@ -52,7 +52,7 @@ impl<T> Served<T> {
         self.0.changes.subscribe()
     }
 
-    /// Reports a change: what was judged before is judged again.
+    /// Reports a change, so that connections judge their requests again.
     pub fn note_change(&self) {
         self.0.changes.send_modify(|count| *count += 1);
     }

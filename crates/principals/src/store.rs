@@ -9,13 +9,13 @@ use crate::error::PrincipalError;
 use crate::key::{Key, WhichKey};
 use crate::served::Served;
 
-/// A kind of principals: how they are stored, and what is served of them.
+/// A kind of principals: how they are stored, and the snapshot that requests are judged by.
 pub trait Kind: Send + Sync + Sized + 'static {
     /// A principal as it is stored.
     type Principal: Clone + Send + Sync;
     /// Where a name is looked up.
     type Scope: Debug + Send + Sync;
-    /// What requests are judged by.
+    /// The data that requests are judged by.
     type Snapshot: Send + Sync;
     /// How a principal is removed, such as with its queues.
     type Removal: Copy + Debug + Send + Sync;
@@ -49,8 +49,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
         scope: &Self::Scope,
     ) -> impl Future<Output = Result<Vec<Self::Principal>, PrincipalError>> + Send;
 
-    /// Checks the principals of a scope after a step, and makes the step durable. Returns what is served from
-    /// now on, or `None` if that does not change.
+    /// Checks the principals of a scope after a step, and makes the step durable. Returns the new snapshot, or
+    /// `None` if the snapshot does not change.
     fn save(
         &self,
         scope: &Self::Scope,
@@ -72,8 +72,8 @@ pub enum Step<'a, K: Kind> {
 
 /// The principals of a kind, and the way to change them.
 ///
-/// A change must run to its end. If it is cut off, it may be durable and not in force. A caller that may be
-/// interrupted runs it in a task of its own.
+/// A change must run to its end. A cancelled change may be durable and not in force. A caller that may be
+/// cancelled runs it in a task of its own.
 #[derive(Debug)]
 pub struct Principals<K: Kind> {
     kind: K,
@@ -83,7 +83,7 @@ pub struct Principals<K: Kind> {
 }
 
 impl<K: Kind> Principals<K> {
-    /// `served` is what the log has now.
+    /// `served` is the current content of the log.
     pub fn new(kind: K, served: Served<K::Snapshot>) -> Self {
         Self {
             kind,
@@ -92,7 +92,7 @@ impl<K: Kind> Principals<K> {
         }
     }
 
-    /// What is in force.
+    /// The current snapshot.
     pub fn served(&self) -> Arc<K::Snapshot> {
         self.served.snapshot()
     }
@@ -107,8 +107,8 @@ impl<K: Kind> Principals<K> {
         self.served.note_change();
     }
 
-    /// Waits for changes under way, and keeps others waiting. For other parts that change what principals
-    /// are stored with.
+    /// Waits for the changes in progress, and blocks others. For other parts that change data stored together with
+    /// principals.
     pub async fn lock(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -158,7 +158,7 @@ impl<K: Kind> Principals<K> {
         .await
     }
 
-    /// Changes what a principal has besides its name and its keys.
+    /// Changes the settings of a principal, which are all but its name and its keys.
     pub async fn change(
         &self,
         scope: &K::Scope,
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A log that takes a step when it is let.
+    /// A log that saves a step when the test allows it.
     #[derive(Debug)]
     struct Kept {
         durable: StdMutex<Vec<Principal>>,

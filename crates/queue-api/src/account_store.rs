@@ -1,4 +1,4 @@
-//! The accounts in the log, as one of the two kinds of principals.
+//! The accounts in the log, one of the two kinds of principals.
 
 use kew_broker::Broker;
 use kew_engine::{AccountQuota, AccountRecord, AccountSecret, Command, Outcome};
@@ -9,7 +9,7 @@ use crate::accounts::{Account, AccountKey, Accounts, ServedAccounts};
 /// The accounts of the log, and the way to change them.
 pub type AccountStore = Principals<StorageAccounts>;
 
-/// Accounts of Queue Storage: how the log keeps them, and what is served of them.
+/// Accounts of Queue Storage: how the log stores them, and the snapshot that requests are judged by.
 #[derive(Debug)]
 pub struct StorageAccounts {
     broker: Broker,
@@ -113,8 +113,8 @@ impl Kind for StorageAccounts {
             }
             Step::Remove(name, with_queues) => {
                 next.remove(name);
-                // While an account is being removed it is not served. Otherwise a request could make a queue
-                // in between, and that queue would stay.
+                // An account is not served while it is being removed. Otherwise a request could create a queue
+                // meanwhile, and that queue would stay.
                 self.served.replace(next.clone());
                 Command::RemoveAccount {
                     account: name.into(),
@@ -130,7 +130,7 @@ impl Kind for StorageAccounts {
     }
 }
 
-/// A key as the log keeps it.
+/// A key as the log stores it.
 fn secret_of(key: &Key) -> AccountSecret {
     AccountSecret::new(key.as_bytes()).expect("a key has 16 to 64 bytes")
 }

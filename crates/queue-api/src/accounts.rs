@@ -1,6 +1,6 @@
 //! The storage accounts that a listener serves, and their keys.
 //!
-//! A key is prepared for signing once, when it is read. After that nothing can show it.
+//! A key is prepared for signing once, when it is read. After that it cannot be shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ pub struct AccountKey(hmac::Key);
 impl AccountKey {
     /// Reads a key from its Base64 form, as connection strings carry it.
     ///
-    /// The service generates 64 bytes; any length from one byte up is taken.
+    /// Azure generates 64 bytes; any length from one byte up is accepted.
     pub fn from_base64(text: &str) -> Result<Self, InvalidAccount> {
         let bytes = STANDARD
             .decode(text.trim())
@@ -70,7 +70,7 @@ impl AccountKey {
         hmac::verify(&self.0, text, signature).is_ok()
     }
 
-    /// Whether the other key signs alike.
+    /// Whether the other key makes the same signatures.
     fn is_same(&self, other: &Self) -> bool {
         other.verifies(b"", hmac::sign(&self.0, b"").as_ref())
     }
@@ -102,8 +102,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account of that name. Two keys let its owner replace one while clients use the other;
-    /// give the same one twice where there is only one.
+    /// An account with this name. Two keys let its owner replace one while clients use the other. If there
+    /// is only one key, pass it twice.
     ///
     /// Names are 3 to 24 lower-case letters and digits.
     pub fn new(
@@ -159,8 +159,8 @@ impl Account {
         std::iter::once(&self.primary).chain(&self.secondary)
     }
 
-    /// Whether `signature` is one of the keys' HMAC-SHA256 of `text`. Tries each, so that the time
-    /// does not tell which it was.
+    /// Whether `signature` is the HMAC-SHA256 of `text` with one of the keys. Tries each, so that the time
+    /// does not reveal which key it was.
     pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
         self.keys()
             .fold(false, |found, key| key.verifies(text, signature) | found)
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn either_key_signs_and_one_given_twice_is_one() {
+    fn either_key_signs_and_a_key_passed_twice_is_stored_once() {
         let [one, two] = ["b25l", "dHdv"].map(|text| AccountKey::from_base64(text).unwrap());
         let both = Account::new("abc", one.clone(), two.clone()).unwrap();
         assert!(both.verifies(b"text", &one.sign(b"text")));

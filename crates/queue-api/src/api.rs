@@ -93,7 +93,7 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) accounts: ServedAccounts,
     pub(crate) limits: Limits,
-    /// What bounds connections over HTTP, and what they hold together.
+    /// The bounds of HTTP connections, and the memory that they hold together.
     pub(crate) front: Front,
     pub(crate) properties: PropertyStore,
     pub(crate) deletions: Deletions,
@@ -115,10 +115,10 @@ pub(crate) struct Shared {
     pub(crate) bounds: operator::Bounds,
 }
 
-/// An answer, and what the connection and the operator must know of it.
+/// An answer, and facts about it for the connection and the operator.
 pub(crate) struct Answered {
     pub(crate) response: Answer,
-    /// How the names of metadata in the answer's head are to be spelled.
+    /// The spelling of the names of metadata in the answer's head.
     pub(crate) spellings: Spellings,
     /// For metrics and logs.
     pub(crate) seen: Seen,
@@ -341,7 +341,7 @@ impl Shared {
         }
     }
 
-    /// Reads away the body of a request that is refused for its head. Its sender has proven nothing, so
+    /// Reads and drops the body of a request that is refused for its head. Its client is not authenticated, so
     /// the patience is short.
     async fn discard<B>(&self, head: &Parts, body: B) -> Connection
     where
@@ -352,7 +352,7 @@ impl Shared {
         discard(body, &head.headers, patience).await
     }
 
-    /// Refuses a request of which it is not certain where it ends, and takes note of it.
+    /// Refuses a request whose end is not certain, then counts and logs it.
     pub(crate) fn refuse_unsound(&self, origin: &Origin, head: &Parts) -> Answered {
         let began = Instant::now();
         let reply = self.explain(self.envelope(head), &Error::InvalidInput, &head.method);

@@ -1,4 +1,4 @@
-//! Connections: which are served, and what this service adds to the front door of all HTTP.
+//! Connections: which ones are served, and the part of this service in the front door of all HTTP.
 //!
 //! Three kinds of connection end without an answer: the client is too slow with a head, it speaks HTTP/2, or
 //! it sent no request.
@@ -106,13 +106,13 @@ impl QueueApi {
         tokio::select! {
             biased;
             () = notice.given() => self.note_gave_way(origin.peer),
-            // No answer of this service ends HTTP on a connection, so nothing is handed back.
+            // No answer of this service ends HTTP on a connection, so no socket is returned.
             _ = serve(&connection, io, shutdown) => {}
         }
     }
 }
 
-/// The service, as one connection has it.
+/// The service, as one connection sees it.
 struct Connection {
     shared: Arc<Shared>,
     origin: Origin,

@@ -63,7 +63,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of the front door.
+    /// The limits of the front door.
     pub(crate) const fn of_front(&self) -> kew_http_front::Limits {
         kew_http_front::Limits {
             in_flight_size_bytes_max: self.in_flight_size_bytes_max,

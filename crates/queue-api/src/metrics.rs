@@ -97,7 +97,7 @@ pub(crate) enum Offered {
     Other,
 }
 
-/// What is counted of one request.
+/// The counted facts about one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done<'a> {
     pub(crate) asked: Asked,

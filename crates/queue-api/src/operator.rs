@@ -150,7 +150,7 @@ fn is_local(names: &ServerNames, origin: &Origin, head: &Parts) -> bool {
     origin.peer.ip().to_canonical().is_loopback() && !is_forwarded && names_this_server(names, head)
 }
 
-/// Whether the host in the request is a name of this server that no stranger can own.
+/// Whether the host in the request is a name of this server that only this machine can have.
 fn names_this_server(names: &ServerNames, head: &Parts) -> bool {
     host(head).is_ok_and(|host| names.admits_public_key(host))
 }

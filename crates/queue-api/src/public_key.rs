@@ -21,7 +21,7 @@ use crate::parameter;
 use crate::query::Query;
 use crate::request::host;
 
-/// What stands between the account and the service's name in a host.
+/// The label between the account and the service's name in a host.
 const SERVICE_LABEL: &str = "queue.";
 
 /// Whether a request may use the public key, judged only by the names of the server and of the
@@ -60,7 +60,7 @@ pub(crate) async fn refuse(
     })
 }
 
-/// The name of the server in a host, in which the account may stand before it.
+/// The name of the server in a host, which may begin with the account.
 fn named<'a>(shared: &Shared, host: &'a str, address: &Address<'_>) -> &'a str {
     let below = match address.style {
         Style::Path => None,

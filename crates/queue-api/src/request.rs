@@ -64,7 +64,7 @@ pub(crate) struct Request<'a> {
     address: Address<'a>,
 }
 
-/// Why a request was not let in.
+/// Why a request was not admitted.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) error: Error,

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_metadata_are_heard() {
+    fn names_of_metadata_are_noted() {
         let mut heard = Spellings::default();
         for line in [
             "PUT /x-ms-meta-a HTTP/1.1",

@@ -137,7 +137,7 @@ impl BusApi {
     }
 
     /// Serves one connection until it ends. Its first byte decides the protocol. When `shutdown`
-    /// completes, the client is told to reconnect later. A connection that loses its place is
+    /// completes, the client is asked to reconnect later. A connection that loses its place is
     /// closed at once: it has no token yet.
     pub async fn serve<S>(
         &self,

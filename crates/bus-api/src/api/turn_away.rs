@@ -21,7 +21,7 @@ impl BusApi {
     /// Tells a client why it is not served, regardless of its request, within 5 s. Then the
     /// connection ends.
     ///
-    /// Over AMQP it asks for no password and no token.
+    /// Over AMQP it does not require a password or a token.
     pub async fn turn_away<S>(&self, mut stream: S, origin: Origin, why: TurnedAway)
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What a credential allows: signatures of rules, names of rules with a key, tokens of an issuer.
+//! The rights of a credential: a signature by a rule, a rule's name with a key, or a token of an issuer.
 //!
 //! Rules of the namespace are in memory. Rules of a queue are read from the broker, and only if no rule of
 //! the namespace has signed the token.
@@ -33,7 +33,7 @@ fn right_of(role: Role) -> Option<Right> {
     }
 }
 
-/// Judges credentials, by the rules that are served now and by the issuers that are trusted.
+/// Judges credentials by the current rules and the trusted issuers.
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) rules: RuleStore,
@@ -55,10 +55,10 @@ impl Authority {
         })
     }
 
-    /// What the header `Authorization` of a request allows.
+    /// The grant of the `Authorization` header of a request: what it allows at `path`, the path of the
+    /// request's URL in any form.
     ///
-    /// Refuses a credential that is not valid, or that is not for `path`, the path of the request's URL in
-    /// any form. The grant says what it allows there.
+    /// Refuses a credential that is invalid or for another path.
     pub(crate) async fn grant_of(
         &self,
         authorization: &str,
@@ -72,7 +72,7 @@ impl Authority {
         self.grant_for(token, path, origin).await
     }
 
-    /// What a token allows that a client puts for an audience.
+    /// The grant of a token that a client puts for an audience.
     pub(crate) async fn grant_for(
         &self,
         token: &str,
@@ -106,7 +106,7 @@ impl Authority {
         let (rights, queue) = match (of_namespace, of_public_key, origin.public_key) {
             (Some(rights), ..) | (None, Some(rights), Ok(())) => (rights, None),
             (None, None, _) => self.rights_of_queue(&token).await?,
-            // A queue may have a rule of that name and key of its own.
+            // A queue may have its own rule with that name and key.
             (None, Some(_), Err(barred)) => match self.rights_of_queue(&token).await {
                 Err(BadToken::Signature) => return Err(BadToken::PublicKey(barred)),
                 found => found?,
@@ -128,7 +128,7 @@ impl Authority {
         })
     }
 
-    /// What a token of an issuer allows, in the whole namespace.
+    /// The grant of an issuer's token, in the whole namespace.
     ///
     /// Source: Service Bus, *Authenticate and authorize an application with Microsoft Entra ID*.
     fn grant_of_bearer(&self, token: &str, origin: Origin) -> Result<Grant, BadToken> {
@@ -153,7 +153,7 @@ impl Authority {
         })
     }
 
-    /// The rights of the rule of a queue that has signed a token, and that queue.
+    /// The rights of the queue's rule that has signed a token, and the queue.
     async fn rights_of_queue(
         &self,
         token: &SignedToken<'_>,
@@ -162,7 +162,7 @@ impl Authority {
             let scope = RuleScope::Queue(queue.into());
             let rules = match self.rules.list(&scope).await {
                 Ok(rules) => rules,
-                // There is no such queue, and there can be none.
+                // There is no queue with such a name, and there cannot be one.
                 Err(PrincipalError::NotFound(..) | PrincipalError::Invalid(_)) => continue,
                 Err(_) => return Err(BadToken::Unavailable),
             };
@@ -173,8 +173,8 @@ impl Authority {
         Err(BadToken::Signature)
     }
 
-    /// What the name of a rule of the namespace and one of its keys allow, if the key is right. They are valid
-    /// as long as the connection.
+    /// The grant of the name and a key of a rule of the namespace, if the key is right. It is valid until the
+    /// connection ends.
     pub(crate) fn grant_of_password(
         &self,
         name: &str,

@@ -3,12 +3,12 @@
 use kew_listen::Barred;
 use thiserror::Error;
 
-/// What is wrong with a token. It says nothing about the key.
+/// What is wrong with a token. It reveals nothing about the key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadToken {
     #[error(
-        "the credential is no token of the form 'SharedAccessSignature sr=…&sig=…&se=…&skn=…', nor \
-         one of an issuer that is trusted"
+        "the credential is neither a token of the form 'SharedAccessSignature sr=…&sig=…&se=…&skn=…' nor \
+         one of a trusted issuer"
     )]
     Unknown,
     #[error("the token is longer than 8 KiB")]
@@ -25,10 +25,10 @@ pub(crate) enum BadToken {
     Bearer(&'static str),
     #[error("PublicKeyRefused: {0}")]
     PublicKey(Barred),
-    #[error("bearer tokens are taken over TLS only")]
+    #[error("bearer tokens are accepted over TLS only")]
     NotPrivate,
     #[error(
-        "Unauthorized: the token grants nothing here: none of its roles is one of Service Bus, such as \
+        "Unauthorized: the token grants nothing here: it has no role of Service Bus, such as \
          'Azure Service Bus Data Sender'"
     )]
     NoRights,
@@ -36,7 +36,7 @@ pub(crate) enum BadToken {
     Elsewhere { granted: String, asked: String },
     #[error("the server is busy and cannot check the token: please try again")]
     Unavailable,
-    /// The token is right, but what it was put for is not there.
+    /// The token is valid, but its entity does not exist.
     #[error("The messaging entity '{0}' could not be found.")]
     NotFound(String),
 }

@@ -1,11 +1,11 @@
-//! What a client has shown.
+//! The credentials that clients have presented.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::grant::Grant;
 
-/// What a client has shown.
+/// A credential that a client has presented.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credential {
     /// A token that a rule has signed.
@@ -17,7 +17,7 @@ pub(crate) enum Credential {
 }
 
 impl fmt::Debug for Credential {
-    /// Shows nothing that others could use.
+    /// Shows no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credential(..)")
     }
@@ -30,7 +30,7 @@ pub(crate) struct Password {
     pub(crate) key: Box<[u8]>,
 }
 
-/// A credential of a connection, with what it allows.
+/// A credential of a connection, with its grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     /// The audience that the token was put for, as a path. A password has none.

@@ -18,11 +18,11 @@ const VERSION: u32 = 1;
 pub(crate) struct Description {
     /// The version that wrote it.
     pub(crate) version: u32,
-    /// Its name as it was spelled when it was created; empty if that is not known.
+    /// Its name as it was spelled when it was created; empty if the spelling is unknown.
     pub(crate) name: String,
     /// Its authorization rules: at most [`AuthorizationRule::COUNT_MAX`].
     pub(crate) rules: Vec<AuthorizationRule>,
-    /// A text of its owner.
+    /// A text that its owner has set.
     pub(crate) user_metadata: String,
     /// Shown as it was set. The server stores sends together in any case.
     pub(crate) enable_batched_operations: bool,
@@ -75,8 +75,8 @@ impl Description {
             .into()
     }
 
-    /// Reads what [`Self::encode`] wrote. No bytes are the default. Bytes that cannot be read are a bug, because
-    /// the log has checksums: they are reported, and give the default. That has no rules, so it allows nothing.
+    /// Reads the bytes that [`Self::encode`] wrote. No bytes mean the default. Unreadable bytes are a bug, because
+    /// the log has checksums: they are logged and mean the default, which has no rules and so allows nothing.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         if bytes.is_empty() {
             return Self::default();
@@ -94,7 +94,7 @@ mod tests {
     use crate::authorization::rights::Rights;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_description_survives_a_round_trip() {
         let description = Description {
             rules: vec![AuthorizationRule::generate("r", Rights::ALL, 7).unwrap()],
             user_metadata: "mine".into(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unreadable_is_the_default() {
+    fn a_missing_or_unreadable_description_is_the_default() {
         assert_eq!(Description::decode(b""), Description::default());
         assert_eq!(
             Description::decode(b"{\"name\":\"Q\",\"later\":1}"),

@@ -1,25 +1,25 @@
-//! What one credential allows.
+//! The rights of one credential.
 
 use super::rights::{Right, Rights};
 
-/// What a valid credential allows.
+/// The rights of a valid credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The path that it is for, in lower case. Empty for the whole namespace.
+    /// The path to which it applies, in lower case. Empty for the whole namespace.
     pub(crate) path: String,
     pub(crate) rights: Rights,
-    /// Until when, in seconds since 1970.
+    /// Its expiry, in seconds since 1970.
     pub(crate) expires_at_s: u64,
     /// The queue whose own rule has signed, or `None` for a rule of the namespace. The grant covers that queue
     /// with its sub-queues, but not another queue whose name begins with the same words.
     pub(crate) queue: Option<Box<str>>,
-    /// The holder, for the audit log: a rule, or the user that the issuer names. The name has at most 256
-    /// bytes. Log it escaped.
+    /// Its holder, for the audit log: a rule, or the user that the issuer names, in at most 256 bytes. Log it
+    /// escaped.
     pub(crate) holder: Box<str>,
 }
 
 impl Grant {
-    /// Everything, for ever.
+    /// Everything, without expiry.
     #[cfg(test)]
     pub(crate) fn of_everything(holder: &str) -> Self {
         Self {
@@ -31,13 +31,13 @@ impl Grant {
         }
     }
 
-    /// Whether it allows something with a node, such as `queue`, `queue/$deadletterqueue` or
-    /// `queue/$management`; `path` is in lower case, without slashes around it.
+    /// Whether it has a right at a node, such as `queue`, `queue/$deadletterqueue` or `queue/$management`.
+    /// `path` is in lower case, without slashes around it.
     pub(crate) fn allows(&self, right: Right, path: &str) -> bool {
         self.allows_request(right, queue_of(path), path)
     }
 
-    /// Whether it allows something with a queue by a request to a path within it, such as
+    /// Whether it has a right on a queue for a request to a path within the queue, such as
     /// `queue/messages/head`.
     pub(crate) fn allows_request(&self, right: Right, queue: &str, path: &str) -> bool {
         self.rights.has(right)
@@ -54,7 +54,7 @@ impl Grant {
     }
 }
 
-/// The queue of a node's path: what comes before the first name that begins with `$`.
+/// The queue of a node's path: the part before the first name that begins with `$`.
 pub(crate) fn queue_of(path: &str) -> &str {
     path.split_once("/$").map_or(path, |(queue, _)| queue)
 }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_reaches_what_its_path_begins() {
+    fn a_grant_covers_its_path_and_everything_below() {
         let orders = grant("orders", &[Right::Listen], None);
         assert!(orders.allows(Right::Listen, "orders"));
         assert!(orders.allows(Right::Listen, "orders/$deadletterqueue"));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_a_queue_reaches_no_other() {
+    fn the_grant_of_a_queues_rule_covers_no_other_queue() {
         let orders = grant("orders", &[Right::Send], Some("orders"));
         assert!(orders.allows(Right::Send, "orders/$management"));
         assert!(!orders.allows(Right::Send, "orders/more"));

@@ -1,7 +1,7 @@
-//! What the credentials of one connection allow together.
+//! The rights of all credentials of one connection together.
 //!
-//! A link is judged by all credentials, and judged again whenever a credential goes or is replaced. So what
-//! they allow is added up by path. The cost of judging a link grows with the segments of its address, not with
+//! A link is judged by all credentials, and judged again when a credential expires or is replaced. So their
+//! rights are added up by path. The cost of judging a link grows with the segments of its address, not with
 //! the number of tokens. Links are judged again only if a right may be lost.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::credential::{Credential, Refused, Shown};
 use super::grant::{Grant, queue_of};
 use super::rights::{Right, Rights};
 
-/// What the credentials of a connection allow.
+/// The rights of the credentials of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     all: Vec<Shown>,
@@ -20,12 +20,12 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Takes a grant, and drops the one for the same audience. Refuses it if there are too many. Returns
-    /// whether a right may be lost.
+    /// Adds a grant, and drops the previous one for the same audience. Refuses the grant if there are too many.
+    /// Returns whether a right may be lost.
     pub(crate) fn add(&mut self, shown: Shown, tokens_max: usize) -> Result<bool, Refused> {
         let replaced = self.remove(|own| own.audience == shown.audience);
         if self.all.len() >= tokens_max {
-            let text = format!("a connection has at most {tokens_max} tokens");
+            let text = format!("a connection can have at most {tokens_max} tokens");
             return Err((403, text));
         }
         self.reach.add(&shown.grant);
@@ -33,8 +33,8 @@ impl Grants {
         Ok(self.reach.lacks_any_of(&replaced))
     }
 
-    /// Takes the result for a credential that was judged again after a change of rules. The credential may
-    /// have been replaced since. Returns whether a right may be lost.
+    /// Applies the result for a credential that was judged again after a change of rules, unless the credential
+    /// has been replaced since. Returns whether a right may be lost.
     pub(crate) fn judged_again(&mut self, credential: &Credential, grant: Option<Grant>) -> bool {
         let mut judged = self.remove(|own| own.credential == *credential);
         let before: Vec<Shown> = judged.clone();
@@ -67,22 +67,22 @@ impl Grants {
         self.all.iter()
     }
 
-    /// How many there are.
+    /// The number of grants.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no grants.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether something is allowed with an entity.
+    /// Whether a right applies to an entity.
     pub(crate) fn allow(&self, entity: &EntityName, right: Right) -> bool {
         self.reach.rights_at(&entity.name).has(right)
     }
 
-    /// What requests about an entity may do. Some SDKs put a token for requests only.
+    /// The rights for requests about an entity. Some SDKs put a token for requests only.
     pub(crate) fn rights_of_requests(&self, entity: &EntityName) -> Rights {
         self.reach
             .rights_at(&format!("{}/$management", entity.name))
@@ -99,10 +99,10 @@ impl Grants {
 #[derive(Debug, Default)]
 struct Reach(HashMap<String, Vec<Place>>);
 
-/// Those for one path that reach the same queues.
+/// The rights for one path that cover the same queues.
 #[derive(Debug)]
 struct Place {
-    /// The only queue that they reach; every queue if there is none.
+    /// The only queue that they cover, or `None` for every queue.
     queue: Option<Box<str>>,
     counts: [u32; Right::ALL.len()],
 }
@@ -140,7 +140,7 @@ impl Reach {
         }
     }
 
-    /// Takes out a grant that was added.
+    /// Removes a grant that was added.
     fn remove(&mut self, grant: &Grant) {
         let Some(places) = self.0.get_mut(&grant.path) else {
             return;
@@ -154,7 +154,7 @@ impl Reach {
         }
     }
 
-    /// What is allowed with a node, whose path is in lower case and has no slashes around it.
+    /// The rights at a node, whose path is in lower case and has no slashes around it.
     fn rights_at(&self, path: &str) -> Rights {
         let queue = queue_of(path);
         let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
@@ -166,7 +166,7 @@ impl Reach {
             .collect()
     }
 
-    /// Whether one of these, which were taken out, allowed what no other one does for the same path.
+    /// Whether one of these removed grants had a right that no other grant has for the same path.
     fn lacks_any_of(&self, removed: &[Shown]) -> bool {
         removed.iter().any(|shown| {
             let places = self.0.get(&shown.grant.path).into_iter().flatten();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn together_they_allow_what_one_of_them_does() {
+    fn the_rights_of_all_grants_are_the_sum_of_the_rights_of_each() {
         const SETS: [&[Right]; 3] = [&[Right::Send], &[Right::Listen], &[Right::Manage]];
         const PATHS: [(&str, Option<&str>); 7] = [
             ("", None),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told_and_what_stays_is_not() {
+    fn only_lost_rights_are_reported() {
         let mut grants = Grants::default();
         let add = |grants: &mut Grants, shown| grants.add(shown, 3).unwrap();
         let may_send = |grants: &Grants| grants.allow(&entity_named("q").unwrap(), Right::Send);
@@ -250,7 +250,7 @@ mod tests {
         assert!(!add(&mut grants, shown("a", "q", &[Right::Send], None)));
         assert!(!add(&mut grants, shown("a", "q", &[Right::Manage], None)));
         assert!(may_send(&grants));
-        // Fewer rights, and another grant has the one that is gone.
+        // Fewer rights, but another grant has the lost one.
         assert!(!add(&mut grants, shown("b", "q", &[Right::Manage], None)));
         assert!(!add(&mut grants, shown("a", "q", &[Right::Listen], None)));
         assert!(may_send(&grants));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_than_there_may_be_is_refused() {
+    fn one_grant_above_the_limit_is_refused() {
         let mut grants = Grants::default();
         grants
             .add(shown("a", "a", &[Right::Send], None), 1)

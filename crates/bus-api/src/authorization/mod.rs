@@ -1,12 +1,11 @@
-//! Who may do what.
+//! Authorization: credentials, and the rights that they give.
 //!
-//! - `rights`: what there is to be allowed, and rules with their keys; `operation`: the right that each operation
-//!   needs;
-//! - `sas`, `bad_token`: signatures of rules; `grant`: what one credential allows; `credential`: what a client has
-//!   shown; `grants`: what all credentials of a connection allow;
-//! - `description`: what is stored with a queue besides its settings, with its rules; `rules`: the rules in the
-//!   log, as a kind of principals;
-//! - `authority`: judges credentials; `put_token`: those that a client puts to the node `$cbs`.
+//! - `rights`: the rights, and rules with their keys; `operation`: the right that each operation needs;
+//! - `sas`: signatures of rules; `bad_token`: why a credential is refused; `credential`: the credentials that clients
+//!   have presented; `grant`: the rights of one credential; `grants`: those of all credentials of a connection;
+//! - `description`: the data of a queue besides its settings, with its rules; `rules`: the rules in the log, as a
+//!   kind of principals;
+//! - `authority`: judges credentials; `put_token`: tokens that clients put to the node `$cbs`.
 
 pub(crate) mod authority;
 pub(crate) mod bad_token;

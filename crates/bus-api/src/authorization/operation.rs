@@ -1,4 +1,4 @@
-//! What clients can ask for, and the right that each operation needs: the one table of both.
+//! The operations of clients and the right that each needs, in one table.
 //!
 //! Code that carries out an operation names it by its variant here and asks for the variant's [`right`]. So an
 //! operation without a right does not compile. The tests of permissions run over the same lists. A link needs
@@ -48,13 +48,13 @@ operations! {
     ///
     /// Source: Service Bus, *AMQP request-response based operations*.
     ManagementOperation {
-        /// Gives the locks of messages their whole time again.
+        /// Renews the locks of messages.
         RenewLock = "renew-lock" needs Listen,
         /// Shows messages.
         PeekMessage = "peek-message" needs Listen,
         /// Sends messages for later.
         ScheduleMessage = "schedule-message" needs Send,
-        /// Takes scheduled messages back.
+        /// Cancels scheduled messages.
         CancelScheduledMessage = "cancel-scheduled-message" needs Send,
         /// Receives deferred messages.
         ReceiveBySequenceNumber = "receive-by-sequence-number" needs Listen,
@@ -62,7 +62,7 @@ operations! {
         UpdateDisposition = "update-disposition" needs Listen,
         /// Deletes messages.
         BatchDeleteMessages = "batch-delete-messages" needs Listen,
-        /// Gives the lock of a session its whole time again.
+        /// Renews the lock of a session.
         RenewSessionLock = "renew-session-lock" needs Listen,
         /// Reads the state of a session.
         GetSessionState = "get-session-state" needs Listen,
@@ -76,7 +76,7 @@ operations! {
 operations! {
     /// A request over HTTP.
     ///
-    /// Source: Service Bus, REST API, and `docs/operator-api.md` for what is Kew's own.
+    /// Source: Service Bus, REST API, and `docs/operator-api.md` for operations that Azure does not have.
     HttpOperation {
         /// `POST …/messages`.
         SendMessage = "send a message" needs Send,
@@ -99,14 +99,14 @@ operations! {
         /// `GET $Resources/…`.
         ListEntities = "list entities" needs Manage,
         /// `GET $namespaceinfo`.
-        ReadNamespace = "read about the namespace" needs Manage,
+        ReadNamespace = "read the properties of the namespace" needs Manage,
         /// All of `$kew/v1/…`, for the namespace.
-        Operate = "what operators may do" needs Manage,
+        Operate = "use the operator API" needs Manage,
     }
 }
 
 impl ManagementOperation {
-    /// The one of that name, without `com.microsoft:` before it.
+    /// The operation with this name, which has no `com.microsoft:` before it.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let mut all = Self::ALL.iter().copied();
         all.find(|operation| operation.name() == name)

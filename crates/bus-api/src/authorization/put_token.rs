@@ -15,7 +15,7 @@ use crate::ground::address::{Node, node_at, path_of};
 use crate::ground::lookup::is_there;
 use crate::messages::request::{Asked, Request, encode_answer, text_of};
 
-/// A request to take a token.
+/// A request to put a token.
 pub(crate) struct PutToken {
     /// As the client writes it.
     pub(crate) audience: String,
@@ -29,7 +29,7 @@ impl PutToken {
     pub(crate) fn read(request: &Request) -> Result<Self, Refused> {
         if request.operation != "put-token" {
             let text = format!(
-                "operation '{}' is not known: put-token is",
+                "operation '{}' is unknown: use put-token",
                 request.operation
             );
             return Err((400, text));
@@ -42,8 +42,9 @@ impl PutToken {
             .ok_or((400, "the body is not a token".to_owned()))?;
         if token.len() > TOKEN_SIZE_BYTES_MAX {
             let size_bytes = token.len();
-            let text =
-                format!("the token has {size_bytes} bytes, and may have {TOKEN_SIZE_BYTES_MAX}");
+            let text = format!(
+                "the token has {size_bytes} bytes, at most {TOKEN_SIZE_BYTES_MAX} are allowed"
+            );
             return Err((400, text));
         }
         Ok(Self {
@@ -52,10 +53,10 @@ impl PutToken {
         })
     }
 
-    /// Refuses an audience that names an entity that does not exist. Accepts an audience without an entity, such
-    /// as the namespace. While the broker is too busy to answer, accepts every audience: a link finds out.
+    /// Refuses an audience that names a missing entity. Accepts an audience without an entity, such as the
+    /// namespace. While the broker is too busy to answer, accepts every audience: attaching a link checks it again.
     ///
-    /// Source: observed at the service, which looks at the token first.
+    /// Source: observed at Azure, which checks the token first.
     pub(crate) async fn check_entity(&self, broker: &Broker) -> Result<(), BadToken> {
         let entity = match node_at(&self.audience) {
             Some(Node::Entity(entity) | Node::Management(entity)) => entity,
@@ -99,7 +100,7 @@ fn shown_address(audience: &str) -> String {
     }
 }
 
-/// The status of a token that was taken.
+/// The status for an accepted token.
 pub(crate) const TAKEN: i32 = 202;
 
 /// An answer of `$cbs`, encoded.

@@ -1,4 +1,4 @@
-//! Authorization rules: a name, two keys, and what a client that knows one of them may do.
+//! Authorization rules: a name, two keys, and the rights of a client that knows one of the keys.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::ground::constants::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 
-/// Something that a rule can allow.
+/// A right that a rule can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Right {
@@ -21,7 +21,7 @@ pub enum Right {
     Send,
     /// Receiving, peeking and settling messages.
     Listen,
-    /// Creating, changing and deleting entities, and both of the others.
+    /// Creating, changing and deleting entities. Includes the other two rights.
     Manage,
 }
 
@@ -78,7 +78,7 @@ impl Rights {
         self.0 & right.bit() != 0
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -132,7 +132,7 @@ impl fmt::Debug for Rights {
 pub struct AuthorizationRule {
     /// Its name: 1 to 256 letters, digits and `. - _`. Case does not tell names apart.
     pub name: Box<str>,
-    /// What it allows: at least one right.
+    /// Its rights, at least one.
     pub rights: Rights,
     /// The first key: signatures are made with the bytes of this text. 1 to 256 bytes.
     pub primary_key: Box<str>,
@@ -140,7 +140,7 @@ pub struct AuthorizationRule {
     pub secondary_key: Box<str>,
     /// When it was made, in milliseconds since 1970.
     pub created_at_ms: u64,
-    /// When it or one of its keys was changed last, in milliseconds since 1970.
+    /// When the rule or one of its keys was last changed, in milliseconds since 1970.
     pub modified_at_ms: u64,
 }
 
@@ -151,27 +151,27 @@ pub enum InvalidRule {
     #[error("rule name {0:?} is not 1 to 256 letters, digits and . - _")]
     Name(String),
     /// Not a right.
-    #[error("right {0:?} is none of Send, Listen and Manage")]
+    #[error("right {0:?} is not Send, Listen or Manage")]
     UnknownRight(String),
-    /// A rule that allows nothing.
-    #[error("the rule {0:?} has no right: it must have at least one of Send, Listen and Manage")]
+    /// A rule without rights.
+    #[error("the rule {0:?} has no rights: it must have at least one of Send, Listen and Manage")]
     NoRight(String),
     /// Not a key.
     #[error("a key of the rule {0:?} is not 1 to 256 bytes long")]
     Key(String),
     /// Two rules with one name.
-    #[error("there are two rules {0:?}")]
+    #[error("two rules have the name {0:?}")]
     Twice(String),
-    /// More than there may be.
-    #[error("{0} authorization rules: there are at most {max}", max = AuthorizationRule::COUNT_MAX)]
+    /// Too many rules.
+    #[error("{0} authorization rules, at most {max} are allowed", max = AuthorizationRule::COUNT_MAX)]
     TooMany(usize),
-    /// No keys could be made.
+    /// Keys could not be generated.
     #[error(transparent)]
     NoRandomBytes(#[from] NoRandomBytes),
 }
 
 impl AuthorizationRule {
-    /// How many rules the namespace has at most, and how many an entity.
+    /// The most rules of the namespace, and of an entity.
     ///
     /// Source: Service Bus, *Quotas*.
     pub const COUNT_MAX: usize = 12;
@@ -199,7 +199,7 @@ impl AuthorizationRule {
         }
     }
 
-    /// The emulator's, with a key that is public.
+    /// The emulator's rule, whose key is public.
     pub fn well_known() -> Self {
         Self {
             name: WELL_KNOWN_RULE.into(),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_rule_is_named() {
+    fn an_invalid_rule_is_named_in_the_error() {
         let invalid = |change: fn(&mut AuthorizationRule)| {
             let mut rule = rule("r");
             change(&mut rule);

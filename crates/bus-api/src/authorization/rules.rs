@@ -1,7 +1,7 @@
 //! The authorization rules in the log, as one of the two kinds of principals.
 //!
-//! Once a change is answered, every token is judged by it, and every connection judges the tokens that it
-//! has taken before again.
+//! Once a change is answered, every new token is judged by it, and every connection judges its earlier tokens
+//! again.
 
 use bytes::Bytes;
 use kew_broker::{Answer, Broker};
@@ -21,17 +21,17 @@ use crate::ground::submit::Submitted;
 /// The rules of the log, and the way to change them.
 pub type RuleStore = Principals<BusRules>;
 
-/// Whose rules.
+/// The scope of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleScope {
-    /// They allow something in all queues.
+    /// They apply to all queues.
     Namespace,
-    /// They allow something in the queue of this name, in any case, and in its dead-letter queue.
+    /// They apply to the queue with this name, in any case, and to its dead-letter queue.
     Queue(Box<str>),
 }
 
 impl RuleScope {
-    /// The rules of a queue, or without one those of the namespace.
+    /// The rules of a queue, or without a queue those of the namespace.
     pub fn of(queue: Option<&str>) -> Self {
         queue.map_or(Self::Namespace, |queue| Self::Queue(queue.into()))
     }
@@ -45,9 +45,9 @@ impl RuleScope {
     }
 }
 
-/// A name that no queue can have.
+/// A name that is not valid for a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not the name of a queue")]
+#[error("{0:?} is not a valid queue name")]
 struct NoQueueName(Box<str>);
 
 /// The rules of the namespace as they are stored.

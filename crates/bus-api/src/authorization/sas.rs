@@ -1,4 +1,4 @@
-//! Shared access signatures: tokens that a rule's key has signed, for a path and a time.
+//! Shared access signatures: tokens signed by a rule's key, for a path and until an expiry.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use super::bad_token::BadToken;
 use super::rights::{AuthorizationRule, Rights};
 use crate::ground::address::path_of;
 
-/// The beginning of every token of this kind, whatever type the client gives for it.
+/// The beginning of every token of this kind, whatever type the client declares.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
 
 /// The longest token of this kind that is accepted, in bytes.
 const SIZE_BYTES_MAX: usize = 8 << 10;
 
-/// Makes a token for a resource, such as `sb://host/queue`, by the key of a rule: for clients of a server.
+/// Signs a token for a resource, such as `sb://host/queue`, with the key of a rule: for clients.
 ///
-/// It is valid until a time in seconds since 1970, and allows what the rule allows, below the resource.
+/// It is valid until a time in seconds since 1970, and has the rights of the rule, below the resource.
 pub fn sign_token(resource: &str, rule: &str, key: &str, expires_at_s: u64) -> String {
     let resource = utf8_percent_encode(resource, NON_ALPHANUMERIC);
     let signed = format!("{resource}\n{expires_at_s}");
@@ -30,15 +30,15 @@ pub fn sign_token(resource: &str, rule: &str, key: &str, expires_at_s: u64) -> S
     format!("{PREFIX}sr={resource}&sig={signature}&se={expires_at_s}&skn={rule}")
 }
 
-/// A token that was read. Its signature was not checked yet.
+/// A parsed token. Its signature is not checked yet.
 #[derive(Debug)]
 pub(crate) struct SignedToken<'a> {
     pub(crate) rule: Cow<'a, str>,
-    /// The path that it is for; empty for the whole namespace.
+    /// The path to which it applies; empty for the whole namespace.
     pub(crate) path: String,
     /// Whether its resource has no scheme. Then the beginning of the path may be a host.
     pub(crate) is_bare: bool,
-    /// Until when it holds, in seconds since 1970.
+    /// Its expiry, in seconds since 1970.
     pub(crate) expires_at_s: u64,
     signed: String,
     signature: Vec<u8>,
@@ -72,21 +72,21 @@ impl<'a> SignedToken<'a> {
             path: path_of(&decoded),
             is_bare: !decoded.contains("://"),
             expires_at_s: expiry.parse().map_err(|_| BadToken::Expiry)?,
-            // The resource is signed as it came, because SDKs encode it in different ways.
+            // The resource is signed as it was sent, because SDKs encode it in different ways.
             signed: format!("{resource}\n{expiry}"),
             signature,
         })
     }
 
-    /// The rights of the rule that has signed it, if it is one of these.
+    /// The rights of the rule that has signed it, if that is one of these rules.
     pub(crate) fn rights_by(&self, rules: &[AuthorizationRule]) -> Option<Rights> {
         let mut named = rules.iter().filter(|rule| rule.is_named(&self.rule));
         let signer = named.find(|rule| rule.has_signed(self.signed.as_bytes(), &self.signature));
         signer.map(|rule| rule.rights)
     }
 
-    /// The queues whose own rules may have signed it: the queue that its path names or lies in. The path may be
-    /// that of a request over HTTP, such as `queue/messages/head`.
+    /// The queues whose own rules may have signed it: each queue that its path may name. The path may be that of a
+    /// request over HTTP, such as `queue/messages/head`.
     pub(crate) fn queues(&self) -> Vec<&str> {
         let node = match self.path.split_once("/$") {
             Some((queue, _)) => queue,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_token_is_signed_by_nobody() {
+    fn no_rule_has_signed_a_changed_token() {
         let good = token("sb%3a%2f%2fh%2f", "100", "secret");
         for changed in [
             good.replace("se=100", "se=101"),

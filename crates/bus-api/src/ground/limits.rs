@@ -7,15 +7,15 @@ use kew_http_front::{BodyLimits, FarewellLimits};
 /// The most headers that a request over HTTP has.
 const HEADERS_MAX: usize = 100;
 
-/// What a client gets to read the last answer of a connection over HTTP.
+/// The limits for a client that reads the last answer of a connection over HTTP.
 const FAREWELL: FarewellLimits = FarewellLimits {
     timeout: Duration::from_secs(2),
     size_bytes_max: 2 << 20,
 };
 
-/// What bounds the memory and the time that clients can take. Sessions, frames, partial messages
-/// and output are bounded by [`kew_amqp::Limits`]: [`kew_amqp::Limits::before_trust`] until a first
-/// token was taken, the values here and the defaults there from then on.
+/// Bounds on the memory and the time that clients can take. Sessions, frames, partial messages and
+/// output are bounded by [`kew_amqp::Limits`]: by [`kew_amqp::Limits::before_trust`] until a token is
+/// accepted, and by the values here and the defaults there from then on.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at once; one more is closed when it is accepted. Default 10,000; Azure's quota
@@ -100,7 +100,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of the front door of HTTP.
+    /// The limits of the front door of HTTP.
     pub(crate) const fn of_front(&self) -> kew_http_front::Limits {
         kew_http_front::Limits {
             in_flight_size_bytes_max: self.http_size_bytes_max,
@@ -110,7 +110,7 @@ impl Limits {
             head_timeout: self.http_head_timeout,
             write_timeout: self.write_timeout,
             keep_alive: self.http_keep_alive,
-            // As long as a client of AMQP has.
+            // As long as for a client of AMQP.
             unproven_keep_alive: self.token_timeout,
             turn_requests_max: self.http_turn_requests_max,
             farewell: FAREWELL,

@@ -10,8 +10,8 @@ use super::answers::HttpError;
 
 /// Reads a body to its end, as long as there is room for it. The bytes keep their room.
 ///
-/// Refuses with 413 a body above the limit, before it is read if its length is known, with 408 one that does not
-/// arrive in time, and with 503 one that finds no room.
+/// Refuses with 413 a body above the limit, before reading it if its length is known. Refuses with 408 a body that
+/// does not arrive in time, and with 503 a body for which there is no room.
 pub(super) async fn read(
     body: Incoming,
     headers: &HeaderMap,
@@ -28,11 +28,11 @@ pub(super) async fn read(
         Err(BodyError::NoRoom) => Err(HttpError::no_room()),
         Err(BodyError::TooSlow) => {
             let seconds = limits.timeout.as_secs();
-            let detail = format!("the body did not come within {seconds} s");
+            let detail = format!("the body did not arrive within {seconds} s");
             Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, detail))
         }
-        Err(BodyError::Broken(why)) => {
-            Err(HttpError::bad_request(format!("the body broke off: {why}")))
-        }
+        Err(BodyError::Broken(why)) => Err(HttpError::bad_request(format!(
+            "the body was cut off or is malformed: {why}"
+        ))),
     }
 }

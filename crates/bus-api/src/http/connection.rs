@@ -1,8 +1,8 @@
 //! One connection over HTTP: what this service adds to the front door of all HTTP.
 //!
 //! [`kew_http_front::serve`] drives the connection. This module chooses the part of the interface that answers a
-//! request, and finds out where it comes from and what its token allows. If AMQP is asked for within a WebSocket, the front door gives the socket back, and the same task
-//! goes on with it.
+//! request, and determines where it comes from and what its token allows. If a request asks for AMQP within a
+//! WebSocket, the front door returns the socket, and the same task continues with it.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -48,7 +48,7 @@ pub(crate) async fn serve<S>(
     };
     let mut shutdown = pin!(async {
         shutdown.await;
-        // A request that waits for a message is answered that there is none.
+        // The answer to a request that waits for a message is that there is none.
         let _ = stop.send(true);
     });
     let switched = kew_http_front::serve(&connection, stream, shutdown.as_mut()).await;
@@ -71,13 +71,13 @@ pub(crate) async fn serve<S>(
     Box::pin(websocket::serve(shared, io, begun, speaker, shutdown)).await;
 }
 
-/// The service, as one connection has it.
+/// The service, as one connection sees it.
 struct Connection {
     service: Arc<HttpService>,
     origin: Origin,
     place: Arc<Place>,
     stopped: Stopped,
-    /// Who speaks in the WebSocket that the connection has become.
+    /// The client of the WebSocket that the connection has become.
     web_socket: OnceLock<Origin>,
 }
 
@@ -110,8 +110,8 @@ impl Service for Connection {
 
     fn refuse_unsound(&self, request: Request<Incoming>) -> Answer {
         let error = HttpError::bad_request(
-            "it is not certain where the request ends: end lines with CR LF, and send one \
-             Content-Length or Transfer-Encoding: chunked, and not both",
+            "the end of the request is ambiguous: end lines with CR LF, and send either one \
+             Content-Length or Transfer-Encoding: chunked, but not both",
         );
         match Head::new(self.origin, request.into_parts().0) {
             Ok(head) => explain(error, head.route(), &head.path),
@@ -128,13 +128,13 @@ impl Service for Connection {
             Refusal::InvalidHead(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => {
                 let limits = &self.service.front.limits;
                 let detail = format!(
-                    "the head of a request may have {} bytes and {} headers",
+                    "the head of a request may have at most {} bytes and {} headers",
                     limits.head_size_bytes_max, limits.header_count_max
                 );
                 HttpError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
             Refusal::InvalidHead(_) => {
-                HttpError::bad_request("the head of the request is not one of HTTP/1.1")
+                HttpError::bad_request("the head of the request is not valid HTTP/1.1")
             }
         };
         error.into_farewell()
@@ -182,7 +182,8 @@ impl Connection {
         activity: &Activity<'_, ()>,
     ) -> Answer {
         if host(&parts).is_err() {
-            let error = HttpError::bad_request("a request has one Host header, which is text");
+            let error =
+                HttpError::bad_request("the request must have exactly one Host header, in ASCII");
             return error.into_answer();
         }
         let head = match Head::new(origin, parts) {
@@ -250,7 +251,7 @@ impl Connection {
             Route::Data => data::answer(service, call).await,
             _ if call.head.method == Method::GET => manage(Arc::clone(service), route, call).await,
             _ => {
-                // What changes something runs to its end, and is recorded, also if the client goes away.
+                // A change runs to its end and is recorded even if the client disconnects.
                 let managing = tokio::spawn(manage(Arc::clone(service), route, call));
                 managing.await.unwrap_or_else(|error| {
                     tracing::error!(%error, "a request of management panicked, which is a bug");
@@ -261,17 +262,17 @@ impl Connection {
     }
 }
 
-/// The answer that says what was wrong, in the form of its route.
+/// The answer for an error, in the form of its route.
 fn explain(error: HttpError, route: Route, path: &str) -> Answer {
     match route {
         Route::Operator => error.into_json_answer(),
-        // As the service does, whatever was wrong: with the token, the request or the entity.
+        // As Azure does for every error: of the token, the request or the entity.
         Route::Atom | Route::Data => error.tracked(path).into_answer(),
         Route::Health | Route::WebSocket => error.into_answer(),
     }
 }
 
-/// By what a request called the server, or the page that it comes from: the one for which it is barred.
+/// The reason why a request is barred: the name by which it calls the server, or the page that it comes from.
 fn called(headers: &HeaderMap, barred: Barred) -> Option<&str> {
     let name = match barred {
         Barred::Listener => return None,

@@ -14,7 +14,7 @@ pub(super) fn answer(broker: &Broker) -> Answer {
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            r#"{"status":"unhealthy","message":"The server cannot take messages now."}"#,
+            r#"{"status":"unhealthy","message":"The server cannot accept messages now."}"#,
         )
     };
     with_body(status, "application/json; charset=utf-8", body)

@@ -1,4 +1,4 @@
-//! What all connections over HTTP share, beside what those over AMQP share with them.
+//! The state that all connections over HTTP share, besides the state that they share with AMQP.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct HttpService {
     pub(super) shared: Arc<Shared>,
-    /// What bounds connections, and what their heads and bodies hold together.
+    /// The bounds of connections, and the memory of their heads and bodies together.
     pub(super) front: Front,
-    /// The part of the room for answers that those over HTTP take at most: they have it until they are read.
+    /// The largest part of the room for answers that HTTP takes: an answer keeps it until the client has read it.
     pub(super) answers: RoomForAnswers,
-    /// Work that operators have begun.
+    /// Work that operators have started.
     pub(super) jobs: Jobs,
     pub(super) refused_acts: Arc<RefusedActs>,
 }

@@ -39,7 +39,7 @@ pub(crate) async fn work(server: &Server) {
     };
     tokio::time::timeout(Duration::from_secs(20), working)
         .await
-        .expect("honest clients go on");
+        .expect("honest clients continue");
 }
 
 pub(crate) fn frame(channel: u16, performative: &impl Encode) -> BytesMut {
@@ -145,7 +145,7 @@ async fn frames_sent_byte_by_byte_delay_no_client() {
 }
 
 #[tokio::test]
-async fn strangers_get_few_sessions_and_no_links() {
+async fn clients_without_a_token_get_few_sessions_and_no_links() {
     let server = Server::start().await;
     let mut stream = opened(&server, &open()).await;
     let begin = Begin {
@@ -305,7 +305,7 @@ async fn stranger_with_links(
 }
 
 #[tokio::test]
-async fn links_and_their_names_are_counted_for_strangers_too() {
+async fn links_and_their_names_are_counted_for_clients_without_a_token_too() {
     let server = Server::start_with(Limits {
         held_size_bytes_max: 2 << 20,
         ..Limits::default()

@@ -18,7 +18,7 @@ async fn read_rest(stream: &mut DuplexStream) -> (String, Duration) {
     let began = Instant::now();
     let mut answer = Vec::new();
     let reading = timeout(PATIENCE, stream.read_to_end(&mut answer));
-    // A cut is an end too.
+    // A broken connection is an end too.
     let _ = reading.await.expect("an end");
     let answer = String::from_utf8_lossy(&answer).into_owned();
     (answer, began.elapsed())
@@ -203,7 +203,7 @@ async fn oversized_requests_are_refused() {
 async fn a_request_in_chunks_ends_the_connection_if_it_has_a_length_too() {
     let server = Server::start().await;
     let authorization = authorization();
-    // A proxy that goes by the length takes for a body what others take for a second request.
+    // A proxy that uses the length reads as a body what others read as a second request.
     let next = "GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let length = next.len() + 5;
     let request = |framing: &str| {
@@ -220,7 +220,7 @@ async fn a_request_in_chunks_ends_the_connection_if_it_has_a_length_too() {
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
         assert!(!answer.contains("healthy"), "{answer}");
     }
-    // Chunks alone end in one way only, and the connection goes on.
+    // The end of chunks without a length is certain, so the connection continues.
     let answer = ask(&server, &request("Transfer-Encoding: chunked\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{answer}");
@@ -291,7 +291,7 @@ async fn the_memory_of_all_requests_is_bounded() {
         answered.await.expect(status);
     };
     let [no_room, ok, created] = ["HTTP/1.1 503 ", "HTTP/1.1 200 ", "HTTP/1.1 201 "];
-    // A stranger's head leaves no room for another stranger's, but all room for bodies.
+    // The head of a client without a token takes room from other such clients, but none from bodies.
     let mut stranger = server.stream();
     stranger.write_all(head.as_bytes()).await.unwrap();
     is(&whole_head, no_room).await;
@@ -404,7 +404,7 @@ async fn a_waiting_receive_holds_no_memory() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_with_another_is_counted() {
+async fn a_head_that_arrives_with_another_is_counted() {
     let limits = Limits {
         http_heads_size_bytes_max: 56 << 10,
         ..Limits::default()

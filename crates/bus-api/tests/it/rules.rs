@@ -314,7 +314,7 @@ async fn links_end_with_the_right_that_their_rule_loses() {
             client.sender("jobs").await.unwrap_err().condition,
             UNAUTHORIZED
         );
-        // What it still allows goes on.
+        // The remaining rights still apply.
         client.connection.grant(receiver, 1);
         server.trusted().await.send_one("jobs", "y").await;
         client.delivery().await;

@@ -1,4 +1,4 @@
-//! Requests whose end is in doubt, over HTTP. What follows one of them must never pass for another request.
+//! Requests whose end is in doubt, over HTTP. The bytes after one must never be read as another request.
 
 use kew_bus_api::WELL_KNOWN_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -19,7 +19,7 @@ fn smuggled() -> String {
     format!("{head}Content-Length: 8\r\n\r\nsmuggled")
 }
 
-/// Everything that the server says.
+/// Everything that the server sends.
 async fn read(stream: &mut DuplexStream) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
@@ -46,7 +46,7 @@ async fn check(server: &Server, name: &str, text: &str) {
     for size in [100_000, 61] {
         let mut stream = server.stream();
         for piece in format!("{text}{}", smuggled()).as_bytes().chunks(size) {
-            // It may be closed before all is sent.
+            // The server may close before everything is sent.
             let _ = stream.write_all(piece).await;
             tokio::task::yield_now().await;
         }
@@ -60,7 +60,7 @@ async fn check_untouched(server: &Server) {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+async fn a_request_in_doubt_is_refused_with_everything_after_it() {
     let server = Server::start().await;
     for form in FORMS {
         let text = form.of(|_| head("POST", "jobs/messages"));
@@ -134,10 +134,10 @@ async fn operators_are_refused_in_their_form() {
     assert_eq!(body["error"]["code"], "BadRequest", "{answer}");
 }
 
-/// Where a request ends is certain, and something else about it is odd: it has one answer, and the next request
-/// has the next one.
+/// The end of the request is certain, and something else about it is odd: it gets one answer, and the next request
+/// gets the next one.
 #[tokio::test]
-async fn what_is_odd_has_one_answer() {
+async fn an_odd_request_has_one_answer() {
     let server = Server::start().await;
     let get = |more: &str| {
         let head = head("GET", "jobs");
@@ -154,7 +154,7 @@ async fn what_is_odd_has_one_answer() {
             "400",
         ),
         (
-            "a host that is no text",
+            "a host that is not text",
             get("").replacen("Host: localhost", "Host: \u{e4}", 1),
             "400",
         ),

@@ -56,13 +56,13 @@ fn pipeline() -> (String, Vec<Names>) {
 }
 
 #[test]
-fn heads_are_heard_and_bodies_are_not() {
+fn heads_are_reported_and_bodies_are_not() {
     let (text, expected) = pipeline();
     assert_eq!(heard(&[text.as_bytes()]), expected);
 }
 
 #[test]
-fn every_split_is_heard_alike() {
+fn every_split_of_the_bytes_gives_the_same_heads() {
     let (text, expected) = pipeline();
     for index in 0..text.len() {
         let (first, second) = text.as_bytes().split_at(index);
@@ -73,7 +73,7 @@ fn every_split_is_heard_alike() {
 }
 
 #[test]
-fn heads_are_weighed_and_bodies_are_not() {
+fn heads_are_counted_and_bodies_are_not() {
     let head = "PUT / HTTP/1.1\r\nContent-Length: 5\r\n\r\n";
     let mut listener = Listener::<()>::default();
     let mut hear = |text: &str| {
@@ -108,7 +108,7 @@ fn a_client_is_between_requests_after_the_last_byte_of_one() {
 }
 
 #[test]
-fn a_long_line_is_heard_by_its_name() {
+fn a_long_line_is_known_by_its_name() {
     let long = "v".repeat(3 * LINE_SIZE_BYTES_MAX);
     let text = format!("GET / HTTP/1.1\r\nx-ms-meta-Long: {long}\r\n\r\n");
     for size in [1, 1000, 100_000] {
@@ -118,7 +118,7 @@ fn a_long_line_is_heard_by_its_name() {
 }
 
 #[test]
-fn what_is_unsound_is_not_heard_nor_what_follows() {
+fn an_unsound_head_is_not_reported_nor_is_any_later_one() {
     for lines in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",

@@ -1,4 +1,4 @@
-//! The life of a connection: its deadlines, its turns, its room and its end.
+//! The life of a connection: its deadlines, turns, memory and end.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn check_closed_after(sent: &str, expected_s: u64, reason: &str) {
     let began = Instant::now();
     rest(&mut stream).await;
     let took_s = began.elapsed().as_secs();
-    // A deadline is looked at when the one before it has passed.
+    // A deadline is checked when the previous one has passed.
     assert!(
         (expected_s..=expected_s + 20).contains(&took_s),
         "{sent:?}: {took_s} s"
@@ -66,7 +66,7 @@ async fn pipelined_requests_let_others_go_first() {
 }
 
 #[tokio::test]
-async fn strangers_share_room_for_long_heads_and_others_have_their_own() {
+async fn unauthenticated_clients_share_room_for_long_heads_and_others_have_their_own() {
     let server = Server::new();
     let long = "x".repeat(60_000);
     let (mut first, _first) = server.connect();
@@ -98,7 +98,7 @@ async fn strangers_share_room_for_long_heads_and_others_have_their_own() {
 }
 
 #[tokio::test]
-async fn the_service_words_the_refusal_of_an_invalid_head() {
+async fn the_service_writes_the_refusal_of_an_invalid_head() {
     let server = Server::new();
     for (sent, status) in [
         ("nothing\r\n\r\n".to_owned(), 400),
@@ -123,7 +123,7 @@ async fn the_service_words_the_refusal_of_an_invalid_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_on_sending_gets_its_last_answer_and_no_more_patience() {
+async fn a_client_that_keeps_sending_gets_its_last_answer_within_the_limits() {
     let server = Server::new();
     let (mut stream, serving) = server.connect();
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n";
@@ -142,7 +142,7 @@ async fn a_client_that_goes_on_sending_gets_its_last_answer_and_no_more_patience
 }
 
 #[tokio::test]
-async fn a_switch_hands_the_socket_back_with_what_was_read() {
+async fn a_switch_returns_the_socket_with_the_bytes_that_were_read() {
     let server = Server::new();
     let (mut stream, serving) = server.connect();
     let request = get("/switch", "Connection: upgrade\r\nUpgrade: other\r\n");
@@ -170,7 +170,7 @@ async fn a_stop_ends_idle_connections_at_once() {
     let began = Instant::now();
     stop.send(()).unwrap();
     serving.await.unwrap();
-    // The client has sent whole requests only: nothing of it is waited for.
+    // The client has sent whole requests only, so the server waits for no more input.
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 

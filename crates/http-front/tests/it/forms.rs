@@ -1,5 +1,5 @@
-//! Requests whose end is in doubt, by name. A proxy may see another request in each of them than the
-//! server does. So none may be carried out, nor what follows it. The tests of every service send them.
+//! Requests whose end is in doubt, by name. In each of them a proxy may see another request than the server
+//! does. So the server must carry out none of them, nor anything after it. The tests of every service send them.
 
 /// An ambiguous request: a good one with these lines in its head, and this after its head.
 #[derive(Clone, Copy)]
@@ -69,14 +69,14 @@ pub(crate) const FORMS: [Form; 84] = [
     length("a vertical tab before a length", "5", "Content-Length: \x0b5\r\n", "12345"),
     length("a form feed after a length", "5", "Content-Length: 5\x0c\r\n", "12345"),
     length("a folded length", "5", "Content-Length:\r\n 5\r\n", "12345"),
-    length("a length that goes on in the next line", "5", "Content-Length: 5\r\n 0\r\n", "12345"),
+    length("a length that continues in the next line", "5", "Content-Length: 5\r\n 0\r\n", "12345"),
     // A length and chunks.
     length("chunks after a length that is signed", "5", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", NONE),
     lines("chunks after a length", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", NONE),
     lines("a length after chunks", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", NONE),
     lines("a length of none after chunks", "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n", NONE),
     lines("a length after chunks, in other case", "transfer-encoding:CHUNKED\r\nX: y\r\ncontent-length:5\r\n", NONE),
-    lines("chunks that are no chunks, and a length", "Content-Length: 5\r\nTransfer-Encoding: xchunked\r\n", "12345"),
+    lines("an encoding that is not chunked, and a length", "Content-Length: 5\r\nTransfer-Encoding: xchunked\r\n", "12345"),
     lines("chunks with a vertical tab, and a length", "Content-Length: 5\r\nTransfer-Encoding: \x0bchunked\r\n", "12345"),
     // Encodings other than just chunks.
     length("chunks that are then themselves, and a length", "5", "Content-Length: 5\r\nTransfer-Encoding: chunked, identity\r\n", "12345"),

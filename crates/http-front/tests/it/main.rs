@@ -1,6 +1,6 @@
-//! Raw bytes against the front door, with a service behind it that answers anything.
+//! Raw bytes sent to the front door, with a service behind it that answers everything.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod connections;
 mod forms;

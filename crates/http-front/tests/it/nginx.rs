@@ -18,8 +18,8 @@ use crate::skip::skip;
 /// How long an answer of nginx may take, and its log.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Two servers: one that passes requests on whole and is strict, as it is by default, and one that
-/// passes them on as they come and lets by whatever it may.
+/// Two servers: one that buffers requests and is strict, as nginx is by default, and one that streams
+/// requests and is as lenient as possible.
 const CONFIGURATION: &str = "\
 daemon off; master_process off; pid @/pid; error_log @/error.log warn;
 events { worker_connections 256; }
@@ -54,7 +54,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// One in front of a server, or `None` if there is no nginx on this machine.
+    /// Starts nginx in front of a server. `None` if this machine has no nginx.
     pub(crate) async fn start(upstream: SocketAddr) -> Option<Self> {
         let Some(program) = find_nginx() else {
             skip(
@@ -96,7 +96,7 @@ impl Nginx {
         self.place.path().join(name)
     }
 
-    /// Sends bytes, with nothing behind them, and reads all that comes.
+    /// Sends bytes, closes the sending side, and reads everything that arrives.
     pub(crate) async fn exchange(&self, server: &str, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(self.path(server)).await.unwrap();
         // It may close before it has read everything.
@@ -119,7 +119,7 @@ impl Nginx {
         lines.collect()
     }
 
-    /// The same, once there are so many or no more come: nginx may write one down after its answer was read.
+    /// The same, when there are `count` of them or no more arrive: nginx may log a request after its answer was read.
     pub(crate) async fn passed_once(&self, count: usize) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -148,7 +148,7 @@ fn find_nginx() -> Option<PathBuf> {
     candidates.find(|path| path.exists())
 }
 
-/// Not by a macro: what those print is shown only if the test fails.
+/// Not by a macro: the output of macros is shown only if the test fails.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -104,7 +104,7 @@ impl Server {
     }
 }
 
-/// Everything that the server says.
+/// Everything that the server sends.
 pub(crate) async fn rest(stream: &mut DuplexStream) -> String {
     let mut answer = Vec::new();
     // A cut is an end too.

@@ -1,4 +1,4 @@
-//! Requests whose end is in doubt. What follows one of them must never pass for another request.
+//! Requests whose end is in doubt. The bytes after one of them must never be read as another request.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn every_form_has_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_refused_with_all_that_follows() {
+async fn a_request_in_doubt_is_refused_with_everything_after_it() {
     let server = Server::new();
     let forms = FORMS
         .iter()
@@ -32,7 +32,7 @@ async fn what_is_in_doubt_is_refused_with_all_that_follows() {
         for size in [100_000, 7] {
             let (mut stream, serving) = server.connect();
             for piece in format!("{text}{SMUGGLED}").as_bytes().chunks(size) {
-                // It may be closed before all is sent.
+                // The server may close before everything is sent.
                 let _ = stream.write_all(piece).await;
                 tokio::task::yield_now().await;
             }

@@ -11,7 +11,7 @@ use super::Answer;
 use super::verb::{Administrable, KeyView};
 use crate::quota::Limit;
 
-/// Quotas, of which `"none"` is no limit, and whether requests are refused.
+/// Quotas, where `"none"` means no limit, and whether requests are refused.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccountSettings {
@@ -23,7 +23,7 @@ pub(crate) struct AccountSettings {
     pub(crate) disabled: Option<bool>,
 }
 
-/// What an answer shows of an account.
+/// An account as an answer shows it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AccountView {
     pub(crate) name: String,

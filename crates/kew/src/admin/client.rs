@@ -1,4 +1,4 @@
-//! How the command line asks a running server.
+//! The command line as a client of a running server.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest answer that is read: room for many thousand accounts.
 const ANSWER_SIZE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A connection to a server, for one question.
+/// A connection to a server, for one request.
 #[derive(Debug)]
 pub(crate) struct Connection(UnixStream);
 
@@ -33,10 +33,10 @@ impl Connection {
         }
     }
 
-    /// Has an act carried out.
+    /// Asks the server to carry out an act.
     pub(crate) fn ask(self, act: &Act) -> Result<Result<Answer, Failure>> {
         self.exchange(act)
-            .context("the server did not answer: whether it did what was asked is unknown")
+            .context("the server did not answer: whether it carried out the request is unknown")
     }
 
     fn exchange(mut self, act: &Act) -> Result<Result<Answer, Failure>> {
@@ -65,7 +65,7 @@ fn split(answer: &[u8]) -> Result<(u16, &[u8])> {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let head_and_body = end.and_then(|end| answer.split_at_checked(end + 4));
     let Some((head, body)) = head_and_body else {
-        bail!("the answer has no end of its head");
+        bail!("the head of the answer is incomplete");
     };
     let head = std::str::from_utf8(head).context("the answer's head is not text")?;
     let status = head

@@ -1,7 +1,7 @@
 //! The administration socket: HTTP/1.1 with JSON on a Unix domain socket.
 //!
 //! A process that can open the socket can do everything, so only the server's own user and root can open it.
-//! Size, number and time of their requests are bounded all the same.
+//! Nevertheless, the number, size and duration of their requests are bounded.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // A socket that is left there does no harm.
+        // A socket file that stays does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -59,16 +59,13 @@ impl Door {
         let open = || UnixListener::from_std(socket::bind(path)?);
         Ok(Self {
             listener: open().with_context(|| {
-                format!(
-                    "cannot open the socket for administration {}",
-                    path.display()
-                )
+                format!("cannot open the administration socket {}", path.display())
             })?,
             path: path.to_owned(),
         })
     }
 
-    /// Answers until the server stops. Then it finishes what is under way.
+    /// Answers until the server stops. Then it finishes the requests in progress.
     pub(crate) async fn run(self, administered: Administered, mut stopping: watch::Receiver<bool>) {
         let room = Arc::new(administered);
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -93,12 +90,12 @@ impl Door {
                             .await
                             .is_err()
                         {
-                            tracing::debug!("a connection to the administration took too long");
+                            tracing::debug!("a connection to the administration socket timed out");
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection to the administration");
+                    tracing::warn!(%error, "cannot accept a connection to the administration socket");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -115,7 +112,7 @@ async fn serve(room: Arc<Administered>, stream: UnixStream) {
             return;
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot read the user of a connection to the administration");
+            tracing::warn!(%error, "cannot read the user of a connection to the administration socket");
             return;
         }
     };
@@ -128,10 +125,10 @@ async fn serve(room: Arc<Administered>, stream: UnixStream) {
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(10))
         .max_buf_size(16 * 1024)
-        // One request a connection, so that a stop need not wait for idle ones.
+        // One request a connection, so that a stop does not wait for idle connections.
         .keep_alive(false);
     if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection to the administration failed");
+        tracing::debug!(%error, "a connection to the administration socket failed");
     }
 }
 
@@ -163,7 +160,7 @@ async fn answer(
     }
 }
 
-/// What a request asks for.
+/// The act that a request asks for.
 async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
@@ -183,7 +180,7 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
     }
 }
 
-/// What a request asks for below the path of a kind.
+/// The same for a path below that of a kind.
 async fn read_asked<K: Administrable>(
     method: &Method,
     below: &str,
@@ -240,14 +237,14 @@ async fn parse<T: DeserializeOwned>(body: Incoming) -> Result<T, Response<Full<B
             StatusCode::PAYLOAD_TOO_LARGE,
             &Failure::new(
                 "invalid",
-                format!("the request is cut off, or above {BODY_SIZE_BYTES_MAX} bytes"),
+                format!("the request is incomplete or larger than {BODY_SIZE_BYTES_MAX} bytes"),
             ),
         ));
     };
     serde_json::from_slice(&body.to_bytes()).map_err(unreadable)
 }
 
-/// The error's text may repeat what was sent, which may be a key. So only its place is told.
+/// The text of the error may repeat its input, which may be a key. So the answer has only the position.
 fn unreadable(error: serde_json::Error) -> Response<Full<Bytes>> {
     let place = match (error.line(), error.column()) {
         (0, _) => String::new(),
@@ -264,7 +261,7 @@ fn refused(why: NoRoute) -> Response<Full<Bytes>> {
             json(StatusCode::NOT_FOUND, &failure)
         }
         NoRoute::Method(allowed) => {
-            let failure = Failure::new("method", format!("the path takes {allowed}"));
+            let failure = Failure::new("method", format!("the path accepts only {allowed}"));
             let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &failure);
             let allowed = HeaderValue::try_from(allowed).expect("names of methods are ASCII");
             response.headers_mut().insert(ALLOW, allowed);

@@ -1,10 +1,10 @@
-//! Why something was not done, for programs and for people.
+//! Failures of administration, for programs and for people.
 
 use hyper::StatusCode;
 use kew_principals::PrincipalError;
 use serde::{Deserialize, Serialize};
 
-/// Why something was not done.
+/// Why an act was not carried out.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// A word for programs.

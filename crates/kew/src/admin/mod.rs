@@ -1,8 +1,8 @@
-//! Administration: what can be asked, and how it is carried out.
+//! Administration: the acts of administrators, and how they are carried out.
 //!
-//! The server answers on a socket in its data directory ([`door`]). The command line asks there ([`client`]) or,
-//! if no server runs, opens the data directory itself ([`reach`]). Both call [`carry_out`], which writes the audit
-//! log. Accounts and rules have the same verbs ([`verb`]) and the same paths ([`routes`]).
+//! The server answers on a socket in its data directory ([`door`]). The command line connects to it ([`client`])
+//! or, if no server runs, opens the data directory itself ([`reach`]). Both call [`carry_out`], which writes the
+//! audit log. Accounts and rules have the same verbs ([`verb`]) and the same paths ([`routes`]).
 
 pub(crate) mod account;
 pub(crate) mod client;
@@ -25,7 +25,7 @@ pub(crate) use failure::Failure;
 use rule::{BusEndpoint, RuleView};
 use verb::{Asked, KeyView, Verb};
 
-/// What can be asked.
+/// An act of an administrator.
 #[derive(Debug)]
 pub(crate) enum Act {
     Account(Asked<StorageAccounts>),
@@ -34,7 +34,7 @@ pub(crate) enum Act {
     ExportBus,
 }
 
-/// What is answered.
+/// The answer to an act.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Answer {
@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     },
     Account {
         account: AccountView,
-        /// The keys that were asked for or made.
+        /// The requested or new keys.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         keys: Vec<KeyView>,
     },
@@ -52,7 +52,7 @@ pub(crate) enum Answer {
     },
     Rule {
         rule: RuleView,
-        /// The keys that were asked for or made.
+        /// The requested or new keys.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         keys: Vec<KeyView>,
     },
@@ -64,7 +64,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// What is administered, and where its clients connect.
+/// The objects of administration, and where their clients connect.
 pub(crate) struct Administered {
     pub(crate) accounts: AccountStore,
     pub(crate) endpoint: Endpoint,
@@ -72,9 +72,9 @@ pub(crate) struct Administered {
     pub(crate) bus_endpoint: BusEndpoint,
 }
 
-/// Carries out an act of an administrator. A change is durable, and in force, when this returns.
+/// Carries out an act of an administrator. A change is durable and in force when this returns.
 ///
-/// Run it in a task that nothing cancels: a change that is cut off may be durable and not in force.
+/// Run it in a task that nothing cancels: a cancelled change may be durable and not in force.
 pub(crate) async fn carry_out(
     administered: &Administered,
     act: Act,
@@ -112,7 +112,7 @@ async fn export(bus: &BusApi) -> Result<Answer, Failure> {
 }
 
 impl Act {
-    /// Whether it makes something new.
+    /// Whether it creates something.
     fn creates(&self) -> bool {
         match self {
             Self::Account(asked) => matches!(asked.verb, Verb::Add(_)),
@@ -126,7 +126,7 @@ impl Act {
 #[derive(Default)]
 struct Record {
     what: String,
-    /// Whether there is a record of success. There is one of a refusal in any case.
+    /// Whether success is recorded. Refusals are always recorded.
     is_audited: bool,
     /// The principal.
     name: Option<String>,

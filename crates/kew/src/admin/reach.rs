@@ -1,5 +1,5 @@
-//! How the command line administers: through the server that uses the data directory or, if there is none, on
-//! the directory itself.
+//! Carries out acts of the command line: through the server that uses the data directory or, without a server,
+//! on the directory itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

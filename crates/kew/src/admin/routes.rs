@@ -4,7 +4,7 @@
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// A verb without what it needs.
+/// A verb without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VerbName {
     List,
@@ -16,8 +16,8 @@ pub(super) enum VerbName {
     Remove,
 }
 
-/// What follows the name of a principal in a path, or `None` if the path ends before a name. Clients use the
-/// first row of a verb; `regenerate` is an older name.
+/// The verbs, their methods, and the part of the path after the name of a principal, or `None` if the path ends
+/// before a name. Clients use the first row of a verb; `regenerate` is an older name.
 const ROUTES: [(VerbName, Method, Option<&str>); 8] = [
     (VerbName::List, Method::GET, None),
     (VerbName::Add, Method::POST, None),
@@ -34,12 +34,12 @@ const ROUTES: [(VerbName, Method, Option<&str>); 8] = [
 pub(super) enum NoRoute {
     /// There is no such path.
     Path,
-    /// The path takes these methods only.
+    /// The path accepts only these methods.
     Method(String),
 }
 
-/// The verb of a request, and the name that it is about (empty if it is about all). `below` is what follows
-/// the path of a kind.
+/// The verb of a request and the name in it, empty if the request is about all principals. `below` is the part
+/// of the path after that of a kind.
 pub(super) fn find(method: &Method, below: &str) -> Result<(VerbName, String), NoRoute> {
     let (name, after) = match below.strip_prefix('/') {
         Some(named) => {
@@ -64,7 +64,7 @@ pub(super) fn find(method: &Method, below: &str) -> Result<(VerbName, String), N
     Err(NoRoute::Method(methods.join(", ")))
 }
 
-/// The method of a request, and what follows the path of a kind.
+/// The method of a request, and the part of its path after that of a kind.
 pub(super) fn request_of(verb: VerbName, name: &str) -> (Method, String) {
     let mut routes = ROUTES.into_iter();
     let (_, method, after) = routes
@@ -74,7 +74,7 @@ pub(super) fn request_of(verb: VerbName, name: &str) -> (Method, String) {
     (method, below.unwrap_or_default())
 }
 
-/// A name as it stands in a path or a query.
+/// A name, encoded for a path or a query.
 pub(super) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
@@ -98,7 +98,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_a_client_asks_is_what_the_server_reads() {
+    fn the_server_reads_the_requests_of_the_client() {
         for name in ["orders", "a b", "..", "x/keys", "%2e", "ü", "keys"] {
             for verb in ALL {
                 let is_of_all = matches!(verb, VerbName::List | VerbName::Add);

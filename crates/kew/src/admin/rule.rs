@@ -16,7 +16,7 @@ pub(crate) struct RuleSettings {
     pub(crate) rights: Rights,
 }
 
-/// What an answer shows of a rule.
+/// A rule as an answer shows it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RuleView {
     pub(crate) name: String,

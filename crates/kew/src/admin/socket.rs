@@ -1,4 +1,4 @@
-//! The place of the socket in the file system.
+//! The administration socket in the file system.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -27,8 +27,8 @@ impl Reach {
         }
         let too_long = || {
             io::Error::other(format!(
-                "the path of a socket can have {PATH_SIZE_BYTES_MAX} bytes, and this one has {}: \
-                 give a shorter one with --admin-socket",
+                "the path of a socket can have at most {PATH_SIZE_BYTES_MAX} bytes, and this one has {}: \
+                 set a shorter one with --admin-socket",
                 path.as_os_str().len()
             ))
         };
@@ -47,13 +47,13 @@ impl Reach {
     }
 }
 
-/// Takes the place. A socket that a server left there which was killed is removed; one that
-/// a server answers at, and anything else, is left alone.
+/// Creates the socket. Replaces a socket that a killed server has left there. Fails if a server answers at the
+/// path, or if there is something else.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let reach = Reach::of(path)?;
     match fs::symlink_metadata(path) {
         Ok(there) if !there.file_type().is_socket() => {
-            return Err(io::Error::other("there is something else of that name"));
+            return Err(io::Error::other("a file exists there that is not a socket"));
         }
         Ok(_) => match UnixStream::connect(&reach.path) {
             Ok(_) => return Err(io::Error::other("another server answers there")),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_taken_again_after_a_crash_and_not_from_a_living_server() {
+    fn a_socket_is_replaced_after_a_crash_but_not_while_its_server_runs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admin.sock");
         let first = bind(&path).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admin.sock");
         fs::write(&path, "mine").unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_reached_all_the_same() {
+    fn a_socket_with_a_long_path_can_be_used() {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("d".repeat(120));
         fs::create_dir(&long).unwrap();

@@ -17,9 +17,9 @@ pub(crate) trait Administrable: Kind {
     /// The parameter in the query of a request, which is also the name of a flag.
     const PARAMETER: &'static str;
 
-    /// What a principal has besides its name and its keys. A field that is left out stays as it is.
+    /// The settings of a principal besides its name and its keys. A missing field stays as it is.
     type Settings: Debug + Serialize + DeserializeOwned + Send;
-    /// What an answer shows of one: no key.
+    /// A principal as an answer shows it, without keys.
     type View;
     /// Where their clients connect.
     type Endpoint: Sync;
@@ -37,15 +37,15 @@ pub(crate) trait Administrable: Kind {
     fn listed(views: Vec<Self::View>) -> Answer;
     fn shown(view: Self::View, keys: Vec<KeyView>) -> Answer;
 
-    /// The value of the parameter. `removal` is there in a request that removes a principal.
+    /// The value of the parameter. A request that removes a principal has a `removal`.
     fn parameter(scope: &Self::Scope, removal: Option<Self::Removal>) -> Option<String>;
-    /// What the audit log adds to `remove`.
+    /// The text that the audit log adds to `remove`.
     fn removal_note(removal: Self::Removal) -> &'static str;
     /// Reads the value of the parameter. `None` if it cannot have this value.
     fn of_parameter(value: Option<&str>) -> Option<(Self::Scope, Self::Removal)>;
 }
 
-/// What to do with the principals of a scope.
+/// A verb for the principals of a scope.
 #[derive(Debug)]
 pub(crate) struct Asked<K: Administrable> {
     pub(crate) scope: K::Scope,
@@ -105,7 +105,7 @@ pub(crate) struct KeyView {
 }
 
 impl<K: Administrable> Verb<K> {
-    /// The name of the principal, unless all are meant.
+    /// The name of the principal, unless the verb is about all.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::List => None,
@@ -120,7 +120,7 @@ impl<K: Administrable> Verb<K> {
 }
 
 impl<K: Administrable> Asked<K> {
-    /// The record in the audit log. A look at a principal without its keys leaves none, unless it is refused.
+    /// The record in the audit log. Showing principals without keys leaves no record, unless it is refused.
     pub(super) fn record(&self) -> Record {
         let noun = K::COMMAND;
         let (what, is_audited) = match &self.verb {

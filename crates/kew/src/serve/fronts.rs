@@ -1,4 +1,4 @@
-//! The front ends of a server, what listens for them, and the tasks that accept for each listener.
+//! The front ends of a server, their listeners, and the tasks that accept connections for each listener.
 
 use std::net::SocketAddr;
 
@@ -23,15 +23,15 @@ use crate::bus::{self, BusAcceptor};
 use crate::open_files::{self, TurnedAwayPlaces};
 use crate::settings::{Place, PublicKey, Settings, is_loopback};
 
-/// What answers requests, whoever accepts them.
+/// The front ends, which answer the requests of all listeners.
 pub(super) struct Fronts {
     queue: QueueApi,
     accounts: AccountStore,
     bus: BusApi,
     turned_away: TurnedAwayPlaces,
-    /// Whether there is another account than the well-known one.
+    /// Whether there is an account besides the well-known one.
     pub(super) has_accounts: bool,
-    /// Whether there is another rule of the namespace than the well-known one.
+    /// Whether there is a rule of the namespace besides the well-known one.
     pub(super) has_rules: bool,
 }
 
@@ -89,8 +89,8 @@ impl Fronts {
         })
     }
 
-    /// What the socket for administration changes; `address` is where clients of Queue Storage are told
-    /// to go.
+    /// The accounts and rules that the administration socket changes. Connection strings for Queue Storage have
+    /// this `address`.
     pub(super) fn administered(
         self,
         address: SocketAddr,
@@ -153,7 +153,7 @@ impl Fronts {
     }
 }
 
-/// Who can reach a listener. One whose address cannot be read is judged as the strictest.
+/// Which clients can reach a listener. If its address cannot be read, the strictest case is assumed.
 fn reach(listener: &TcpListener) -> Reach {
     let address = listener.local_addr();
     match address.is_ok_and(|address| !is_loopback(address.ip())) {
@@ -175,7 +175,7 @@ fn operator_options(settings: &Settings) -> OperatorOptions {
     }
 }
 
-/// The ports, open.
+/// The open ports.
 pub(super) struct Listeners {
     pub(super) queue: Vec<TcpListener>,
     pub(super) bus: Vec<TcpListener>,

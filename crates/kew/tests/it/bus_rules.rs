@@ -22,7 +22,7 @@ fn finish(command: &mut Command, input: &str) -> Printed {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("kew was built with this test");
     let mut stdin = child.stdin.take().expect("piped");
-    // A command that reads nothing may be gone already.
+    // A command that reads nothing may have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("our own child");
@@ -236,7 +236,7 @@ fn rights_that_were_set_hold_across_a_restart() {
         let key = key.split(';').next().expect("a part");
         assert!(!shown.to_string().contains(key) && !table.contains(key));
     }
-    // Keys that were shown are in the audit log, and a look without keys is not.
+    // The audit log records that keys were shown, but not that a rule was shown without keys.
     let log = server.log_with(&[
         "audit: show keys of bus rule",
         "name=\"own\" entity=\"jobs\"",
@@ -303,7 +303,7 @@ fn invalid_values_are_named() {
         path,
         &["add", "r", "--rights", "all"],
         2,
-        "Send, Listen and Manage",
+        "Send, Listen or Manage",
     );
     refused(path, &["add", "a b", "--rights", "send"], 1, "\"a b\"");
     let absent = ["add", "r", "--rights", "send", "--entity", "absent"];
@@ -314,7 +314,7 @@ fn invalid_values_are_named() {
         "there is no queue \"absent\"; kew bus list shows",
     );
     let no_queue = ["list", "--entity", "jobs/$deadletterqueue"];
-    refused(path, &no_queue, 1, "not the name of a queue");
+    refused(path, &no_queue, 1, "is not a valid queue name");
     let missing = "there is no rule \"absent\"; kew bus rule list shows them";
     for verb in ["keys", "show", "remove"] {
         refused(path, &[verb, "absent"], 1, missing);

@@ -145,7 +145,7 @@ async fn relay(mut client: TcpStream, server: SocketAddr, mut random: Random, co
     }
 }
 
-/// Where to cut so many bytes, before the last.
+/// Where to cut this many bytes, before the last.
 fn cut(size: usize, random: &mut Random) -> usize {
     usize::try_from(random.below(size as u64)).expect("an index")
 }

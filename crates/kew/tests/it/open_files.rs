@@ -83,7 +83,7 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "it did not come to pass");
+        assert!(Instant::now() < deadline, "it did not happen in time");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -79,7 +79,7 @@ impl PropertyStore {
 
     /// Changes the account's properties.
     ///
-    /// Once it has begun it runs to its end, even if its caller is gone: the cache must follow the
+    /// Once it has begun it runs to its end, even if its caller was dropped: the cache must follow the
     /// stored properties.
     pub(crate) async fn change(
         &self,

@@ -101,7 +101,7 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
     let first = wire.send(get("?visibilitytimeout=1")).await;
     first.check_element("DequeueCount", "1");
     let hidden = wire.send(get("?peekonly=true")).await;
-    // If it was asked for in time.
+    // If the request arrives in time.
     let is_over = start.elapsed() >= Duration::from_secs(1);
     assert!(
         is_over || hidden.element("MessageId").is_none(),
@@ -117,7 +117,7 @@ async fn items_11_and_14_to_16_a_lease_ends_in_time_and_its_receipt_with_the_nex
     wire.send(on("PUT", &first, "&visibilitytimeout=0"))
         .await
         .check_error(404, "MessageNotFound");
-    // Visible again and received by no one, it is deleted with the last receipt.
+    // It is visible again and no client has received it, so the last receipt deletes it.
     let peek = Instant::now();
     while wire
         .send(get("?peekonly=true"))

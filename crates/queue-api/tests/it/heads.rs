@@ -33,7 +33,7 @@ async fn check_turned_away(wire: &mut Wire) {
 }
 
 #[tokio::test]
-async fn long_heads_of_strangers_take_no_room_from_the_others() {
+async fn long_heads_of_unauthenticated_clients_take_no_room_from_the_others() {
     let door = open();
     // It is known from now on.
     let known = &mut door.connect();
@@ -76,7 +76,7 @@ async fn long_heads_of_the_known_share_the_budget_of_bodies() {
     read_all().await;
     second.write(&begun(60_000)).await;
     check_turned_away(second).await;
-    // Strangers have separate room.
+    // Unauthenticated clients have separate room.
     let stranger = &mut door.connect();
     let long = call("PUT", "/orders").header("X-Long", &"x".repeat(60_000));
     stranger.send(long).await.check_status(201);

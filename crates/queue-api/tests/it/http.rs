@@ -204,7 +204,7 @@ async fn a_slow_head_is_cut() {
     wire.write(b"GET / HTTP/1.1\r\n").await;
     assert!(wire.is_closed_at_last().await);
     assert_eq!(start.elapsed().as_secs(), 30);
-    // Dribbling does not help.
+    // Sending one byte at a time does not extend it.
     let start = tokio::time::Instant::now();
     let wire = &mut door.connect();
     for _ in 0..20 {
@@ -253,7 +253,7 @@ async fn an_unread_answer_ends_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_body_of_a_stranger_is_cut_soon() {
+async fn a_slow_body_of_an_unauthenticated_client_is_cut_off_soon() {
     let wire = &mut Door::open().connect();
     let start = tokio::time::Instant::now();
     wire.write(&put("orders", "", "x").anonymous().head()).await;
@@ -264,7 +264,7 @@ async fn a_slow_body_of_a_stranger_is_cut_soon() {
 }
 
 #[tokio::test]
-async fn a_large_body_of_a_stranger_is_not_read() {
+async fn a_large_body_of_an_unauthenticated_client_is_not_read() {
     let wire = &mut Door::open().connect();
     let body = vec![b'x'; 100_000];
     let put = call("POST", "/orders/messages").body(body).anonymous();

@@ -5,7 +5,7 @@ use crate::forms::{FIRST_LINES, FORMS, Form};
 
 const ORDERS: &str = "/orders/messages";
 
-/// The form, signed as if it were in order, so that it is let in where it is understood.
+/// The form, signed as if it were valid, so that it is admitted if the server accepts it.
 pub(crate) fn text_of(form: &Form, call: Call) -> String {
     form.of(|length| {
         let signed = match length {
@@ -119,7 +119,7 @@ async fn http_10_has_no_chunks() {
     check_untouched(&door).await;
 }
 
-/// It is not a request of this protocol, and nor is anything after it.
+/// Neither these bytes nor anything after them is a request of this protocol.
 #[tokio::test]
 async fn http_2_ends_the_connection() {
     let door = open().await;

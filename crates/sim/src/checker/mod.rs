@@ -8,14 +8,14 @@
 //!
 //! | promise | what is checked | where |
 //! |---|---|---|
-//! | I1 no loss | who asks for more than there is gets all that must be there | `promise::no_loss_in_listing` |
-//! | | what must be there can be settled with its last receipt | `promise::no_loss_on_refusal` |
-//! | | a queue that is there is found, listed, and not made anew | `Queue::must_be_absent` |
-//! | | at the end everything came back | `Queue::check_drained` |
-//! | I2 no phantom | what is shown or settled was sent | `Queue::index_of_body`, `Queue::settled` |
+//! | I1 no loss | a client that asks for more messages than exist gets all that must exist | `promise::no_loss_in_listing` |
+//! | | a message that must exist can be settled with its last receipt | `promise::no_loss_on_refusal` |
+//! | | an existing queue is found, listed, and not created again | `Queue::must_be_absent` |
+//! | | at the end every message was received | `Queue::check_drained` |
+//! | I2 no phantom | every message that is shown or settled was sent | `Queue::index_of_body`, `Queue::settled` |
 //! | I2 no change | body, times and metadata are those that were sent | `promise::no_change`, `Queue::check_metadata` |
 //! | | access policies, properties and accounts are those that were set | `Queue::check_policies`, `Accounts::check` |
-//! | I3 no resurrection | what is gone is not shown, not settled, not counted | `promise::no_resurrection`, `Queue::must_be_possible` |
+//! | I3 no resurrection | a deleted message or queue is not shown, not settled, not counted | `promise::no_resurrection`, `Queue::must_be_possible` |
 //! | I4 lease exclusivity | nothing is shown before its lease or delay is over | `promise::lease_exclusivity` |
 //! | I4 stale receipts refused | only the latest receipt settles, and refusals name the right reason | `promise::only_latest_settles`, `promise::exact_refusal` |
 //! | I7 counts conserved | the count lies between what must and what can be there; at the end it is zero | `promise::counts_conserved`, `World::drain` |
@@ -24,7 +24,7 @@
 //! | I9 unique ids | no id and no receipt is handed out twice | `Queue::issue` |
 //! | I10 time | nothing is shown after its expiry | `promise::not_after_expiry` |
 //! | | the partition's time follows elapsed time, whatever the wall clock does | [`Timekeeping`] |
-//! | L1 liveness | everything asked is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
+//! | L1 liveness | every request is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
 //! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |

@@ -165,7 +165,7 @@ impl Host {
         }
         Err(Violation {
             promise: "liveness",
-            seen: format!("{:?} waits for ever", self.commands.front()),
+            seen: format!("{:?} waits forever", self.commands.front()),
         })
     }
 

@@ -44,7 +44,7 @@ impl World {
                 return Ok(());
             }
         }
-        violated!(promise::LIVENESS, "something is due for ever")
+        violated!(promise::LIVENESS, "something stays due forever")
     }
 
     pub(crate) fn check_bus_drained(&self) -> Result<(), Violation> {

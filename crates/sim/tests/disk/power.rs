@@ -58,12 +58,12 @@ fn no_power_cut_loses_acknowledged_bus_messages() {
     assert!(all.tails_cut >= all.disks / 200, "{all:?}");
 }
 
-/// How many of the longest sequences there are to each that is played.
+/// One in this many of the longest sequences is played.
 fn one_in() -> u64 {
     number("KEW_DISK_ONE_IN", 8)
 }
 
-/// All sequences of one and two steps, and one in so many of those of three. A case to replay may be any.
+/// All sequences of one and two steps, and one in `one_in` of those of three. A case to replay may be any.
 fn sample(sequences: Vec<Vec<Step>>, one_in: u64) -> Vec<Vec<Step>> {
     let is_played = |index: usize, steps: &[Step]| {
         steps.len() < 3 || replayed().is_some() || (index as u64).is_multiple_of(one_in)

@@ -127,8 +127,7 @@ impl HttpError {
         Self::busy("The server has as many requests as it can hold.")
     }
 
-    /// The broker has answered something else than it was asked, which is a bug, or what it holds cannot
-    /// be read.
+    /// The broker's answer does not fit the command, which is a bug, or its data cannot be read.
     pub(crate) fn internal() -> Self {
         let detail = "The server was unable to process the request.";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)

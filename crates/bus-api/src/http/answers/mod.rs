@@ -1,4 +1,4 @@
-//! Answers to clients: success and errors, messages and times in them, and the room that they take.
+//! Answers to clients: success and errors, the messages and times in them, and the memory that they take.
 
 mod answer;
 mod room;

@@ -1,4 +1,4 @@
-//! Room for answers that may be large: their part of the room that answers over AMQP have too.
+//! Room for answers that may be large: HTTP's part of the room that it shares with AMQP.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::memory::answers::{resize, units_of, units_of_page};
 /// How long a request waits for room for its answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the answer to one request has taken of the room that all answers with messages in them have,
-/// those over AMQP too. HTTP has a part of it only: its clients have their answers until they read them,
-/// and others are not to wait for that.
+/// The room that the answer to one request has taken. All answers with messages in them share one room, also
+/// those over AMQP. HTTP may use only a part of it: an answer over HTTP keeps its room until the client has
+/// read it, and clients of AMQP do not have to wait for that.
 ///
-/// It is taken before anything is read or locked, so that a request that finds no room has done nothing.
+/// A request takes room before it reads or locks anything, so that without room it has done nothing.
 #[derive(Debug)]
 pub(in crate::http) struct AnswerRoom {
     of_http: OwnedSemaphorePermit,
@@ -31,7 +31,7 @@ pub(in crate::http) struct AnswerRoom {
 }
 
 impl AnswerRoom {
-    /// Room for an answer of about this size, if there is some now.
+    /// Room for an answer of about this size, if there is enough now.
     pub(in crate::http) fn try_of(service: &HttpService, size_bytes: usize) -> Option<Self> {
         let units = units_of(size_bytes);
         let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(units).ok();
@@ -41,7 +41,7 @@ impl AnswerRoom {
         })
     }
 
-    /// Room for an answer of about this size, or 503 if there is none for a while.
+    /// Room for an answer of about this size, or 503 if there is not enough for a while.
     pub(in crate::http) async fn of(
         service: &HttpService,
         size_bytes: usize,
@@ -69,8 +69,8 @@ impl AnswerRoom {
             .ok_or_else(HttpError::no_room)
     }
 
-    /// The answer, which keeps as much of the room as it needs until its body is written. `size_bytes`
-    /// is what that holds, with what the answer has in its head.
+    /// The answer, which keeps the room that it needs until its body is written. `size_bytes` is the size of
+    /// the body and of the properties in its head.
     pub(in crate::http) fn hold(mut self, size_bytes: usize, answer: Answer) -> Answer {
         let units = units_of(size_bytes) as usize;
         resize(&mut self.of_http, units);
@@ -78,14 +78,14 @@ impl AnswerRoom {
         answer.map(|body| held(bytes_of(body), self).into())
     }
 
-    /// The same for an answer that is nothing but its body.
+    /// The same for an answer that has only a body.
     pub(in crate::http) fn hold_body(self, answer: Answer) -> Answer {
         let size_bytes = answer.body().size_hint().lower();
         self.hold(usize::try_from(size_bytes).unwrap_or(usize::MAX), answer)
     }
 }
 
-/// The bytes of a body, all of which are there.
+/// The bytes of a body that is complete.
 fn bytes_of(mut body: Full<Bytes>) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(&mut body).poll_frame(&mut context) {

@@ -209,7 +209,7 @@ fn lives_s(from: Timestamp, until: Timestamp) -> f64 {
     let ms = until.as_ms().saturating_sub(from.as_ms());
     #[expect(
         clippy::cast_precision_loss,
-        reason = "what a double cannot tell is less than a millisecond in 285,000 years"
+        reason = "the error of a double is less than a millisecond in 285,000 years"
     )]
     let ms = ms as f64;
     (ms / 1000.0).min(FOR_EVER_S)

@@ -1,4 +1,4 @@
-//! Which messages are meant.
+//! The messages that a request is about.
 
 use kew_engine::bus::{BusMessageState, PeekedBusMessage};
 use kew_engine::{SequenceNumber, Timestamp};

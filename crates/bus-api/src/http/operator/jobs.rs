@@ -48,7 +48,7 @@ pub(super) struct Progress {
     pub(super) skipped: BTreeMap<&'static str, u64>,
     /// States of sessions that were cleared, or would be.
     pub(super) session_states: u64,
-    /// Why it ended before its time.
+    /// Why it ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     state: State,

@@ -42,7 +42,7 @@ pub(super) struct Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum MessageIds {
-    /// Each keeps its own.
+    /// Each message keeps its id.
     #[default]
     Keep,
     /// Each message gets a new id, so that no queue drops it as a duplicate.

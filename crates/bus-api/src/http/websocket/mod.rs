@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_protocol_that_is_known_is_spoken_as_it_was_spelled() {
+    fn the_first_supported_protocol_is_accepted_in_the_clients_spelling() {
         for (asked, spoken) in [
             ("amqp", "amqp"),
             ("amqp,AMQPWSB10", "amqp"),

@@ -25,7 +25,7 @@ fn settle_down(p: &mut Partition, steps_max: u32) {
         .more_is_due
     {
         steps += 1;
-        assert!(steps < steps_max, "it goes on for ever");
+        assert!(steps < steps_max, "it never ends");
     }
     assert_eq!(p.replayed(), p.state);
     assert_eq!(p.restored(), p.state);

@@ -8,21 +8,21 @@
 //! | promise | what is checked | where |
 //! |---|---|---|
 //! | one place | a message is in one entity and state, with its body, number, session, changes and cause | [`Checker::narrow`] |
-//! | no loss | who asks for more than there is gets all that must be there, and what must be there can be settled | [`Checker::not_shown`], `settle` |
+//! | no loss | a client that asks for more messages than exist gets all that must exist, and can settle them | [`Checker::not_shown`], `settle` |
 //! | no resurrection | what was completed, expired or deleted is never shown | [`Checker::narrow`] |
 //! | locks (I4) | a lock is one receiver's until it ends, and holds exactly as long as the queue says | `receive`, `settle` |
 //! | order (I5) | messages come in the order of their numbers, in a queue or a session | `receive` |
 //! | delivery count (I8) | every failed delivery counts once, and the last one makes a dead letter | [`life`], `receive` |
-//! | dead letters (I6) | each has the cause that it had to have | [`life`], `receive` |
+//! | dead letters (I6) | each has the right cause | [`life`], `receive` |
 //! | duplicates (I11) | a repeated id is dropped within the window, and only there | `send` |
 //! | numbers (I9) | no number is given out twice | [`Checker::learn_number`] |
 //! | counts (I7) | counts and sizes lie between what must and what can be there | `queues` |
-//! | forwarding | a message arrives once, and goes on four times at most | [`life`] |
-//! | sessions | one receiver, the state that was set, and no session that must be there is left out | `sessions` |
-//! | atomicity | of messages that were sent together all came in, or none | [`works`] |
+//! | forwarding | a message arrives once, and is forwarded four times at most | [`life`] |
+//! | sessions | one receiver, the state that was set, and no session is missing | `sessions` |
+//! | atomicity | of messages that were sent together all arrived, or none | [`works`] |
 //! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
-//! | operators | what they removed is gone and counted, and nothing else has changed | `operate` |
+//! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
 pub(crate) mod life;
