@@ -110,7 +110,7 @@ pub(super) struct Settings {
     pub(super) retry: Retry,
 }
 
-/// To whom a link of AMQP belongs.
+/// The owner of a link of AMQP.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Link(LinkKey),
