@@ -123,6 +123,11 @@ impl Error {
         Self::new(ErrorKind::Refused, Some(code), text.into())
     }
 
+    pub(crate) fn rolled_back(text: impl Into<String>) -> Self {
+        let code = condition::TRANSACTION_ROLLBACK;
+        Self::new(ErrorKind::Refused, Some(code), text.into())
+    }
+
     /// That of something that went out before a link or a connection was lost.
     pub(crate) fn lost_under_way(&self, effect: Effect) -> Self {
         let text = format!("no answer came before the link was lost: {}", self.text);

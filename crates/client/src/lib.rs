@@ -9,6 +9,7 @@
 //! - [`TokenSource`] gives bearer tokens.
 //! - [`QueueClient`] speaks to Queue Storage over HTTP and HTTPS.
 //! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
+//! - [`Transaction`] has sends and settlements take effect together.
 //! - [`BusAdmin`] manages the queues of Service Bus, by ATOM over HTTP and HTTPS.
 //! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
@@ -34,7 +35,8 @@ pub use admin::{
 };
 pub use bus::{
     Batch, BusClient, BusOptions, Changes, DeletingReceiver, Entity, Locked, Message, MessageState,
-    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Unseen,
+    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Transaction,
+    Unseen,
 };
 
 pub use connection_string::{

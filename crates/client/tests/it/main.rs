@@ -17,4 +17,5 @@ mod server;
 mod sessions;
 mod settle;
 mod tokens;
+mod transactions;
 mod transports;
