@@ -14,6 +14,12 @@ const TEXT_SIZE_MAX: usize = 4 << 10;
 /// How Queue Storage says that it is busy.
 const STORAGE_BUSY: &str = "ServerBusy";
 
+/// The sub code of management: another operation changes the same entity just now.
+const CONFLICTING_OPERATION: &str = "40901";
+
+/// The sub code of management: there is no such entity.
+const ENTITY_NOT_FOUND: &str = "40400";
+
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -30,6 +36,7 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     code: Option<Box<str>>,
+    status: Option<u16>,
     text: Box<str>,
 }
 
@@ -68,10 +75,15 @@ impl Error {
         self.kind
     }
 
-    /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`, or a
-    /// storage code such as `QueueNotFound`.
+    /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`, a
+    /// storage code such as `QueueNotFound`, or a sub code of management such as `40900`.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
+    }
+
+    /// The status of the service's answer, such as 404, if the answer had one.
+    pub fn status(&self) -> Option<u16> {
+        self.status
     }
 
     /// What the service said, or what the client saw.
@@ -108,6 +120,11 @@ impl Error {
 
     pub(crate) fn session_lock_lost(text: impl Into<String>) -> Self {
         let code = bus_condition::SESSION_LOCK_LOST;
+        Self::new(ErrorKind::Refused, Some(code), text.into())
+    }
+
+    pub(crate) fn rolled_back(text: impl Into<String>) -> Self {
+        let code = condition::TRANSACTION_ROLLBACK;
         Self::new(ErrorKind::Refused, Some(code), text.into())
     }
 
@@ -161,7 +178,43 @@ impl Error {
             (None, 503) => Some(bus_condition::SERVER_BUSY),
             (condition, _) => condition,
         };
-        Self::new(kind, code, format!("{text} (status {status})"))
+        let status_told = u16::try_from(status).ok();
+        Self {
+            status: status_told.filter(|it| (100..600).contains(it)),
+            ..Self::new(kind, code, format!("{text} (status {status})"))
+        }
+    }
+
+    /// Of an answer of management with a status that is no success, and the sub code in its detail.
+    pub(crate) fn of_management(
+        status: u16,
+        sub_code: Option<&str>,
+        text: &str,
+        effect: Effect,
+    ) -> Self {
+        // Its text begins with a sub code there, which says less.
+        let code = match status {
+            429 | 503 => Some(bus_condition::SERVER_BUSY),
+            _ => sub_code,
+        };
+        // A redirection is no answer of this service.
+        let counted = if status < 400 { 400 } else { status };
+        let mut error = Self::of_status(counted.into(), code, text, effect);
+        if sub_code == Some(CONFLICTING_OPERATION) {
+            error.kind = ErrorKind::TryAgainLater;
+        }
+        Self {
+            status: Some(status),
+            ..error
+        }
+    }
+
+    /// That management knows no such entity.
+    pub(crate) fn no_such_entity(text: impl Into<String>) -> Self {
+        Self {
+            status: Some(404),
+            ..Self::new(ErrorKind::Refused, Some(ENTITY_NOT_FOUND), text.into())
+        }
     }
 
     fn new(kind: ErrorKind, code: Option<&str>, mut text: String) -> Self {
@@ -171,6 +224,7 @@ impl Error {
         Self {
             kind,
             code: code.map(Into::into),
+            status: None,
             text: text.into(),
         }
     }
@@ -292,6 +346,33 @@ mod tests {
             assert_eq!(error.kind(), expected, "{status} {condition:?}");
         }
         assert!(Error::of_status(503, None, "", Effect::Read).is_busy());
+    }
+
+    #[test]
+    fn answers_of_management_have_their_kinds() {
+        for (status, sub_code, change, read) in [
+            (400, Some("40000"), Refused, Refused),
+            (401, Some("40100"), Refused, Refused),
+            (403, Some("40301"), Refused, Refused),
+            (404, Some("40400"), Refused, Refused),
+            (409, Some("40900"), Refused, Refused),
+            (409, Some("40901"), TryAgainLater, TryAgainLater),
+            (410, None, Refused, Refused),
+            (302, None, Refused, Refused),
+            (429, Some("50009"), TryAgainLater, TryAgainLater),
+            (503, Some("50004"), TryAgainLater, TryAgainLater),
+            (500, Some("50000"), OutcomeUnknown, TryAgainLater),
+            (504, None, OutcomeUnknown, TryAgainLater),
+        ] {
+            let errors = [Effect::Change, Effect::Read]
+                .map(|effect| Error::of_management(status, sub_code, "text", effect));
+            assert_eq!(errors.each_ref().map(Error::kind), [change, read]);
+            let [error, _] = errors;
+            assert_eq!(error.status(), Some(status));
+            let is_busy = matches!(status, 429 | 503);
+            assert_eq!(error.is_busy(), is_busy, "{status}");
+            assert!(is_busy || error.code() == sub_code, "{status}");
+        }
     }
 
     #[test]

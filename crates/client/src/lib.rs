@@ -9,25 +9,34 @@
 //! - [`TokenSource`] gives bearer tokens.
 //! - [`QueueClient`] speaks to Queue Storage over HTTP and HTTPS.
 //! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
+//! - [`Transaction`] has sends and settlements take effect together.
+//! - [`BusAdmin`] manages the queues of Service Bus, by ATOM over HTTP and HTTPS.
 //! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
 //! No type of this crate prints a key, a signature or a token.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod admin;
 mod bus;
 mod connection_string;
 mod credential;
 mod error;
+mod http;
 mod queue;
 mod retry;
 mod secret;
 mod sign;
 mod transport;
 
+pub use admin::{
+    AdminOptions, BusAdmin, EntityStatus, NamespaceInfo, QueueDescription, QueuePage, QueueRule,
+    QueueSettings, QueueState, Right, UnknownElements,
+};
 pub use bus::{
     Batch, BusClient, BusOptions, Changes, DeletingReceiver, Entity, Locked, Message, MessageState,
-    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Unseen,
+    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Transaction,
+    Unseen,
 };
 
 pub use connection_string::{

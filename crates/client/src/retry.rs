@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep};
+
 use crate::error::{Error, ErrorKind};
 
 /// How often and when an operation is tried again that the service could not carry out.
@@ -31,6 +33,44 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// Tries until it succeeds, or fails in a way that another try does not change.
+    pub(crate) async fn run<T, F>(
+        &self,
+        deadline: Instant,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut failures = 0;
+        loop {
+            match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) => {
+                    failures += 1;
+                    self.pause(error, failures, deadline).await?;
+                }
+            }
+        }
+    }
+
+    /// Waits before the next try. Fails with the error if there is none.
+    pub(crate) async fn pause(
+        &self,
+        error: Error,
+        failures: u32,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        match self.delay(&error, failures) {
+            Some(delay) if Instant::now() + delay < deadline => {
+                tracing::debug!(target: "kew::client", %error, ?delay, "trying again");
+                sleep(delay).await;
+                Ok(())
+            }
+            Some(_) | None => Err(error),
+        }
+    }
+
     /// How long to wait after failure number `failures` (from 1) before the next try. `None`: give up.
     pub(crate) fn delay(&self, error: &Error, failures: u32) -> Option<Duration> {
         if error.kind() != ErrorKind::TryAgainLater || failures > self.retries {

@@ -12,7 +12,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for whoever sends it.
+    /// The text itself, to be sent.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -19,6 +19,7 @@ use super::sender::Sender;
 use super::session::{SessionChoice, SessionReceiver};
 use super::shared::{LinkHandle, Shared};
 use super::tokens::TokenMaker;
+use super::transaction::Transaction;
 use crate::connection_string::BusNamespace;
 use crate::error::{Error, bus_condition};
 use crate::retry::Retry;
@@ -217,6 +218,14 @@ impl BusClient {
         management::peek(&self.shared, &entity.into(), &peek).await
     }
 
+    /// Begins a transaction over any queues of the namespace.
+    ///
+    /// To drop the future gives it up.
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        let (link, _, _) = self.attach(&Entity::new(""), LinkUse::Coordinate).await?;
+        Transaction::begin(link).await
+    }
+
     async fn attach(
         &self,
         entity: &Entity,
@@ -225,13 +234,15 @@ impl BusClient {
         let shared = &self.shared;
         let waits = match &purpose {
             LinkUse::ReceiveSession { within, .. } => *within,
-            LinkUse::Send | LinkUse::Receive | LinkUse::ReceiveAndDelete => Duration::ZERO,
+            LinkUse::Send | LinkUse::Coordinate | LinkUse::Receive | LinkUse::ReceiveAndDelete => {
+                Duration::ZERO
+            }
         };
         let deadline = shared.deadline() + waits;
         let mut failures = 0;
         loop {
             let (inbox, messages) = mpsc::channel(INBOX_MAX);
-            let inbox = (purpose != LinkUse::Send).then_some(inbox);
+            let inbox = purpose.receives().then_some(inbox);
             let spec = LinkSpec {
                 address: entity.address_arc(),
                 audience: entity.base(),

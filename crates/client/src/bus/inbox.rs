@@ -152,6 +152,7 @@ impl Inbox {
                 link,
                 delivery,
                 state,
+                transaction: None,
                 job,
             };
             let (effect, share) = (Effect::Change, Share::Requests);

@@ -9,7 +9,7 @@ use kew_amqp::error::Error as AmqpError;
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected, Tag};
 use tokio::time::Instant;
 
-use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled};
+use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled, TransactionName};
 use super::entity::Entity;
 use super::management;
 use super::received::Received;
@@ -143,7 +143,7 @@ impl Locked {
 
     /// Over the link that it came over, or else by its lock token, which links do not matter to.
     async fn settle_once(&self, verdict: &Verdict, deadline: Instant) -> Result<(), Error> {
-        let lost = match self.settle_over_link(verdict, deadline).await {
+        let lost = match self.settle_over_link(verdict, None, deadline).await {
             Ok(Settled::Done) => return Ok(()),
             Ok(Settled::LinkGone) => None,
             Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Some(error),
@@ -157,9 +157,30 @@ impl Locked {
         }
     }
 
+    /// In a transaction, once: over the link that it came over.
+    pub(super) async fn settle_in(
+        &self,
+        transaction: Arc<TransactionName>,
+        verdict: &Verdict,
+    ) -> Result<(), Error> {
+        let deadline = self.settler.shared.deadline();
+        let settled = self.settle_over_link(verdict, Some(transaction), deadline);
+        match settled.await? {
+            Settled::Done => Ok(()),
+            Settled::LinkGone => Err(Error::refused(
+                "only a message whose link is still there can be settled in a transaction",
+            )),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.settler.shared
+    }
+
     async fn settle_over_link(
         &self,
         verdict: &Verdict,
+        transaction: Option<Arc<TransactionName>>,
         deadline: Instant,
     ) -> Result<Settled, Error> {
         let Some(delivery) = self.delivery else {
@@ -171,6 +192,7 @@ impl Locked {
             link,
             delivery,
             state,
+            transaction,
             job,
         };
         let (effect, share) = (Effect::Change, Share::Requests);
@@ -222,6 +244,7 @@ impl Settler {
             link,
             delivery,
             state,
+            transaction: None,
             job,
         };
         let (effect, share) = (Effect::Change, Share::Requests);

@@ -22,6 +22,7 @@ mod sender;
 mod session;
 mod shared;
 mod tokens;
+mod transaction;
 mod websocket;
 
 pub use batch::Batch;
@@ -34,3 +35,4 @@ pub use received::{MessageState, Received};
 pub use receiver::{DeletingReceiver, Receiver, ReceiverOptions};
 pub use sender::Sender;
 pub use session::{SessionChoice, SessionReceiver};
+pub use transaction::Transaction;

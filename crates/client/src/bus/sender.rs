@@ -7,12 +7,12 @@ use kew_amqp::message::BATCH_FORMAT;
 use tokio::time::{Instant, sleep_until};
 
 use super::batch::Batch;
-use super::core::Command;
+use super::core::{Command, TransactionName};
 use super::entity::Entity;
 use super::job::{Unseen, Watch};
 use super::management;
 use super::message::Message;
-use super::shared::{LinkHandle, Share};
+use super::shared::{LinkHandle, Share, Shared};
 use crate::error::{Effect, Error};
 
 /// The largest batch that services take, in bytes, however large a message may be.
@@ -101,17 +101,40 @@ impl Sender {
     async fn transfer(&self, payload: Bytes, message_format: u32) -> Result<(), Error> {
         let shared = self.link.shared();
         let deadline = shared.deadline();
-        let attempt = || self.transfer_once(payload.clone(), message_format, deadline);
+        let attempt = || async {
+            self.until_not_busy(deadline).await?;
+            let watch = Some(self.watch.clone());
+            let (payload, transaction) = (payload.clone(), None);
+            self.transfer_once(payload, message_format, transaction, watch, deadline)
+                .await
+        };
         shared.with_retries(deadline, attempt).await
+    }
+
+    /// Sends in a transaction, once: what is refused there ends the transaction.
+    pub(super) async fn transfer_in(
+        &self,
+        transaction: Arc<TransactionName>,
+        payload: Bytes,
+        message_format: u32,
+    ) -> Result<(), Error> {
+        let deadline = self.link.shared().deadline();
+        self.transfer_once(payload, message_format, Some(transaction), None, deadline)
+            .await
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.link.shared()
     }
 
     async fn transfer_once(
         &self,
         payload: Bytes,
         message_format: u32,
+        transaction: Option<Arc<TransactionName>>,
+        watch: Option<Arc<Watch>>,
         deadline: Instant,
     ) -> Result<(), Error> {
-        self.until_not_busy(deadline).await?;
         let link = self.link.key();
         let share = Share::Sends {
             bytes: payload.len(),
@@ -120,9 +143,9 @@ impl Sender {
             link,
             payload,
             message_format,
+            transaction,
             job,
         };
-        let watch = Some(self.watch.clone());
         let (shared, effect) = (self.link.shared(), Effect::Change);
         let sent = shared
             .attempt(effect, share, watch, Some(link), deadline, command)
@@ -131,7 +154,12 @@ impl Sender {
             let until = Instant::now() + shared.retry.busy_delay;
             *self.busy() = Some(until);
         }
-        sent
+        match sent?.declared {
+            None => Ok(()),
+            Some(_) => Err(Error::unknown(
+                "the service took a message for a transaction",
+            )),
+        }
     }
 
     /// Waits as long as the service asked for when it refused any message of this sender.

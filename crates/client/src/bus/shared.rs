@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::core::{Answer, Attached, Command, InboxSender, LinkKey, LinkSpec, Request};
 use super::entity::Entity;
@@ -82,35 +82,19 @@ impl Shared {
         failures: u32,
         deadline: Instant,
     ) -> Result<(), Error> {
-        match self.retry.delay(&error, failures) {
-            Some(delay) if Instant::now() + delay < deadline => {
-                tracing::debug!(target: "kew::client", %error, ?delay, "trying again");
-                sleep(delay).await;
-                Ok(())
-            }
-            Some(_) | None => Err(error),
-        }
+        self.retry.pause(error, failures, deadline).await
     }
 
     /// Tries until it succeeds, or fails in a way that another try does not change.
     pub(super) async fn with_retries<T, F>(
         &self,
         deadline: Instant,
-        mut attempt: impl FnMut() -> F,
+        attempt: impl FnMut() -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut failures = 0;
-        loop {
-            match attempt().await {
-                Ok(done) => return Ok(done),
-                Err(error) => {
-                    failures += 1;
-                    self.pause(error, failures, deadline).await?;
-                }
-            }
-        }
+        self.retry.run(deadline, attempt).await
     }
 
     /// Has the connection's task do something, once.

@@ -57,7 +57,7 @@ impl BusNamespace {
         let place = Place::read(endpoint.trim())?;
         let is_tls = place.is_tls.unwrap_or(true);
         if !is_tls && !endpoint::is_loopback(&place.host) {
-            let why = "bearer tokens need TLS, because whoever sees one can use it";
+            let why = "bearer tokens need TLS, because anyone who sees one can use it";
             return Err(bad("Endpoint", why));
         }
         Ok(Self {

@@ -61,7 +61,7 @@ impl QueueAccount {
             return Err(endpoint::bad("URL", "it has a query, and tokens are used"));
         }
         if !endpoint.is_tls && !endpoint.is_loopback() {
-            let why = "bearer tokens need https://, because whoever sees one can use it";
+            let why = "bearer tokens need https://, because anyone who sees one can use it";
             return Err(endpoint::bad("URL", why));
         }
         Ok(Self {

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use hyper::header::HeaderMap;
 
 use super::model::{ListedQueue, PutMessage, QueueMessage, Receipt, ServiceStats};
-use super::pool::Answer;
-use super::xml::Element;
 use crate::error::{Effect, Error};
+use crate::http::pool::Answer;
+use crate::http::xml::Element;
 
 /// Reads the XML of an answer, whose root is to have that name.
 pub(super) fn read<T>(

@@ -8,14 +8,17 @@ use tokio::time::Instant;
 
 use super::answers;
 use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt, ServiceStats};
-use super::pool::{Answer, Pool};
 use super::request::Operation;
-use super::tokens::Tokens;
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
 use crate::error::{Effect, Error};
+use crate::http::pool::{Answer, Pool};
+use crate::http::tokens::Tokens;
 use crate::retry::Retry;
 use crate::transport::{Dial, Route};
+
+/// What bearer tokens are asked for.
+const SCOPE: &str = "https://storage.azure.com/.default";
 
 /// How many queues a page of a list has. The service gives up to 5,000; fewer are shown sooner.
 const PAGE_SIZE: u32 = 1_000;
@@ -96,7 +99,7 @@ impl QueueClient {
         let secondary = secondary.transpose()?;
         let pool = pool_for(account.endpoint(), &options)?;
         let tokens = match account.credential() {
-            QueueCredential::Bearer(source) => Some(Tokens::new(source.clone())),
+            QueueCredential::Bearer(source) => Some(Tokens::new(source.clone(), SCOPE)),
             QueueCredential::SharedKey(_) | QueueCredential::Signature(_) => None,
         };
         let shared = Shared {
@@ -302,22 +305,14 @@ impl QueueClient {
     async fn call(&self, operation: &Operation, success: &[u16]) -> Result<Answer, Error> {
         let shared = &self.shared;
         let deadline = Instant::now() + shared.timeout;
-        let mut failures = 0;
-        loop {
-            let error = match self.call_once(operation, deadline).await {
-                Ok(answer) if success.contains(&answer.status.as_u16()) => return Ok(answer),
-                Ok(answer) => answers::error_of(&answer, operation.effect),
-                Err(error) => error,
-            };
-            failures += 1;
-            match shared.retry.delay(&error, failures) {
-                Some(delay) if Instant::now() + delay < deadline => {
-                    tracing::debug!(target: "kew::client", %error, ?delay, "trying again");
-                    tokio::time::sleep(delay).await;
-                }
-                Some(_) | None => return Err(error),
+        let attempt = || async {
+            let answer = self.call_once(operation, deadline).await?;
+            match success.contains(&answer.status.as_u16()) {
+                true => Ok(answer),
+                false => Err(answers::error_of(&answer, operation.effect)),
             }
-        }
+        };
+        shared.retry.run(deadline, attempt).await
     }
 
     async fn call_once(&self, operation: &Operation, deadline: Instant) -> Result<Answer, Error> {

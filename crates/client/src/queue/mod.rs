@@ -3,10 +3,7 @@
 mod answers;
 mod client;
 mod model;
-mod pool;
 mod request;
-mod tokens;
-mod xml;
 
 pub use client::{PutOptions, QueueClient, QueueOptions};
 pub use model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt, ServiceStats};

@@ -8,11 +8,11 @@ use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Method, Request};
 use percent_encoding::utf8_percent_encode;
 
-use super::tokens::Tokens;
-use super::xml;
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
 use crate::error::{Effect, Error};
+use crate::http::tokens::Tokens;
+use crate::http::xml;
 use crate::sign::{ENCODED, HttpRequest};
 
 /// The version of the protocol that requests ask for: one that Azurite and the services have, and that knows all

@@ -1,4 +1,4 @@
-//! TLS: whom a client trusts.
+//! TLS: which servers a client trusts.
 
 use std::sync::Arc;
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod admin;
+mod admin_answers;
 mod cancel;
 mod limits;
 mod messages;
@@ -10,8 +12,10 @@ mod panics;
 mod peer;
 mod queue;
 mod recovery;
+mod script;
 mod server;
 mod sessions;
 mod settle;
 mod tokens;
+mod transactions;
 mod transports;

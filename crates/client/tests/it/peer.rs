@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode as _, Map, Symbol};
+use kew_amqp::codec::{Decode as _, Encode as _, Map, Reader, Symbol};
 use kew_amqp::error::Error;
 use kew_amqp::message::{Message, Properties, write_application_properties, write_value};
-use kew_amqp::performative::{Attach, DeliveryState, Outcome, Role, Tag};
+use kew_amqp::performative::{Attach, Control, Declared, DeliveryState, Outcome, Role, Tag};
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{
     Config, Connection, Delivery, DeliveryId, Event, Limits, LinkId, Millis, Outgoing, Sasl,
@@ -19,6 +19,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::server::CONNECTION_STRING;
+
+/// How a link to the coordinator of transactions is called here.
+pub(crate) const COORDINATOR: &str = "coordinator";
 
 /// What becomes of a message.
 #[derive(Clone, Debug)]
@@ -40,6 +43,12 @@ pub(crate) struct Script {
     pub(crate) verdicts: VecDeque<Verdict>,
     /// The status for the next tokens. All others are taken.
     pub(crate) token_statuses: VecDeque<i32>,
+    /// For the next discharges. All others are accepted.
+    pub(crate) discharges: VecDeque<Verdict>,
+    /// What the coordinator was told.
+    pub(crate) controls: Vec<Control>,
+    /// Messages are accepted as if they were in no transaction.
+    pub(crate) ignores_transactions: bool,
     pub(crate) credit: u32,
     pub(crate) messages: Vec<Bytes>,
     pub(crate) tokens: Vec<String>,
@@ -67,6 +76,9 @@ impl Peer {
         let script = Script {
             verdicts: VecDeque::new(),
             token_statuses: VecDeque::new(),
+            discharges: VecDeque::new(),
+            controls: Vec::new(),
+            ignores_transactions: false,
             credit: 100,
             messages: Vec::new(),
             tokens: Vec::new(),
@@ -242,7 +254,7 @@ impl Served {
             Role::Sender => attach.target.as_ref().and_then(|it| it.address()).cloned(),
             Role::Receiver => attach.source.as_ref().and_then(|it| it.address.clone()),
         };
-        let address = address.unwrap().as_str().to_owned();
+        let address = address.map_or(COORDINATOR.to_owned(), |it| it.as_str().to_owned());
         self.connection.accept(link, attach.answer());
         let credit = self.peer.with(|script| {
             script.attached.push(address.clone());
@@ -263,16 +275,61 @@ impl Served {
             self.answer(&address.clone(), &delivery.payload);
             return;
         }
+        if address == COORDINATOR {
+            self.control(delivery);
+            return;
+        }
+        let ignores = self.peer.with(|script| script.ignores_transactions);
+        let transaction = delivery.state.clone().filter(|_| !ignores);
         let verdict = self.peer.with(|script| {
             script.messages.push(delivery.payload.clone());
             script.verdicts.pop_front().unwrap_or(Verdict::Accept)
         });
+        self.carry_out(verdict, delivery.delivery, transaction);
+    }
+
+    fn control(&mut self, delivery: &Delivery) {
+        let message = Message::scan(delivery.payload.clone()).unwrap();
+        let body = message.body_values().next().unwrap();
+        let control = Control::decode(&mut Reader::new(body.as_bytes())).unwrap();
+        let verdict = self.peer.with(|script| {
+            script.controls.push(control.clone());
+            match control {
+                Control::Declare(_) => None,
+                Control::Discharge(_) => {
+                    Some(script.discharges.pop_front().unwrap_or(Verdict::Accept))
+                }
+            }
+        });
+        match verdict {
+            Some(verdict) => self.carry_out(verdict, delivery.delivery, None),
+            None => {
+                let txn_id = Bytes::from_static(b"t1");
+                let declared = Outcome::Declared(Declared { txn_id });
+                let declared = Some(DeliveryState::Outcome(declared));
+                self.connection.settle(delivery.delivery, declared);
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        verdict: Verdict,
+        delivery: DeliveryId,
+        transaction: Option<DeliveryState>,
+    ) {
         let state = match verdict {
-            Verdict::Accept => DeliveryState::ACCEPTED,
+            Verdict::Accept => match transaction {
+                Some(DeliveryState::Transactional(mut state)) => {
+                    state.outcome = Some(Outcome::Accepted);
+                    DeliveryState::Transactional(state)
+                }
+                _ => DeliveryState::ACCEPTED,
+            },
             Verdict::Release => DeliveryState::Outcome(Outcome::Released),
             Verdict::Reject(condition) => DeliveryState::rejected(Error::new(condition, "no")),
             Verdict::Wait => {
-                self.waiting.push(delivery.delivery);
+                self.waiting.push(delivery);
                 return;
             }
             Verdict::Cut => {
@@ -284,7 +341,7 @@ impl Served {
                 return;
             }
         };
-        self.connection.settle(delivery.delivery, Some(state));
+        self.connection.settle(delivery, Some(state));
     }
 
     /// Answers a token as the script says, and anything else with success and nothing more.

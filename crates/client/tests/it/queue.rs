@@ -1,7 +1,5 @@
 //! Queue Storage: against Kew, and against a service that answers as a test says, in Azure's form.
 
-use std::collections::VecDeque;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,10 +10,10 @@ use kew_client::{
     QueueSas, Secret, Stream, TokenFuture, TokenSource,
 };
 use kew_queue_api::{Accounts, Origin, QueueApi, QueueApiOptions};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::panics::fail_on_panics_of_the_server;
+use crate::script::{Door, Reply, Script, answer};
 use crate::server::QUICK;
 use crate::transports::authority;
 
@@ -208,31 +206,7 @@ async fn signatures_open_what_they_are_for() {
     assert_eq!(refused.code(), Some("AuthorizationPermissionMismatch"));
 }
 
-/// What a service does with a request.
-enum Reply {
-    Answer(String),
-    /// It closes the connection.
-    Close,
-    /// It says nothing.
-    Silence,
-}
-
-/// A service that replies as the test says, and keeps connections open.
-struct Script {
-    replies: Mutex<VecDeque<Reply>>,
-    heads: Mutex<Vec<String>>,
-    connections: Mutex<usize>,
-}
-
 impl Script {
-    fn of(replies: impl IntoIterator<Item = Reply>) -> Arc<Self> {
-        Arc::new(Self {
-            replies: Mutex::new(replies.into_iter().collect()),
-            heads: Mutex::new(Vec::new()),
-            connections: Mutex::new(0),
-        })
-    }
-
     fn client(self: &Arc<Self>, options: QueueOptions) -> QueueClient {
         let account = "AccountName=acct;AccountKey=c2VjcmV0";
         let options = QueueOptions {
@@ -242,47 +216,6 @@ impl Script {
         let account = QueueAccount::parse(&format!("{account};QueueEndpoint=http://h/acct"));
         QueueClient::new(account.unwrap(), options).unwrap()
     }
-
-    fn heads(&self) -> Vec<String> {
-        self.heads.lock().unwrap().clone()
-    }
-
-    async fn serve(self: Arc<Self>, mut stream: DuplexStream) -> io::Result<()> {
-        loop {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await?);
-            }
-            let head = String::from_utf8(head).unwrap().to_lowercase();
-            let length = head.split("content-length: ").nth(1);
-            let length = length.map_or(0, |it| it.split("\r\n").next().unwrap().parse().unwrap());
-            stream.read_exact(&mut vec![0; length]).await?;
-            self.heads.lock().unwrap().push(head);
-            let reply = self.replies.lock().unwrap().pop_front();
-            match reply.unwrap() {
-                Reply::Answer(answer) => stream.write_all(answer.as_bytes()).await?,
-                Reply::Close => return Ok(()),
-                Reply::Silence => std::future::pending().await,
-            }
-        }
-    }
-}
-
-struct Door(Arc<Script>);
-
-impl Dial for Door {
-    fn dial<'a>(&'a self, _: &'a str, _: u16) -> DialFuture<'a> {
-        Box::pin(async move {
-            let (ours, theirs) = tokio::io::duplex(64 << 10);
-            *self.0.connections.lock().unwrap() += 1;
-            tokio::spawn(self.0.clone().serve(theirs));
-            Ok(Box::new(ours) as Box<dyn Stream>)
-        })
-    }
-}
-
-fn answer(text: &str) -> Reply {
-    Reply::Answer(text.to_owned())
 }
 
 const EMPTY: &str = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What the service says, and whom it concerns.
+//! What the service says, and which handle it concerns.
 
 use kew_amqp::error::{Error as AmqpError, condition};
 use kew_amqp::{By, Direction, Event, LinkId, SessionId};

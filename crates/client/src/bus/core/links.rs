@@ -8,7 +8,7 @@ use kew_amqp::codec::Value;
 use kew_amqp::performative::{Attach, Role};
 use tokio::sync::mpsc;
 
-use super::spec::{LOCKED_UNTIL, LinkSpec, SESSION_FILTER};
+use super::spec::{LOCKED_UNTIL, LinkSpec, LinkUse, SESSION_FILTER};
 use super::transfers::{Inbound, Outbound};
 use super::{Core, LinkKey, Owner};
 use crate::bus::job::Job;
@@ -153,7 +153,9 @@ impl Core {
             return;
         };
         let audience = link.spec.audience.clone();
-        if !self.has_token(&audience) {
+        // A coordinator has none: what is done in a transaction needs the tokens of its entities.
+        let needs_token = link.spec.purpose != LinkUse::Coordinate;
+        if needs_token && !self.has_token(&audience) {
             if let Some(link) = self.links.get_mut(&key) {
                 link.phase = Phase::AwaitsToken;
             }
@@ -284,20 +286,17 @@ impl Core {
         if let Some(id) = link.id() {
             self.owners.remove(&id);
         }
-        let was_session =
-            link.spec.purpose.is_session() && matches!(link.phase, Phase::Attached(_));
-        let error = match (&link.phase, was_session) {
-            (Phase::Over(error), _) => error.clone(),
-            (_, false) => error.clone(),
-            (_, true) => {
-                let text = format!("the link of the session is gone: {}", error.text());
-                Error::session_lock_lost(text)
-            }
+        let over = match &link.phase {
+            Phase::Over(error) => Some(error.clone()),
+            Phase::Attached(_) => link.spec.purpose.end(error),
+            Phase::Detached | Phase::AwaitsToken | Phase::Attaching(_) => None,
         };
-        link.phase = match was_session || matches!(link.phase, Phase::Over(_)) {
-            true => Phase::Over(error.clone()),
-            false => Phase::Detached,
+        let error = match (&over, &link.spec.purpose) {
+            // Of what is under way to a coordinator nobody knows whether it was carried out.
+            (_, LinkUse::Coordinate) | (None, _) => error.clone(),
+            (Some(over), _) => over.clone(),
         };
+        link.phase = over.map_or(Phase::Detached, Phase::Over);
         link.under_way = 0;
         let is_leaving = link.is_leaving;
         let sent = self.sending.extract_if(.., |_, it| it.link == key);

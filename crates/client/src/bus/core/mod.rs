@@ -26,7 +26,7 @@ use kew_amqp::{DeliveryId, LinkId, Millis, Steps};
 use self::audiences::Audience;
 use self::links::Link;
 use self::nodes::{Node, Waiting};
-use self::transfers::{Sending, Settling};
+use self::transfers::{Outbound, Sending, Settling};
 use self::wire::Wire;
 use super::job::Job;
 use super::nudges::Nudge;
@@ -37,7 +37,7 @@ use crate::secret::Secret;
 pub(super) use self::links::{Attached, InboxSender};
 pub(super) use self::requests::{Answer, Request};
 pub(super) use self::spec::{LinkSpec, LinkUse};
-pub(super) use self::transfers::{DeliveryName, Inbound, Settled};
+pub(super) use self::transfers::{DeliveryName, Inbound, Sent, Settled, TransactionName};
 
 /// How much of `amqp` is visited before others have their turn.
 const TURN_STEPS: u32 = 1_024;
@@ -61,7 +61,8 @@ pub(super) enum Command {
         link: LinkKey,
         payload: Bytes,
         message_format: u32,
-        job: Job<()>,
+        transaction: Option<Arc<TransactionName>>,
+        job: Job<Sent>,
     },
     /// So many messages, in the inbox and on their way together.
     Want { link: LinkKey, count: u32 },
@@ -72,6 +73,7 @@ pub(super) enum Command {
         link: LinkKey,
         delivery: DeliveryName,
         state: DeliveryState,
+        transaction: Option<Arc<TransactionName>>,
         job: Job<Settled>,
     },
     /// A request to a node.
@@ -110,7 +112,7 @@ pub(super) struct Settings {
     pub(super) retry: Retry,
 }
 
-/// To whom a link of AMQP belongs.
+/// The owner of a link of AMQP.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Link(LinkKey),
@@ -181,16 +183,26 @@ impl Core {
                 link,
                 payload,
                 message_format,
+                transaction,
                 job,
-            } => self.send(link, payload, message_format, job),
+            } => {
+                let outbound = Outbound {
+                    payload,
+                    message_format,
+                    transaction,
+                    job,
+                };
+                self.send(link, outbound);
+            }
             Command::Want { link, count } => self.want(link, count),
             Command::Drain { link, job } => self.drain(link, job),
             Command::Settle {
                 link,
                 delivery,
                 state,
+                transaction,
                 job,
-            } => self.settle(link, delivery, state, job),
+            } => self.settle(link, delivery, state, transaction.as_ref(), job),
             Command::Request {
                 node,
                 audience,

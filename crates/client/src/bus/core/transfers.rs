@@ -1,7 +1,9 @@
 //! What goes over links: messages in both directions, and what becomes of them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use kew_amqp::performative::{DeliveryState, Outcome, Tag};
+use kew_amqp::performative::{DeliveryState, Outcome, Tag, TransactionalState};
 use kew_amqp::{Delivery, DeliveryId, LinkId, Outgoing, Oversized, SendRefusal};
 
 use super::links::Phase;
@@ -34,36 +36,60 @@ pub(in crate::bus) enum Settled {
     LinkGone,
 }
 
+/// What the service said of a message that it took.
+#[derive(Clone, Debug)]
+pub(in crate::bus) struct Sent {
+    /// The transaction that a coordinator has made.
+    pub(in crate::bus) declared: Option<Bytes>,
+}
+
+/// A transaction: its id, and the link that it ends with. Ids begin anew with each connection, and the link does not
+/// outlive its own.
+#[derive(Clone, Debug)]
+pub(in crate::bus) struct TransactionName {
+    pub(in crate::bus) coordinator: LinkKey,
+    pub(in crate::bus) id: Bytes,
+}
+
+impl TransactionName {
+    fn state(&self, outcome: Option<Outcome>) -> DeliveryState {
+        DeliveryState::Transactional(TransactionalState {
+            txn_id: self.id.clone(),
+            outcome,
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub(super) payload: Bytes,
     pub(super) message_format: u32,
-    pub(super) job: Job<()>,
+    pub(super) transaction: Option<Arc<TransactionName>>,
+    pub(super) job: Job<Sent>,
 }
 
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) link: LinkKey,
-    pub(super) job: Job<()>,
+    pub(super) is_in_transaction: bool,
+    pub(super) job: Job<Sent>,
 }
 
 #[derive(Debug)]
 pub(super) struct Settling {
     pub(super) link: LinkKey,
+    pub(super) is_in_transaction: bool,
     pub(super) job: Job<Settled>,
 }
 
 impl Core {
-    pub(super) fn send(&mut self, key: LinkKey, payload: Bytes, message_format: u32, job: Job<()>) {
+    pub(super) fn send(&mut self, key: LinkKey, outbound: Outbound) {
         let Some(link) = self.links.get_mut(&key) else {
-            job.finish(Err(Error::refused("the sender was closed")));
+            let closed = Error::refused("the sender was closed");
+            outbound.job.finish(Err(closed));
             return;
         };
-        link.queue.push_back(Outbound {
-            payload,
-            message_format,
-            job,
-        });
+        link.queue.push_back(outbound);
         self.stir_link(key);
     }
 
@@ -101,8 +127,19 @@ impl Core {
         key: LinkKey,
         delivery: DeliveryName,
         state: DeliveryState,
+        transaction: Option<&Arc<TransactionName>>,
         job: Job<Settled>,
     ) {
+        if let Some(error) = self.end_of(transaction) {
+            job.finish(Err(error));
+            return;
+        }
+        let state = match (transaction, state) {
+            (Some(transaction), DeliveryState::Outcome(outcome)) => {
+                transaction.state(Some(outcome))
+            }
+            (_, state) => state,
+        };
         if !job.start() {
             return;
         }
@@ -114,7 +151,12 @@ impl Core {
                 && wire.amqp.update(delivery, state)
         });
         if is_known {
-            self.settling.insert(delivery, Settling { link: key, job });
+            let settling = Settling {
+                link: key,
+                is_in_transaction: transaction.is_some(),
+                job,
+            };
+            self.settling.insert(delivery, settling);
             if let Some(link) = self.links.get_mut(&key) {
                 link.under_way += 1;
             }
@@ -134,10 +176,16 @@ impl Core {
     }
 
     pub(super) fn send_queued(&mut self, key: LinkKey, id: LinkId) {
-        let (Some(link), Some(wire)) = (self.links.get_mut(&key), &mut self.wire) else {
-            return;
-        };
-        while let Some(next) = link.queue.front() {
+        loop {
+            let next = self.links.get(&key).and_then(|link| link.queue.front());
+            let transaction = next.and_then(|next| next.transaction.as_ref());
+            let ended = self.end_of(transaction);
+            let (Some(link), Some(wire)) = (self.links.get_mut(&key), &mut self.wire) else {
+                return;
+            };
+            let Some(next) = link.queue.front() else {
+                return;
+            };
             if next.job.is_withdrawn() {
                 link.queue.pop_front();
                 continue;
@@ -149,6 +197,10 @@ impl Core {
             let Some(next) = link.queue.pop_front() else {
                 return;
             };
+            if let Some(error) = ended {
+                next.job.finish(Err(error));
+                continue;
+            }
             if !next.job.start() {
                 continue;
             }
@@ -157,15 +209,31 @@ impl Core {
                 tag: tag_of(self.last_number),
                 message_format: next.message_format,
                 is_settled: false,
-                state: None,
+                state: next.transaction.as_ref().map(|it| it.state(None)),
             };
             match wire.amqp.send(id, outgoing, [next.payload, Bytes::new()]) {
                 Ok(delivery) => {
-                    let job = next.job;
-                    self.sending.insert(delivery, Sending { link: key, job });
+                    let sending = Sending {
+                        link: key,
+                        is_in_transaction: next.transaction.is_some(),
+                        job: next.job,
+                    };
+                    self.sending.insert(delivery, sending);
                     link.under_way += 1;
                 }
                 Err(refusal) => next.job.finish(Err(error_of(&refusal))),
+            }
+        }
+    }
+
+    /// Why nothing more can be done in a transaction, if it is so.
+    fn end_of(&self, transaction: Option<&Arc<TransactionName>>) -> Option<Error> {
+        let coordinator = transaction?.coordinator;
+        match self.links.get(&coordinator) {
+            Some(link) if link.is_attached() => None,
+            Some(_) | None => {
+                let ended = || Error::rolled_back("the transaction has ended");
+                Some(self.over(coordinator).unwrap_or_else(ended))
             }
         }
     }
@@ -233,10 +301,12 @@ impl Core {
         if !is_settled && let Some(wire) = &mut self.wire {
             wire.amqp.settle(delivery, None);
         }
-        let Some(Sending { link, job }) = self.sending.remove(&delivery) else {
+        let Some(sending) = self.sending.remove(&delivery) else {
             return;
         };
-        job.finish(result_of_send(state));
+        let link = sending.link;
+        let result = result_of_send(state, sending.is_in_transaction);
+        sending.job.finish(result);
         // One less is unsettled, which may be what others wait for.
         self.stir_link(link);
         self.one_ended(link);
@@ -252,9 +322,10 @@ impl Core {
         if !is_settled && let Some(wire) = &mut self.wire {
             wire.amqp.settle(delivery, None);
         }
-        let Some(Settling { link, job }) = self.settling.remove(&delivery) else {
+        let Some(settling) = self.settling.remove(&delivery) else {
             return;
         };
+        let (link, job) = (settling.link, settling.job);
         let refusal = match state.and_then(DeliveryState::outcome) {
             Some(Outcome::Rejected(rejected)) => rejected.error.as_ref(),
             Some(
@@ -264,6 +335,7 @@ impl Core {
         };
         job.finish(match refusal {
             Some(error) => Err(Error::of_condition(error, Effect::Change)),
+            None if settling.is_in_transaction && !is_transactional(state) => Err(outside()),
             None => Ok(Settled::Done),
         });
         self.one_ended(link);
@@ -288,9 +360,23 @@ impl Core {
     }
 }
 
-fn result_of_send(state: Option<&DeliveryState>) -> Result<(), Error> {
+fn is_transactional(state: Option<&DeliveryState>) -> bool {
+    matches!(state, Some(DeliveryState::Transactional(_)))
+}
+
+/// The service carried out at once what was to be part of a transaction.
+fn outside() -> Error {
+    Error::unknown("the service answered as if there were no transaction: it may be done already")
+}
+
+fn result_of_send(state: Option<&DeliveryState>, is_in_transaction: bool) -> Result<Sent, Error> {
     match state.and_then(DeliveryState::outcome) {
-        Some(Outcome::Accepted) => Ok(()),
+        Some(Outcome::Accepted) if is_in_transaction && !is_transactional(state) => Err(outside()),
+        Some(Outcome::Accepted) => Ok(Sent { declared: None }),
+        Some(Outcome::Declared(declared)) => Ok(Sent {
+            // It shares the buffer of the input.
+            declared: Some(Bytes::copy_from_slice(&declared.txn_id)),
+        }),
         Some(Outcome::Rejected(rejected)) => Err(match &rejected.error {
             Some(error) => Error::of_condition(error, Effect::Change),
             None => Error::refused("the service rejected the message and did not say why"),
@@ -298,7 +384,7 @@ fn result_of_send(state: Option<&DeliveryState>) -> Result<(), Error> {
         Some(Outcome::Released | Outcome::Modified(_)) => {
             Err(Error::later("the service gave the message back"))
         }
-        Some(Outcome::Declared(_)) | None => Err(Error::unknown(
+        None => Err(Error::unknown(
             "the service forgot the message without an outcome",
         )),
     }

@@ -26,13 +26,13 @@ type Sender = SendRequest<Full<Bytes>>;
 
 /// A whole answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
-pub(super) struct Pool {
+pub(crate) struct Pool {
     route: Route,
     /// How many requests are under way, each on a connection of its own.
     places: Arc<Semaphore>,
@@ -40,7 +40,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(route: Route, connections_max: usize) -> Self {
+    pub(crate) fn new(route: Route, connections_max: usize) -> Self {
         Self {
             route,
             places: Arc::new(Semaphore::new(connections_max.max(1))),
@@ -51,7 +51,7 @@ impl Pool {
     /// Sends a request once, and waits for the whole answer.
     ///
     /// To drop the future closes the connection that it was sent on, and leaves the outcome open.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         request: Request<Full<Bytes>>,
         effect: Effect,

@@ -9,35 +9,35 @@ use crate::credential::{BearerToken, TokenSource};
 use crate::error::Error;
 use crate::secret::Secret;
 
-const SCOPE: &str = "https://storage.azure.com/.default";
-
 /// How long a source of tokens may take.
 const FETCH_WITHIN: Duration = Duration::from_secs(30);
 
 /// A token that ends sooner is not used for another request.
 const LIFETIME_MIN: Duration = Duration::from_mins(2);
 
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     source: Arc<dyn TokenSource>,
+    scope: &'static str,
     last: Mutex<Option<BearerToken>>,
 }
 
 impl Tokens {
-    pub(super) fn new(source: Arc<dyn TokenSource>) -> Self {
+    pub(crate) fn new(source: Arc<dyn TokenSource>, scope: &'static str) -> Self {
         Self {
             source,
+            scope,
             last: Mutex::new(None),
         }
     }
 
     /// A token that lives for a while. Those who ask at once share one. To drop the future asks again next time.
-    pub(super) async fn token(&self) -> Result<Secret, Error> {
+    pub(crate) async fn token(&self) -> Result<Secret, Error> {
         let mut last = self.last.lock().await;
         let long_enough = SystemTime::now() + LIFETIME_MIN;
         if let Some(token) = last.as_ref().filter(|it| it.expires_at > long_enough) {
             return Ok(token.text.clone());
         }
-        let fetched = tokio::time::timeout(FETCH_WITHIN, self.source.token(SCOPE)).await;
+        let fetched = tokio::time::timeout(FETCH_WITHIN, self.source.token(self.scope)).await;
         let fetched = fetched.map_err(|_| Error::later("no bearer token came in time"))?;
         match fetched {
             Ok(token) => {

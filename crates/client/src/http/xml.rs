@@ -1,13 +1,15 @@
-//! The XML of answers, as a small tree, and that of the one request that has a body.
+//! The XML of answers, as a small tree with its places in the document, and that of requests.
 //!
 //! Answers come from a server that may be anything: depth is bounded, document types are refused, and
 //! a document costs no more than a fixed multiple of its length, which the transport bounds.
 
-use quick_xml::Reader;
-use quick_xml::escape::resolve_xml_entity;
-use quick_xml::events::Event;
+use std::ops::Range;
 
-/// How deep elements nest; the protocol needs five.
+use quick_xml::escape::resolve_xml_entity;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+
+/// How deep elements nest; Queue Storage needs five, the ATOM of Service Bus eight.
 const DEPTH_MAX: usize = 16;
 
 /// An element with its text and its children.
@@ -15,18 +17,27 @@ const DEPTH_MAX: usize = 16;
 pub(crate) struct Element {
     pub(crate) name: String,
     pub(crate) text: String,
+    /// Names with their prefixes, and values.
+    pub(crate) attributes: Vec<(String, String)>,
     pub(crate) children: Vec<Element>,
+    /// Where it is in the document.
+    pub(crate) place: Range<usize>,
 }
 
 impl Element {
     /// Reads a document; the error says what is wrong with it.
     pub(crate) fn parse(document: &[u8]) -> Result<Self, String> {
-        let document = document.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(document);
-        let document = std::str::from_utf8(document).map_err(|_| "XML that is not UTF-8")?;
+        let rest = document.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(document);
+        let mark = document.len() - rest.len();
+        let document = std::str::from_utf8(rest).map_err(|_| "XML that is not UTF-8")?;
         let mut reader = Reader::from_str(document);
         // The first is no element: it holds the root.
         let mut open = vec![Self::default()];
+        let position = |reader: &Reader<&[u8]>| {
+            usize::try_from(reader.buffer_position()).map_or(0, |it| it + mark)
+        };
         loop {
+            let begin = position(&reader);
             let event = reader
                 .read_event()
                 .map_err(|error| format!("bad XML: {error}"))?;
@@ -35,14 +46,16 @@ impl Element {
                     if open.len() > DEPTH_MAX {
                         return Err("XML that is nested too deeply".into());
                     }
-                    open.push(Self::named(start.name().as_ref()));
+                    open.push(Self::begun(&start, begin));
                 }
                 Event::Empty(start) => {
-                    let element = Self::named(start.name().as_ref());
+                    let mut element = Self::begun(&start, begin);
+                    element.place.end = position(&reader);
                     last(&mut open)?.children.push(element);
                 }
                 Event::End(_) => {
-                    let element = open.pop().ok_or("bad XML: an end without a start")?;
+                    let mut element = open.pop().ok_or("bad XML: an end without a start")?;
+                    element.place.end = position(&reader);
                     last(&mut open)?.children.push(element);
                 }
                 Event::Text(text) => last(&mut open)?.text.push_str(&text.xml10_content()),
@@ -71,16 +84,40 @@ impl Element {
         }
     }
 
-    fn named(name: &str) -> Self {
+    fn begun(start: &BytesStart<'_>, begin: usize) -> Self {
+        // What is wrong with attributes is of no interest where they are not used.
+        let mut attributes = start.attributes();
+        let attributes = attributes.with_checks(false).flatten();
+        let attributes = attributes.filter_map(|attribute| {
+            let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?;
+            Some((attribute.key.as_ref().to_owned(), value.into_owned()))
+        });
         Self {
-            name: name.to_owned(),
+            name: start.name().as_ref().to_owned(),
+            attributes: attributes.collect(),
+            place: begin..begin,
             ..Self::default()
         }
     }
 
-    /// The first child of that name.
+    /// Its name without the prefix.
+    pub(crate) fn local_name(&self) -> &str {
+        let (_, local) = self.name.rsplit_once(':').unwrap_or(("", &self.name));
+        local
+    }
+
+    /// The value of an attribute, by its name without a prefix.
+    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
+        let mut all = self.attributes.iter();
+        let found = all.find(|(it, _)| it.rsplit(':').next() == Some(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The first child of that name, with any prefix.
     pub(crate) fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|child| child.name == name)
+        self.children
+            .iter()
+            .find(|child| child.local_name() == name)
     }
 
     /// The text of the first child of that name.
@@ -108,18 +145,30 @@ pub(crate) const fn is_allowed(character: char) -> bool {
 pub(crate) fn message_body(text: &str) -> Vec<u8> {
     let mut body = String::with_capacity(text.len() + 64);
     body.push_str("<QueueMessage><MessageText>");
-    for character in text.chars() {
-        match character {
-            '&' => body.push_str("&amp;"),
-            '<' => body.push_str("&lt;"),
-            '>' => body.push_str("&gt;"),
-            // As it is, it would be read as a line feed.
-            '\r' => body.push_str("&#13;"),
-            other => body.push(other),
-        }
-    }
+    put_text(&mut body, text);
     body.push_str("</MessageText></QueueMessage>");
     body.into_bytes()
+}
+
+/// Writes an element with a text, all of whose characters are allowed.
+pub(crate) fn put_element(out: &mut String, name: &str, text: &str) {
+    out.extend(["<", name, ">"]);
+    put_text(out, text);
+    out.extend(["</", name, ">"]);
+}
+
+/// Writes a text.
+pub(crate) fn put_text(out: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // As it is, it would be read as a line feed.
+            '\r' => out.push_str("&#13;"),
+            other => out.push(other),
+        }
+    }
 }
 
 #[cfg(test)]
