@@ -13,7 +13,8 @@ use memchr::memchr;
 
 use crate::spelling::Spelling;
 
-/// The longest part of a line that is looked at. A longer one has a value, and its name came first.
+/// The longest part of a line that is looked at. A longer one has a value, and its name came first. If its value
+/// frames a body, it is unsound.
 const LINE_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 const CONTENT_LENGTH: &[u8] = b"content-length";
@@ -27,6 +28,8 @@ pub(crate) struct Listener<S> {
     head: Head<S>,
     /// The beginning of a line whose end has not come yet.
     partial: Vec<u8>,
+    /// Whether more of that line came than `partial` has.
+    is_cut: bool,
     /// Whether the last byte was a carriage return.
     after_return: bool,
     /// How much was heard that is no body, since this was last taken.
@@ -138,25 +141,32 @@ impl<S: Spelling> Listener<S> {
         if !is_ended_well {
             return Err(Unsound);
         }
-        if self.partial.is_empty() {
-            return self.hear_line(line, heard);
+        if self.partial.is_empty() && line.len() <= LINE_SIZE_BYTES_MAX {
+            return self.hear_line(line, false, heard);
         }
         self.keep(line);
         let line = std::mem::take(&mut self.partial);
-        self.hear_line(&line, heard)
+        let is_cut = std::mem::take(&mut self.is_cut);
+        self.hear_line(&line, is_cut, heard)
     }
 
     fn keep(&mut self, piece: &[u8]) {
         let room = LINE_SIZE_BYTES_MAX.saturating_sub(self.partial.len());
-        self.partial
-            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+        let kept = piece.get(..room).unwrap_or(piece);
+        self.partial.extend_from_slice(kept);
+        self.is_cut |= kept.len() < piece.len();
     }
 
     /// `line` may still have its carriage return.
-    fn hear_line(&mut self, line: &[u8], heard: &mut impl FnMut(S)) -> Result<(), Unsound> {
+    fn hear_line(
+        &mut self,
+        line: &[u8],
+        is_cut: bool,
+        heard: &mut impl FnMut(S),
+    ) -> Result<(), Unsound> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.place {
-            Place::Head if !line.is_empty() => self.head.hear_line(line),
+            Place::Head if !line.is_empty() => self.head.hear_line(line, is_cut),
             Place::Head if !self.head.has_line => Ok(()),
             Place::Head => {
                 self.unfinished_size_bytes = 0;
@@ -165,6 +175,7 @@ impl<S: Spelling> Listener<S> {
                 heard(head.spelling);
                 Ok(())
             }
+            Place::ChunkSize if is_cut => Err(Unsound),
             Place::ChunkSize => {
                 self.place = match chunk_size_bytes(line)? {
                     0 => Place::Trailers,
@@ -187,12 +198,12 @@ impl<S: Spelling> Listener<S> {
 }
 
 impl<S: Spelling> Head<S> {
-    fn hear_line(&mut self, line: &[u8]) -> Result<(), Unsound> {
+    fn hear_line(&mut self, line: &[u8], is_cut: bool) -> Result<(), Unsound> {
         self.has_line = true;
         self.spelling.hear(line);
         match line.first() {
             Some(b'c' | b'C') => match value_of(line, CONTENT_LENGTH) {
-                Some(_) if self.length.is_some() || self.is_chunked => Err(Unsound),
+                Some(_) if is_cut || self.length.is_some() || self.is_chunked => Err(Unsound),
                 Some(value) => {
                     self.length = Some(decimal(value)?);
                     Ok(())
@@ -200,7 +211,7 @@ impl<S: Spelling> Head<S> {
                 None => Ok(()),
             },
             Some(b't' | b'T') => match value_of(line, TRANSFER_ENCODING) {
-                Some(_) if self.length.is_some() || self.is_chunked => Err(Unsound),
+                Some(_) if is_cut || self.length.is_some() || self.is_chunked => Err(Unsound),
                 Some(value) if value.eq_ignore_ascii_case(b"chunked") => {
                     self.is_chunked = true;
                     Ok(())
