@@ -174,6 +174,35 @@ async fn a_stop_ends_idle_connections_at_once() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stop_leaves_a_pipelining_client_time_to_read_its_last_answer() {
+    let server = Server::new();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (mut stream, serving) = server.connect_until(async { drop(stopped.await) });
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n";
+    stream
+        .write_all(format!("{head}1234").as_bytes())
+        .await
+        .unwrap();
+    while server.told.all().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    stop.send(()).unwrap();
+    // Until that was noticed.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    stream.write_all(b"5").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    // It does not know yet, and its next request must not destroy the answer.
+    stream.write_all(get("/", "").as_bytes()).await.unwrap();
+    serving.await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 2);
+    assert_eq!(server.told.all(), ["asked /"]);
+}
+
 #[test]
 fn a_connection_takes_little_memory() {
     let size_bytes = Server::new().size_bytes_of_connection();
