@@ -94,7 +94,13 @@ impl<S: Spelling> Listener<S> {
                     let size = memchr(b'\n', bytes).map_or(bytes.len(), |index| index + 1);
                     let (piece, rest) = bytes.split_at_checked(size).unwrap_or((bytes, &[]));
                     bytes = rest;
-                    self.weigh(piece.len());
+                    match self.place {
+                        // Between the chunks of a body that is being read.
+                        Place::ChunkSize | Place::Trailers => {
+                            self.size_bytes = self.size_bytes.saturating_add(piece.len());
+                        }
+                        Place::Head | Place::Body { .. } | Place::Lost => self.weigh(piece.len()),
+                    }
                     if self.hear_piece(piece, &mut heard).is_err() {
                         self.place = Place::Lost;
                         self.partial = Vec::new();

@@ -203,6 +203,26 @@ async fn a_stop_leaves_a_pipelining_client_time_to_read_its_last_answer() {
     assert_eq!(server.told.all(), ["asked /"]);
 }
 
+#[tokio::test]
+async fn the_lines_between_chunks_leave_room_for_heads_after_their_request() {
+    let server = Server::new();
+    let (mut first, _first) = server.connect();
+    let chunk = format!("{}1\r\nx\r\n", "0".repeat(4_000));
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let request = format!("{head}{}0\r\n\r\n", chunk.repeat(15));
+    first.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    first.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    // While the first connection stays open.
+    let (mut second, _second) = server.connect();
+    let headers = format!("Connection: close\r\nx: {}\r\n", "x".repeat(60_000));
+    let head = get("/", &headers);
+    second.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(&mut second).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
 #[test]
 fn a_connection_takes_little_memory() {
     let size_bytes = Server::new().size_bytes_of_connection();
