@@ -54,14 +54,15 @@ pub fn judge<'a>(
     let pages = pages(headers);
     let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
     // A target with a host in it must stand the same test as the header beside it.
-    for host in [host, named.or(host)] {
+    let judge = |host| {
         names.judge(&AskedFrom {
             host,
             pages: &pages,
             site,
-        })?;
-    }
-    Ok(())
+        })
+    };
+    judge(host)?;
+    named.map_or(Ok(()), |named| judge(Some(named)))
 }
 
 /// The pages that a request comes from: its headers `Origin`.
