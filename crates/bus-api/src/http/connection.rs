@@ -178,9 +178,9 @@ impl Connection {
     /// server by a name that is not its own.
     fn speaker(&self, head: &Parts) -> Origin {
         let names = &self.service.shared.names;
-        let judged = judge(names, &head.uri, &head.headers, |host| host);
+        let offered = self.origin.public_key;
         Origin {
-            public_key: self.origin.public_key.and(judged),
+            public_key: offered.and_then(|()| judge(names, &head.uri, &head.headers, |host| host)),
             ..self.origin
         }
     }
