@@ -52,6 +52,8 @@ pub struct Activity<'a, S> {
     is_crowded: AtomicBool,
     /// Whether an answer has ended HTTP on the connection.
     is_switched: AtomicBool,
+    /// Whether the server ends the connection after the current request.
+    is_stopping: AtomicBool,
     /// Whether an answer says that the connection is closed, which the client may not expect.
     is_cut: AtomicBool,
     pub(crate) heads: Heads<S>,
@@ -69,6 +71,7 @@ impl<'a, S: Spelling> Activity<'a, S> {
             is_proven: AtomicBool::new(false),
             is_crowded: AtomicBool::new(false),
             is_switched: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             heads: Heads::default(),
             restores: Restores::default(),
@@ -104,10 +107,19 @@ impl<'a, S: Spelling> Activity<'a, S> {
             self.is_switched.store(true, Ordering::Relaxed);
         }
         let connection = answer.headers().get(CONNECTION);
-        if connection.is_some_and(|value| value.as_bytes() == b"close") {
+        let is_last = connection.is_some_and(|value| value.as_bytes() == b"close");
+        if is_last || self.is_stopping.load(Ordering::Relaxed) {
             self.is_cut.store(true, Ordering::Relaxed);
         }
         self.enter(Phase::Idle);
+    }
+
+    /// Notes that the answer that is being made or written is the last one.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        if self.is_writing() {
+            self.is_cut.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Notes that every answer is completely written.

@@ -70,6 +70,8 @@ where
         match timeout_at(patience.deadline, collected).await {
             Ok(Ok(bytes)) => (Ok(bytes), Connection::Reusable),
             Ok(Err(error)) => {
+                // Nothing of it is kept.
+                share.clear();
                 let connection = match &error {
                     BodyError::Broken(_) | BodyError::TooSlow => Connection::Spent,
                     BodyError::TooLarge | BodyError::NoRoom => drain(body, patience).await,
@@ -273,6 +275,18 @@ mod tests {
             assert!(budget.check_room(1).is_err());
         }
         assert!(budget.check_room(8).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_body_leaves_its_room_to_others_at_once() {
+        let budget = Budget::new(10);
+        let headers = HeaderMap::new();
+        let body = pieces(&["12345678", "9"], false);
+        let mut reading = std::pin::pin!(read(body, &headers, &LIMITS.body, budget.share()));
+        let begun = tokio::time::timeout(Duration::from_secs(1), &mut reading).await;
+        assert!(begun.is_err(), "its rest is waited for");
+        assert!(budget.check_room(10).is_ok());
+        assert_eq!(reading.await.result, Err(BodyError::TooLarge));
     }
 
     #[tokio::test(start_paused = true)]

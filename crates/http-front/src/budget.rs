@@ -71,6 +71,13 @@ impl Share {
         Ok(())
     }
 
+    /// Gives everything back.
+    pub(crate) fn clear(&mut self) {
+        let size_bytes = std::mem::take(&mut self.size_bytes);
+        let taken = &self.budget.taken_bytes;
+        taken.fetch_sub(size_bytes, Ordering::Relaxed);
+    }
+
     /// The bytes, which release the share when the last part of them is dropped.
     pub fn hold(self, bytes: Bytes) -> Bytes {
         held(bytes, self)
@@ -79,8 +86,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let taken = &self.budget.taken_bytes;
-        taken.fetch_sub(self.size_bytes, Ordering::Relaxed);
+        self.clear();
     }
 }
 

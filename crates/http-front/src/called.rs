@@ -55,14 +55,15 @@ pub fn judge<'a>(
     let pages = pages(headers);
     let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
     // A host in the target must pass the same check as the header.
-    for host in [host, named.or(host)] {
+    let judge = |host| {
         names.judge(&AskedFrom {
             host,
             pages: &pages,
             site,
-        })?;
-    }
-    Ok(())
+        })
+    };
+    judge(host)?;
+    named.map_or(Ok(()), |named| judge(Some(named)))
 }
 
 /// The pages that a request comes from: its `Origin` headers.

@@ -13,7 +13,8 @@ use memchr::memchr;
 
 use crate::spelling::Spelling;
 
-/// The longest part of a line that is read. In a longer line the name comes first, and the rest is its value.
+/// The longest part of a line that is looked at. A longer one has a value, and its name came first. If its value
+/// frames a body, it is unsound.
 const LINE_SIZE_BYTES_MAX: usize = 8 * 1024;
 
 const CONTENT_LENGTH: &[u8] = b"content-length";
@@ -27,6 +28,8 @@ pub(crate) struct Listener<S> {
     head: Head<S>,
     /// The beginning of an incomplete line.
     partial: Vec<u8>,
+    /// Whether more of that line came than `partial` has.
+    is_cut: bool,
     /// Whether the last byte was a carriage return.
     after_return: bool,
     /// How many bytes outside bodies were read since the count was last taken.
@@ -91,7 +94,13 @@ impl<S: Spelling> Listener<S> {
                     let size = memchr(b'\n', bytes).map_or(bytes.len(), |index| index + 1);
                     let (piece, rest) = bytes.split_at_checked(size).unwrap_or((bytes, &[]));
                     bytes = rest;
-                    self.weigh(piece.len());
+                    match self.place {
+                        // Between the chunks of a body that is being read.
+                        Place::ChunkSize | Place::Trailers => {
+                            self.size_bytes = self.size_bytes.saturating_add(piece.len());
+                        }
+                        Place::Head | Place::Body { .. } | Place::Lost => self.weigh(piece.len()),
+                    }
                     if self.hear_piece(piece, &mut heard).is_err() {
                         self.place = Place::Lost;
                         self.partial = Vec::new();
@@ -116,6 +125,11 @@ impl<S: Spelling> Listener<S> {
         self.place == Place::Head && (self.head.has_line || !self.partial.is_empty())
     }
 
+    /// Whether it is unknown what the next byte belongs to.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.place == Place::Lost
+    }
+
     /// How much there is of a head that has not ended.
     pub(crate) fn unfinished_size_bytes(&self) -> usize {
         self.unfinished_size_bytes
@@ -138,25 +152,32 @@ impl<S: Spelling> Listener<S> {
         if !is_ended_well {
             return Err(Unsound);
         }
-        if self.partial.is_empty() {
-            return self.hear_line(line, heard);
+        if self.partial.is_empty() && line.len() <= LINE_SIZE_BYTES_MAX {
+            return self.hear_line(line, false, heard);
         }
         self.keep(line);
         let line = std::mem::take(&mut self.partial);
-        self.hear_line(&line, heard)
+        let is_cut = std::mem::take(&mut self.is_cut);
+        self.hear_line(&line, is_cut, heard)
     }
 
     fn keep(&mut self, piece: &[u8]) {
         let room = LINE_SIZE_BYTES_MAX.saturating_sub(self.partial.len());
-        self.partial
-            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+        let kept = piece.get(..room).unwrap_or(piece);
+        self.partial.extend_from_slice(kept);
+        self.is_cut |= kept.len() < piece.len();
     }
 
     /// `line` may still have its carriage return.
-    fn hear_line(&mut self, line: &[u8], heard: &mut impl FnMut(S)) -> Result<(), Unsound> {
+    fn hear_line(
+        &mut self,
+        line: &[u8],
+        is_cut: bool,
+        heard: &mut impl FnMut(S),
+    ) -> Result<(), Unsound> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.place {
-            Place::Head if !line.is_empty() => self.head.hear_line(line),
+            Place::Head if !line.is_empty() => self.head.hear_line(line, is_cut),
             Place::Head if !self.head.has_line => Ok(()),
             Place::Head => {
                 self.unfinished_size_bytes = 0;
@@ -165,6 +186,7 @@ impl<S: Spelling> Listener<S> {
                 heard(head.spelling);
                 Ok(())
             }
+            Place::ChunkSize if is_cut => Err(Unsound),
             Place::ChunkSize => {
                 self.place = match chunk_size_bytes(line)? {
                     0 => Place::Trailers,
@@ -187,12 +209,12 @@ impl<S: Spelling> Listener<S> {
 }
 
 impl<S: Spelling> Head<S> {
-    fn hear_line(&mut self, line: &[u8]) -> Result<(), Unsound> {
+    fn hear_line(&mut self, line: &[u8], is_cut: bool) -> Result<(), Unsound> {
         self.has_line = true;
         self.spelling.hear(line);
         match line.first() {
             Some(b'c' | b'C') => match value_of(line, CONTENT_LENGTH) {
-                Some(_) if self.length.is_some() || self.is_chunked => Err(Unsound),
+                Some(_) if is_cut || self.length.is_some() || self.is_chunked => Err(Unsound),
                 Some(value) => {
                     self.length = Some(decimal(value)?);
                     Ok(())
@@ -200,7 +222,7 @@ impl<S: Spelling> Head<S> {
                 None => Ok(()),
             },
             Some(b't' | b'T') => match value_of(line, TRANSFER_ENCODING) {
-                Some(_) if self.length.is_some() || self.is_chunked => Err(Unsound),
+                Some(_) if is_cut || self.length.is_some() || self.is_chunked => Err(Unsound),
                 Some(value) if value.eq_ignore_ascii_case(b"chunked") => {
                     self.is_chunked = true;
                     Ok(())

@@ -93,6 +93,7 @@ where
             }
             () = &mut shutdown, if !is_shutting_down => {
                 is_shutting_down = true;
+                activity.stop();
                 Pin::new(&mut connection).graceful_shutdown();
             }
             () = &mut deadline => {

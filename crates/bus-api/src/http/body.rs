@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
-use kew_http_front::{BodyError, Front};
+use kew_http_front::{BodyError, Connection, Front};
 
 use super::answers::HttpError;
 
@@ -16,10 +16,10 @@ pub(super) async fn read(
     body: Incoming,
     headers: &HeaderMap,
     front: &Front,
-) -> Result<Bytes, HttpError> {
+) -> (Result<Bytes, HttpError>, Connection) {
     let limits = &front.limits.body;
     let read = kew_http_front::read(body, headers, limits, front.budget.share()).await;
-    match read.result {
+    let result = match read.result {
         Ok(bytes) => Ok(read.share.hold(bytes)),
         Err(BodyError::TooLarge) => {
             let detail = format!("the body is larger than {} bytes", limits.size_bytes_max);
@@ -34,5 +34,6 @@ pub(super) async fn read(
         Err(BodyError::Broken(why)) => Err(HttpError::bad_request(format!(
             "the body was cut off or is malformed: {why}"
         ))),
-    }
+    };
+    (result, read.connection)
 }

@@ -7,12 +7,14 @@
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
-use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderMap, ORIGIN};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use kew_amqp::error::{Error, condition};
-use kew_http_front::{Activity, Event, Front, Refusal, Service, Switched, host, judge};
+use kew_http_front::{
+    Activity, Connection as Reuse, Event, Front, Refusal, Service, Switched, host, judge,
+};
 use kew_listen::{Barred, Place};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -100,10 +102,19 @@ impl Service for Connection {
     ) -> Answer {
         let (parts, body) = request.into_parts();
         let origin = self.speaker(&parts);
-        let answer = self.answer_as(origin, parts, body, activity).await;
+        // A body that is refused unread may still come.
+        let mut reuse = match body.is_end_stream() {
+            true => Reuse::Reusable,
+            false => Reuse::Spent,
+        };
+        let answering = self.answer_as(origin, parts, body, activity, &mut reuse);
+        let mut answer = answering.await;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             // It is the last answer of the connection.
             let _ = self.web_socket.set(origin);
+        } else if reuse == Reuse::Spent {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().append(CONNECTION, close);
         }
         answer
     }
@@ -167,9 +178,9 @@ impl Connection {
     /// server by a name that is not its own.
     fn speaker(&self, head: &Parts) -> Origin {
         let names = &self.service.shared.names;
-        let judged = judge(names, &head.uri, &head.headers, |host| host);
+        let offered = self.origin.public_key;
         Origin {
-            public_key: self.origin.public_key.and(judged),
+            public_key: offered.and_then(|()| judge(names, &head.uri, &head.headers, |host| host)),
             ..self.origin
         }
     }
@@ -180,6 +191,7 @@ impl Connection {
         parts: Parts,
         body: Incoming,
         activity: &Activity<'_, ()>,
+        reuse: &mut Reuse,
     ) -> Answer {
         if host(&parts).is_err() {
             let error =
@@ -191,7 +203,7 @@ impl Connection {
             Err(error) => return error.into_answer(),
         };
         let (route, path) = (head.route(), head.path.clone());
-        let answered = self.dispatch(route, head, body, activity).await;
+        let answered = self.dispatch(route, head, body, activity, reuse).await;
         answered.unwrap_or_else(|error| explain(error, route, &path))
     }
 
@@ -201,6 +213,7 @@ impl Connection {
         head: Head,
         body: Incoming,
         activity: &Activity<'_, ()>,
+        reuse: &mut Reuse,
     ) -> Result<Answer, HttpError> {
         let service = &self.service;
         let shared = &service.shared;
@@ -240,7 +253,9 @@ impl Connection {
             denied(Offered::Token, told)
         })?;
         activity.prove();
-        let body = body::read(body, &head.headers, &service.front).await?;
+        let (body, connection) = body::read(body, &head.headers, &service.front).await;
+        *reuse = connection;
+        let body = body?;
         let call = Call {
             head,
             grant,

@@ -110,6 +110,7 @@ async fn a_missing_body_gets_an_error() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let (answer, time) = read_rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     // Paused time advances also during commands, because the broker's threads do not know about the
     // pause.
     assert!(time >= Duration::from_secs(59), "{time:?}");
@@ -133,6 +134,7 @@ async fn a_client_without_a_token_sends_no_body() {
                    Content-Length: 1000\r\n\r\n";
     let answer = ask(&server, request).await;
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
@@ -163,6 +165,7 @@ async fn oversized_requests_are_refused() {
     );
     let answer = ask(&server, &large).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000)).repeat(20);
     let endless = format!(
         "POST /jobs/messages HTTP/1.1\r\nHost: h\r\n{authorization}Transfer-Encoding: chunked\r\n\r\n"

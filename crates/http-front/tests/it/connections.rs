@@ -174,6 +174,82 @@ async fn a_stop_ends_idle_connections_at_once() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stop_leaves_a_pipelining_client_time_to_read_its_last_answer() {
+    let server = Server::new();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (mut stream, serving) = server.connect_until(async { drop(stopped.await) });
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n";
+    stream
+        .write_all(format!("{head}1234").as_bytes())
+        .await
+        .unwrap();
+    while server.told.all().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    stop.send(()).unwrap();
+    // Until that was noticed.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    stream.write_all(b"5").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    // It does not know yet, and its next request must not destroy the answer.
+    stream.write_all(get("/", "").as_bytes()).await.unwrap();
+    serving.await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 2);
+    assert_eq!(server.told.all(), ["asked /"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_begins_during_a_slow_answer_does_not_cut_the_answer() {
+    let server = Server::new();
+    let (mut stream, serving) = server.connect();
+    // Their answers are more than the client's side takes unread.
+    let requests = get(&format!("/{}", "x".repeat(25_000)), "").repeat(3);
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    while server
+        .told
+        .all()
+        .iter()
+        .filter(|what| what.starts_with("asked"))
+        .count()
+        < 3
+    {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    stream.write_all(b"GET").await.unwrap();
+    serving.await.unwrap();
+    assert!(began.elapsed().as_secs() >= 60, "{:?}", began.elapsed());
+    assert_eq!(server.told.all().last().unwrap(), "overdue Answer");
+}
+
+#[tokio::test]
+async fn the_lines_between_chunks_leave_room_for_heads_after_their_request() {
+    let server = Server::new();
+    let (mut first, _first) = server.connect();
+    let chunk = format!("{}1\r\nx\r\n", "0".repeat(4_000));
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let request = format!("{head}{}0\r\n\r\n", chunk.repeat(15));
+    first.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    first.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    // While the first connection stays open.
+    let (mut second, _second) = server.connect();
+    let headers = format!("Connection: close\r\nx: {}\r\n", "x".repeat(60_000));
+    let head = get("/", &headers);
+    second.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(&mut second).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
 #[test]
 fn a_connection_takes_little_memory() {
     let size_bytes = Server::new().size_bytes_of_connection();

@@ -35,8 +35,24 @@ const fn chunks(name: &'static str, rest: &'static str) -> Form {
 
 const NONE: &str = "0\r\n\r\n";
 
+/// A length of five bytes with so many zeros before it that its line is longer than the server looks at.
+const LONG_LINE_BYTES: [u8; 16 + 8200 + 3] = {
+    let mut line = [b'0'; 16 + 8200 + 3];
+    line.split_at_mut(16).0.copy_from_slice(b"Content-Length: ");
+    line.split_at_mut(16 + 8200).1.copy_from_slice(b"5\r\n");
+    line
+};
+
+const LONG_LINE: &str = match std::str::from_utf8(&LONG_LINE_BYTES) {
+    Ok(line) => line,
+    Err(_) => panic!("ASCII"),
+};
+
+/// Only its value.
+const LONG_LENGTH: &str = LONG_LINE.split_at(16).1.split_at(8201).0;
+
 #[rustfmt::skip]
-pub(crate) const FORMS: [Form; 84] = [
+pub(crate) const FORMS: [Form; 85] = [
     // Two lengths, or one that is invalid.
     length("two lengths, the second larger", "5", "Content-Length: 5\r\nContent-Length: 6\r\n", "12345"),
     length("two lengths, the first larger", "6", "Content-Length: 6\r\nContent-Length: 5\r\n", "12345"),
@@ -62,6 +78,7 @@ pub(crate) const FORMS: [Form; 84] = [
     length("a length in letters of another script", "", "Content-Length: \u{665}\r\n", "12345"),
     lines("a length of nothing", "Content-Length:\r\n", "12345"),
     length("a length above 64 bits", "18446744073709551621", "Content-Length: 18446744073709551621\r\n", "12345"),
+    length("a length in a line of more than 8 KiB", LONG_LENGTH, LONG_LINE, "12345"),
     length("a space before the colon of a length", "5", "Content-Length : 5\r\n", "12345"),
     length("a tab before the colon of a length", "5", "Content-Length\t: 5\r\n", "12345"),
     length("a NUL before the colon of a length", "5", "Content-Length\0: 5\r\n", "12345"),

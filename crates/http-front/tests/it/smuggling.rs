@@ -46,3 +46,24 @@ async fn a_request_in_doubt_is_refused_with_everything_after_it() {
     let told = server.told.all();
     assert!(!told.contains(&"asked /smuggled".to_owned()), "{told:?}");
 }
+
+/// The end of the body is certain here, but the line is longer than the server looks at.
+#[tokio::test]
+async fn what_follows_a_chunk_size_of_more_than_8_kib_is_refused() {
+    let head = HEAD.replacen("known: yes", "Transfer-Encoding: chunked", 1);
+    let size = format!("{}5", "0".repeat(8200));
+    let text = format!("{head}{size}\r\n12345\r\n0\r\n\r\n{SMUGGLED}{SMUGGLED}");
+    for piece_size in [100_000, 7] {
+        let server = Server::new();
+        let (mut stream, _serving) = server.connect();
+        for piece in text.as_bytes().chunks(piece_size) {
+            // It may be closed before all is sent.
+            let _ = stream.write_all(piece).await;
+            tokio::task::yield_now().await;
+        }
+        let answers = rest(&mut stream).await;
+        assert!(answers.contains("/good 5HTTP/1.1 400 "), "{answers}");
+        assert!(answers.ends_with("unsound"), "{answers}");
+        assert_eq!(server.told.all(), ["asked /good"]);
+    }
+}
