@@ -15,3 +15,4 @@ mod sessions;
 mod settle;
 mod tokens;
 mod transports;
+mod unreadable;
