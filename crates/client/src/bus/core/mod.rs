@@ -208,6 +208,11 @@ impl Core {
                 self.stir_link(link);
                 self.forget_abandoned_requests();
             }
+            Nudge::Stalled => {
+                self.replace_if_stuck(link);
+                self.stir_link(link);
+                self.forget_abandoned_requests();
+            }
             Nudge::Replace => {
                 self.detach(link, &Error::later("the service did not answer in time"));
                 self.forget_abandoned_requests();

@@ -115,8 +115,9 @@ impl Core {
         });
         if is_known {
             self.settling.insert(delivery, Settling { link: key, job });
+            let now = self.now;
             if let Some(link) = self.links.get_mut(&key) {
-                link.under_way += 1;
+                link.begin_one(now);
             }
         } else {
             job.finish(Ok(Settled::LinkGone));
@@ -163,7 +164,7 @@ impl Core {
                 Ok(delivery) => {
                     let job = next.job;
                     self.sending.insert(delivery, Sending { link: key, job });
-                    link.under_way += 1;
+                    link.begin_one(self.now);
                 }
                 Err(refusal) => next.job.finish(Err(error_of(&refusal))),
             }
@@ -275,6 +276,7 @@ impl Core {
             return;
         };
         link.under_way = link.under_way.saturating_sub(1);
+        link.progress_at = self.now;
         if link.is_leaving && link.under_way == 0 {
             self.remove_link(key);
         }
