@@ -183,10 +183,11 @@ impl Inbox {
         }
     }
 
-    /// Gives back what has come and nobody took.
+    /// Gives back what has come and nobody took: all that can be, whatever becomes of the others.
     pub(super) async fn release_all(&mut self) -> Result<(), Error> {
         let shared = self.link.shared().clone();
         let link = self.link.key();
+        let mut released = Ok(());
         for delivery in self.drain().await?.into_iter().filter_map(|it| it.delivery) {
             let state = DeliveryState::Outcome(Outcome::Released);
             let command = |job| Command::Settle {
@@ -196,11 +197,12 @@ impl Inbox {
                 job,
             };
             let (effect, share) = (Effect::Change, Share::Requests);
-            shared
+            let settled = shared
                 .attempt(effect, share, None, Some(link), shared.deadline(), command)
-                .await?;
+                .await;
+            released = released.and(settled.map(drop));
         }
-        Ok(())
+        released
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages that cannot be read, and messages that come with them.
+//! Messages that cannot be read or given back, and messages that come with them.
 
 use std::time::Duration;
 
@@ -73,4 +73,20 @@ async fn what_was_locked_with_a_message_that_cannot_be_read_comes_in_order() {
     let client = peer.client(BusOptions::default());
     let mut receiver = client.receiver("jobs", options).await.unwrap();
     assert_that_the_others_come!(receiver);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_given_back_does_not_keep_the_others() {
+    let peer = Peer::start();
+    peer.with(|it| {
+        it.deliveries.extend(["1", "2", "3", "4"].map(message));
+        it.refusals.push_back("com.microsoft:message-lock-lost");
+    });
+    let client = peer.client(BusOptions::default());
+    let options = ReceiverOptions { prefetch: 4 };
+    let mut receiver = client.receiver("jobs", options).await.unwrap();
+    assert_eq!(receiver.receive().await.unwrap().body(), "1");
+    let error = receiver.close().await.unwrap_err();
+    assert!(error.is_lock_lost(), "{error}");
+    assert_eq!(peer.with(|it| it.outcomes), 3);
 }
