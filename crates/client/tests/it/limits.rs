@@ -177,6 +177,28 @@ async fn a_link_that_never_takes_anything_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_link_that_nobody_has_is_given_up_without_an_outcome() {
+    let peer = Peer::start();
+    peer.with(|it| it.verdicts.push_back(Verdict::Wait));
+    let client = peer.client(BusOptions {
+        links_max: 1,
+        ..BusOptions::default()
+    });
+    let sender = client.sender("jobs").await.unwrap();
+    let message = message();
+    tokio::select! {
+        _ = sender.send(&message) => panic!("nothing was accepted"),
+        () = peer.until(|it| it.messages.len() == 1) => {}
+    }
+    drop(sender);
+    let taken = client.sender("jobs").await.unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::Refused, "an outcome may come");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    client.sender("jobs").await.unwrap();
+    assert_eq!(peer.with(|it| it.connections), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sends_wait_for_a_place_and_settlements_have_their_own() {
     let peer = Peer::start();
     let client = peer.client(BusOptions {

@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Script {
     /// For the next messages. All others are accepted.
     pub(crate) verdicts: VecDeque<Verdict>,
-    /// The status for the next tokens. All others are taken.
+    /// The status for the next tokens, and 0 for no answer. All others are taken.
     pub(crate) token_statuses: VecDeque<i32>,
     pub(crate) credit: u32,
     pub(crate) messages: Vec<Bytes>,
@@ -347,6 +347,9 @@ impl Served {
             let status = token.and_then(|_| script.token_statuses.pop_front());
             status.unwrap_or(202)
         });
+        if status == 0 {
+            return;
+        }
         let mut answers = self.addresses.iter();
         let answers = answers.find(|(_, it)| **it == (Role::Receiver, node.to_owned()));
         let properties = Properties {

@@ -299,12 +299,30 @@ impl Core {
             return;
         }
         link.is_leaving = true;
+        link.progress_at = self.now;
         link.inbox = None;
         link.wanted = 0;
         if let (Phase::Attached(id), Some(wire)) = (&link.phase, &mut self.wire)
             && wire.amqp.credit(*id) > 0
         {
             wire.amqp.grant(*id, 0);
+        }
+    }
+
+    /// When links that nobody has are given up although something is under way.
+    pub(super) fn leaving_until(&self) -> impl Iterator<Item = Millis> {
+        let leaving = self.links.values().filter(|link| link.is_leaving);
+        leaving.map(Link::silent_until)
+    }
+
+    /// Gives up links that nobody has and that no more outcomes come over.
+    pub(super) fn give_up_silent_links(&mut self) {
+        let now = self.now;
+        let is_due = |link: &Link| link.is_leaving && link.silent_until() <= now;
+        let due = self.links.iter().filter(|(_, link)| is_due(link));
+        let due: Vec<LinkKey> = due.map(|(&key, _)| key).collect();
+        for key in due {
+            self.remove_link(key);
         }
     }
 
