@@ -7,7 +7,7 @@ use kew_amqp::performative::{DeliveryState, Outcome};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::core::{Command, Inbound};
+use super::core::{Command, DeliveryName, Inbound};
 use super::shared::{LinkHandle, Share};
 use crate::error::{Effect, Error, ErrorKind};
 
@@ -25,6 +25,21 @@ pub(super) struct Inbox {
     prefetch: u32,
     /// How many messages are on their way or in the channel.
     expected: u32,
+}
+
+/// Why a batch has no message.
+#[derive(Debug)]
+pub(super) struct Unread {
+    pub(super) error: Error,
+    /// The name of its first message, if that cannot be read and waits for a settlement.
+    pub(super) delivery: Option<DeliveryName>,
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        let delivery = None;
+        Self { error, delivery }
+    }
 }
 
 impl Inbox {
@@ -52,11 +67,14 @@ impl Inbox {
 
     /// At least one message, and at most so many: those that come within a time after the first. To drop the future
     /// loses nothing.
-    pub(super) async fn batch(
+    ///
+    /// A batch ends before a message that cannot be read. The next one begins with it, and fails.
+    pub(super) async fn batch<T>(
         &mut self,
         count: u32,
         within: Duration,
-    ) -> Result<Vec<Inbound>, Error> {
+        read: impl Fn(&Inbound) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Unread> {
         let count = count.clamp(1, count_max());
         if self.ready.is_empty() {
             let first = self.next_of(count).await?;
@@ -74,8 +92,31 @@ impl Inbox {
                 Err(_) => break,
             }
         }
-        let size = self.ready.len().min(count as usize);
-        Ok(self.ready.drain(..size).collect())
+        self.take_readable(count, read)
+    }
+
+    fn take_readable<T>(
+        &mut self,
+        count: u32,
+        read: impl Fn(&Inbound) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Unread> {
+        let mut messages = Vec::new();
+        while messages.len() < count as usize
+            && let Some(inbound) = self.ready.pop_front()
+        {
+            match read(&inbound) {
+                Ok(message) => messages.push(message),
+                Err(error) if messages.is_empty() => {
+                    let delivery = inbound.delivery;
+                    return Err(Unread { error, delivery });
+                }
+                Err(_) => {
+                    self.ready.push_front(inbound);
+                    break;
+                }
+            }
+        }
+        Ok(messages)
     }
 
     async fn next_of(&mut self, count: u32) -> Result<Inbound, Error> {
@@ -142,10 +183,11 @@ impl Inbox {
         }
     }
 
-    /// Gives back what has come and nobody took.
+    /// Gives back what has come and nobody took: all that can be, whatever becomes of the others.
     pub(super) async fn release_all(&mut self) -> Result<(), Error> {
         let shared = self.link.shared().clone();
         let link = self.link.key();
+        let mut released = Ok(());
         for delivery in self.drain().await?.into_iter().filter_map(|it| it.delivery) {
             let state = DeliveryState::Outcome(Outcome::Released);
             let command = |job| Command::Settle {
@@ -156,11 +198,12 @@ impl Inbox {
                 job,
             };
             let (effect, share) = (Effect::Change, Share::Requests);
-            shared
+            let settled = shared
                 .attempt(effect, share, None, Some(link), shared.deadline(), command)
-                .await?;
+                .await;
+            released = released.and(settled.map(drop));
         }
-        Ok(())
+        released
     }
 }
 

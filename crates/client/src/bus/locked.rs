@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kew_amqp::codec::{Map, Symbol, Uuid, Value};
 use kew_amqp::error::Error as AmqpError;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled, TransactionName};
 use super::entity::Entity;
+use super::inbox::{Inbox, Unread};
 use super::management;
 use super::received::Received;
 use super::shared::{Share, Shared};
@@ -219,20 +220,37 @@ impl Settler {
     /// A message that came under a lock. One that cannot be read goes back, and its delivery count rises, so that
     /// it ends in the dead-letter queue.
     pub(super) async fn locked(self: &Arc<Self>, inbound: Inbound) -> Result<Locked, Error> {
-        let Inbound {
-            payload,
-            tag,
-            delivery,
-        } = inbound;
-        let message = Received::read(payload).map_err(|error| error.to_string());
-        let token = token_of(&tag).ok_or_else(|| "its tag is no lock token".to_owned());
-        match (message, token) {
-            (Ok(message), Ok(token)) => Ok(Locked::new(message, token, delivery, self.clone())),
-            (Err(why), _) | (_, Err(why)) => {
-                self.give_back(delivery).await?;
-                Err(Error::refused(format!("a message cannot be read: {why}")))
+        match self.read(&inbound) {
+            Ok(message) => Ok(message),
+            Err(error) => {
+                self.give_back(inbound.delivery).await?;
+                Err(error)
             }
         }
+    }
+
+    /// The same of a batch.
+    pub(super) async fn locked_batch(
+        self: &Arc<Self>,
+        inbox: &mut Inbox,
+        count: u32,
+        within: Duration,
+    ) -> Result<Vec<Locked>, Error> {
+        let batch = inbox.batch(count, within, |inbound| self.read(inbound));
+        match batch.await {
+            Ok(messages) => Ok(messages),
+            Err(Unread { error, delivery }) => {
+                self.give_back(delivery).await?;
+                Err(error)
+            }
+        }
+    }
+
+    fn read(self: &Arc<Self>, inbound: &Inbound) -> Result<Locked, Error> {
+        let message = super::receiver::read(&inbound.payload)?;
+        let token = token_of(&inbound.tag)
+            .ok_or_else(|| Error::refused("a message cannot be read: its tag is no lock token"))?;
+        Ok(Locked::new(message, token, inbound.delivery, self.clone()))
     }
 
     async fn give_back(&self, delivery: Option<DeliveryName>) -> Result<(), Error> {

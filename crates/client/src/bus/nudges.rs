@@ -14,6 +14,8 @@ use super::core::LinkKey;
 pub(super) enum Nudge {
     /// Something was withdrawn: it is dropped, with its place.
     Tidy,
+    /// Something ran out of time before it went out: the link is replaced, unless it is only busy.
+    Stalled,
     /// It has not answered in time: it is detached, and attached again when it is needed.
     Replace,
     /// Nobody has it any more.

@@ -53,24 +53,15 @@ impl Receiver {
     /// Waits for a message, as long as it takes, and returns it with those that come within a time after it, at most
     /// `count` and at most 1,023.
     ///
-    /// To drop the future loses nothing. A message that cannot be read is given back and left out.
+    /// To drop the future loses nothing. A batch ends before a message that cannot be read; the next call gives that
+    /// one back and fails.
     pub async fn receive_batch(
         &mut self,
         count: u32,
         within: Duration,
     ) -> Result<Vec<Locked>, Error> {
-        let mut messages = Vec::new();
-        let mut unreadable = None;
-        for inbound in self.inbox.batch(count, within).await? {
-            match self.settler.locked(inbound).await {
-                Ok(message) => messages.push(message),
-                Err(error) => unreadable = Some(error),
-            }
-        }
-        match unreadable {
-            Some(error) if messages.is_empty() => Err(error),
-            Some(_) | None => Ok(messages),
-        }
+        let inbox = &mut self.inbox;
+        self.settler.locked_batch(inbox, count, within).await
     }
 
     /// Locks messages that were deferred, by their sequence numbers. If one of them is not there, none is returned.
@@ -99,31 +90,46 @@ impl DeletingReceiver {
     ///
     /// To drop the future loses nothing: a message that comes afterwards waits for the next call.
     pub async fn receive(&mut self) -> Result<Received, Error> {
-        read(self.inbox.next().await?.payload)
+        read(&self.inbox.next().await?.payload)
     }
 
     /// Waits for a message, as long as it takes, and returns it with those that come within a time after it, at most
     /// `count` and at most 1,023.
     ///
-    /// To drop the future loses nothing.
+    /// To drop the future loses nothing. A batch ends before a message that cannot be read; the next call drops that
+    /// one and fails.
     pub async fn receive_batch(
         &mut self,
         count: u32,
         within: Duration,
     ) -> Result<Vec<Received>, Error> {
-        let batch = self.inbox.batch(count, within).await?;
-        batch.into_iter().map(|it| read(it.payload)).collect()
+        let batch = self.inbox.batch(count, within, |it| read(&it.payload));
+        batch.await.map_err(|unread| unread.error)
     }
 
     /// Asks for no more messages, ends the link, and returns those that came and were not taken. To drop the
-    /// receiver instead loses them.
+    /// receiver instead loses them. Those that cannot be read are left out and logged; if there are no others, the
+    /// first of them is the error.
     pub async fn close(mut self) -> Result<Vec<Received>, Error> {
-        let came = self.inbox.drain().await?;
-        came.into_iter().map(|it| read(it.payload)).collect()
+        let mut messages = Vec::new();
+        let mut unreadable = None;
+        for inbound in self.inbox.drain().await? {
+            match read(&inbound.payload) {
+                Ok(message) => messages.push(message),
+                Err(error) => {
+                    tracing::warn!(target: "kew::client", %error, "a message that came last is lost");
+                    unreadable.get_or_insert(error);
+                }
+            }
+        }
+        match unreadable {
+            Some(error) if messages.is_empty() => Err(error),
+            Some(_) | None => Ok(messages),
+        }
     }
 }
 
-fn read(payload: bytes::Bytes) -> Result<Received, Error> {
-    Received::read(payload)
+pub(super) fn read(payload: &bytes::Bytes) -> Result<Received, Error> {
+    Received::read(payload.clone())
         .map_err(|error| Error::refused(format!("a message cannot be read: {error}")))
 }

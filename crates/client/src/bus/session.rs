@@ -102,17 +102,15 @@ impl SessionReceiver {
     /// Waits for a message, and returns it with those that come within a time after it, at most `count` and at
     /// most 1,023.
     ///
-    /// To drop the future loses nothing.
+    /// To drop the future loses nothing. A batch ends before a message that cannot be read; the next call gives that
+    /// one back and fails.
     pub async fn receive_batch(
         &mut self,
         count: u32,
         within: Duration,
     ) -> Result<Vec<Locked>, Error> {
-        let mut messages = Vec::new();
-        for inbound in self.inbox.batch(count, within).await? {
-            messages.push(self.settler.locked(inbound).await?);
-        }
-        Ok(messages)
+        let inbox = &mut self.inbox;
+        self.settler.locked_batch(inbox, count, within).await
     }
 
     /// Locks messages of the session that were deferred, by their sequence numbers.

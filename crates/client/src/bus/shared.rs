@@ -130,7 +130,7 @@ impl Shared {
         match ended {
             Ended::Told(result) => result,
             Ended::Withdrawn => {
-                self.nudges.push(link, Nudge::Replace);
+                self.nudges.push(link, Nudge::Stalled);
                 Err(Error::later("nothing was sent in time"))
             }
             Ended::Silent(error) => {

@@ -211,15 +211,15 @@ impl QueueClient {
     /// Receives up to `count` messages, at most 32, and hides each for `visibility_timeout` seconds (the service's
     /// default is 30). It never waits for one.
     ///
-    /// If the answer is lost or the future dropped, messages may be hidden that nobody got: they come back when their
-    /// time is over.
+    /// If the outcome is unknown or the future dropped, messages may be hidden that nobody got: they come back when
+    /// their time is over. The client does not ask again then, because each time would hide others.
     pub async fn get(
         &self,
         queue: &str,
         count: u32,
         visibility_timeout: Option<u32>,
     ) -> Result<Vec<QueueMessage>, Error> {
-        let mut get = Operation::new(Method::GET, &[queue, "messages"], Effect::Read)
+        let mut get = Operation::new(Method::GET, &[queue, "messages"], Effect::Change)
             .query("numofmessages", count);
         if let Some(seconds) = visibility_timeout {
             get = get.query("visibilitytimeout", seconds);
@@ -295,7 +295,7 @@ impl QueueClient {
         is_leased: bool,
     ) -> Result<Vec<QueueMessage>, Error> {
         let answer = self.call(operation, &[200]).await?;
-        answers::read(&answer, "QueueMessagesList", Effect::Read, |root| {
+        answers::read(&answer, "QueueMessagesList", operation.effect, |root| {
             answers::messages(root, is_leased)
         })
     }

@@ -128,6 +128,77 @@ async fn without_credit_nothing_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_send_that_never_went_out_costs_no_other_its_outcome() {
+    let peer = Peer::start();
+    peer.with(|it| {
+        it.credit = 2;
+        it.verdicts.extend([Verdict::Release, Verdict::Wait]);
+    });
+    let client = peer.client(BusOptions {
+        retry: Retry {
+            retries: 1,
+            first_delay: Duration::from_secs(40),
+            delay_max: Duration::from_secs(40),
+            ..Retry::default()
+        },
+        ..BusOptions::default()
+    });
+    let sender = client.sender("jobs").await.unwrap();
+    let message = message();
+    let began = Instant::now();
+    // It comes back, is sent again after 20 s at least, and finds no credit.
+    let first = sender.send(&message);
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        sender.send(&message).await
+    };
+    let accepted = async {
+        tokio::time::sleep(Duration::from_secs(65)).await;
+        peer.release();
+    };
+    let (first, second, ()) = tokio::join!(first, second, accepted);
+    let error = first.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TryAgainLater, "{error}");
+    second.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(65));
+    let attached = peer.with(|it| it.attached.iter().filter(|it| *it == "jobs").count());
+    assert_eq!(attached, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_never_takes_anything_is_replaced() {
+    let peer = Peer::start();
+    peer.with(|it| it.credit = 0);
+    let client = peer.client(BusOptions::default());
+    let sender = client.sender("jobs").await.unwrap();
+    sender.send(&message()).await.unwrap_err();
+    peer.with(|it| it.credit = 1);
+    sender.send(&message()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_nobody_has_is_given_up_without_an_outcome() {
+    let peer = Peer::start();
+    peer.with(|it| it.verdicts.push_back(Verdict::Wait));
+    let client = peer.client(BusOptions {
+        links_max: 1,
+        ..BusOptions::default()
+    });
+    let sender = client.sender("jobs").await.unwrap();
+    let message = message();
+    tokio::select! {
+        _ = sender.send(&message) => panic!("nothing was accepted"),
+        () = peer.until(|it| it.messages.len() == 1) => {}
+    }
+    drop(sender);
+    let taken = client.sender("jobs").await.unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::Refused, "an outcome may come");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    client.sender("jobs").await.unwrap();
+    assert_eq!(peer.with(|it| it.connections), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sends_wait_for_a_place_and_settlements_have_their_own() {
     let peer = Peer::start();
     let client = peer.client(BusOptions {

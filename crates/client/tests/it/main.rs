@@ -19,3 +19,4 @@ mod settle;
 mod tokens;
 mod transactions;
 mod transports;
+mod unreadable;

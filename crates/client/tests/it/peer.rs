@@ -1,6 +1,6 @@
 //! A service that does what a test says: what Kew does rarely, or cannot be made to do at a given moment.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Decode as _, Encode as _, Map, Reader, Symbol};
 use kew_amqp::error::Error;
 use kew_amqp::message::{Message, Properties, write_application_properties, write_value};
-use kew_amqp::performative::{Attach, Control, Declared, DeliveryState, Outcome, Role, Tag};
+use kew_amqp::performative::{
+    Attach, Control, Declared, DeliveryState, Outcome, Role, SenderSettleMode, Tag,
+};
 use kew_amqp::sasl::SaslCode;
 use kew_amqp::{
     Config, Connection, Delivery, DeliveryId, Event, Limits, LinkId, Millis, Outgoing, Sasl,
@@ -41,7 +43,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Script {
     /// For the next messages. All others are accepted.
     pub(crate) verdicts: VecDeque<Verdict>,
-    /// The status for the next tokens. All others are taken.
+    /// The status for the next tokens, and 0 for no answer. All others are taken.
     pub(crate) token_statuses: VecDeque<i32>,
     /// For the next discharges. All others are accepted.
     pub(crate) discharges: VecDeque<Verdict>,
@@ -57,6 +59,12 @@ pub(crate) struct Script {
     /// The same, as they were detached.
     pub(crate) detached: Vec<String>,
     pub(crate) connections: usize,
+    /// Messages for receivers, handed out as credit comes.
+    pub(crate) deliveries: VecDeque<Bytes>,
+    /// How many of them were settled by receivers.
+    pub(crate) outcomes: usize,
+    /// For the next settlements by receivers. All others are accepted.
+    pub(crate) refusals: VecDeque<&'static str>,
     /// Messages that wait are accepted now.
     releases: bool,
     /// Detaches the links to this address, with this error.
@@ -85,6 +93,9 @@ impl Peer {
             attached: Vec::new(),
             detached: Vec::new(),
             connections: 0,
+            deliveries: VecDeque::new(),
+            outcomes: 0,
+            refusals: VecDeque::new(),
             releases: false,
             detaches: None,
         };
@@ -149,6 +160,8 @@ struct Served {
     peer: Arc<Peer>,
     connection: Connection,
     addresses: BTreeMap<LinkId, (Role, String)>,
+    /// Links whose messages are settled when they are sent.
+    deleting: BTreeSet<LinkId>,
     waiting: Vec<DeliveryId>,
     is_cut: bool,
     is_frozen: bool,
@@ -168,6 +181,7 @@ async fn serve(peer: Arc<Peer>, mut stream: DuplexStream) {
     let mut served = Served {
         connection: Connection::server(config, Limits::default(), now()),
         addresses: BTreeMap::new(),
+        deleting: BTreeSet::new(),
         waiting: Vec::new(),
         is_cut: false,
         is_frozen: false,
@@ -241,6 +255,22 @@ impl Served {
             Event::Opened(_) => self.peer.with(|script| script.connections += 1),
             Event::Attach { link, attach } => self.accept(link, &attach),
             Event::Delivery(delivery) => self.on_delivery(&delivery),
+            Event::Credit { link, is_drain, .. } => {
+                self.hand_out(link);
+                if is_drain {
+                    self.connection.drained(link);
+                }
+            }
+            Event::Disposition {
+                delivery, state, ..
+            } => {
+                let refusal = self.peer.with(|script| {
+                    script.outcomes += 1;
+                    script.refusals.pop_front()
+                });
+                let refusal = refusal.map(|it| DeliveryState::rejected(Error::new(it, "no")));
+                self.connection.settle(delivery, refusal.or(state));
+            }
             Event::Detached { link, .. } => {
                 let (_, address) = self.addresses.remove(&link).unwrap();
                 self.peer.with(|script| script.detached.push(address));
@@ -266,7 +296,29 @@ impl Served {
         if attach.role == Role::Sender {
             self.connection.grant(link, credit);
         }
+        if attach.snd_settle_mode == SenderSettleMode::Settled {
+            self.deleting.insert(link);
+        }
         self.addresses.insert(link, (attach.role, address));
+    }
+
+    fn hand_out(&mut self, link: LinkId) {
+        if self.addresses[&link].1.contains('$') {
+            return;
+        }
+        while self.connection.can_send(link)
+            && let Some(payload) = self.peer.with(|script| script.deliveries.pop_front())
+        {
+            self.sent += 1;
+            let outgoing = Outgoing {
+                tag: Tag::from(u128::from(self.sent).to_be_bytes()),
+                message_format: 0,
+                is_settled: self.deleting.contains(&link),
+                state: None,
+            };
+            let payload = [payload, Bytes::new()];
+            self.connection.send(link, outgoing, payload).unwrap();
+        }
     }
 
     fn on_delivery(&mut self, delivery: &Delivery) {
@@ -354,6 +406,9 @@ impl Served {
             let status = token.and_then(|_| script.token_statuses.pop_front());
             status.unwrap_or(202)
         });
+        if status == 0 {
+            return;
+        }
         let mut answers = self.addresses.iter();
         let answers = answers.find(|(_, it)| **it == (Role::Receiver, node.to_owned()));
         let properties = Properties {

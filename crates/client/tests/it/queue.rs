@@ -300,6 +300,13 @@ async fn what_was_sent_and_not_answered_has_an_unknown_outcome() {
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         assert_eq!(script.heads().len(), 1, "it is not sent again");
     }
+    for reply in [|| Reply::Close, || Reply::Silence, || answer(AZURE_TIMEOUT)] {
+        let script = Script::of([reply()]);
+        let client = script.client(QueueOptions::default());
+        let error = client.get("jobs", 32, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert_eq!(script.heads().len(), 1, "each time hides messages");
+    }
     // What can be repeated is.
     let script = Script::of([Reply::Close, answer(AZURE_TIMEOUT), answer(EMPTY)]);
     script

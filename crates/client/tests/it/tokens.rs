@@ -83,6 +83,24 @@ async fn a_token_that_is_refused_is_told_and_opens_nothing() {
     assert_eq!(peer.with(|it| it.tokens.len()), 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_not_answered_do_not_take_the_places_of_others() {
+    // More than may be on their way at once.
+    const COUNT: usize = 70;
+    let peer = Peer::start();
+    peer.with(|it| it.token_statuses.extend([0; COUNT]));
+    let client = peer.client(BusOptions::default());
+    let names: Vec<_> = (0..COUNT)
+        .map(|number| format!("silent-{number}"))
+        .collect();
+    let opened = names.iter().map(|name| client.sender(name));
+    let opened = futures_util::future::join_all(opened).await;
+    assert!(opened.iter().all(Result::is_err), "nothing was answered");
+    peer.with(|it| it.token_statuses.clear());
+    client.sender("jobs").await.unwrap();
+    assert_eq!(peer.with(|it| it.connections), 1);
+}
+
 #[tokio::test]
 async fn a_wrong_key_opens_nothing() {
     let server = Server::start().await;

@@ -119,6 +119,7 @@ impl Core {
     /// The token in use stays, if there is one. Otherwise all that waits for one fails.
     fn on_no_token(&mut self, name: &Arc<str>, error: &Error) {
         let now = self.now;
+        self.forget_shown_token(name);
         let Some(audience) = self.audiences.get_mut(name) else {
             return;
         };

@@ -3,19 +3,22 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kew_amqp::LinkId;
 use kew_amqp::codec::Value;
 use kew_amqp::performative::{Attach, Role};
+use kew_amqp::{LinkId, Millis};
 use tokio::sync::mpsc;
 
 use super::spec::{LOCKED_UNTIL, LinkSpec, LinkUse, SESSION_FILTER};
 use super::transfers::{Inbound, Outbound};
-use super::{Core, LinkKey, Owner};
+use super::{Core, LinkKey, Owner, after};
 use crate::bus::job::Job;
 use crate::error::Error;
 
 /// Where the messages of a receiver go. There is always room for what it has credit for.
 pub(in crate::bus) type InboxSender = mpsc::Sender<Result<Inbound, Error>>;
+
+/// How long a link may leave all that is under way without an outcome before it counts as dead.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// From the year 1 to 1970, in ticks of .NET.
 const TICKS_TO_1970: i64 = 621_355_968_000_000_000;
@@ -52,6 +55,8 @@ pub(super) struct Link {
     pub(super) draining: Option<Job<()>>,
     /// How many messages and settlements went out and have no outcome.
     pub(super) under_way: usize,
+    /// When the first of them went out, or the last outcome came.
+    pub(super) progress_at: Millis,
     /// Nobody has it any more: it goes when nothing is under way.
     pub(super) is_leaving: bool,
 }
@@ -86,6 +91,19 @@ impl Link {
         }
     }
 
+    /// Until when it may say nothing of what is under way.
+    pub(super) fn silent_until(&self) -> Millis {
+        after(self.progress_at, SILENCE_MAX)
+    }
+
+    /// Something goes out.
+    pub(super) fn begin_one(&mut self, now: Millis) {
+        if self.under_way == 0 {
+            self.progress_at = now;
+        }
+        self.under_way += 1;
+    }
+
     fn id(&self) -> Option<LinkId> {
         match self.phase {
             Phase::Attaching(id) | Phase::Attached(id) => Some(id),
@@ -118,6 +136,7 @@ impl Core {
             wanted: 0,
             draining: None,
             under_way: 0,
+            progress_at: self.now,
             is_leaving: false,
         };
         self.links.insert(key, link);
@@ -253,6 +272,25 @@ impl Core {
         self.fail_link(key, error);
     }
 
+    /// Something ran out of time before it went out. If the link is only busy it stays: what is under way would be
+    /// lost with it. A receiver's link stays too, because nothing waits for its credit.
+    pub(super) fn replace_if_stuck(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get(&key) else {
+            return;
+        };
+        let is_stuck = match link.phase {
+            Phase::Attaching(_) => true,
+            Phase::Attached(_) => {
+                let is_idle = link.under_way == 0 || link.silent_until() <= self.now;
+                link.spec.purpose == LinkUse::Send && is_idle
+            }
+            Phase::Detached | Phase::AwaitsToken | Phase::Over(_) => false,
+        };
+        if is_stuck {
+            self.detach(key, &Error::later("the service did not answer in time"));
+        }
+    }
+
     /// Nobody has a link any more. What is under way gets its outcome first.
     pub(super) fn forget_link(&mut self, key: LinkKey) {
         let Some(link) = self.links.get_mut(&key) else {
@@ -263,12 +301,30 @@ impl Core {
             return;
         }
         link.is_leaving = true;
+        link.progress_at = self.now;
         link.inbox = None;
         link.wanted = 0;
         if let (Phase::Attached(id), Some(wire)) = (&link.phase, &mut self.wire)
             && wire.amqp.credit(*id) > 0
         {
             wire.amqp.grant(*id, 0);
+        }
+    }
+
+    /// When links that nobody has are given up although something is under way.
+    pub(super) fn leaving_until(&self) -> impl Iterator<Item = Millis> {
+        let leaving = self.links.values().filter(|link| link.is_leaving);
+        leaving.map(Link::silent_until)
+    }
+
+    /// Gives up links that nobody has and that no more outcomes come over.
+    pub(super) fn give_up_silent_links(&mut self) {
+        let now = self.now;
+        let is_due = |link: &Link| link.is_leaving && link.silent_until() <= now;
+        let due = self.links.iter().filter(|(_, link)| is_due(link));
+        let due: Vec<LinkKey> = due.map(|(&key, _)| key).collect();
+        for key in due {
+            self.remove_link(key);
         }
     }
 

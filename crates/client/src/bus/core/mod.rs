@@ -220,6 +220,11 @@ impl Core {
                 self.stir_link(link);
                 self.forget_abandoned_requests();
             }
+            Nudge::Stalled => {
+                self.replace_if_stuck(link);
+                self.stir_link(link);
+                self.forget_abandoned_requests();
+            }
             Nudge::Replace => {
                 self.detach(link, &Error::later("the service did not answer in time"));
                 self.forget_abandoned_requests();
@@ -279,6 +284,7 @@ impl Core {
             wire.on_time(now);
         }
         self.give_up_idle_nodes();
+        self.give_up_silent_links();
         self.renew_tokens();
     }
 
@@ -288,7 +294,8 @@ impl Core {
         let of_tokens = self.audiences.values().filter_map(Audience::next_timeout);
         let of_nodes = self.nodes.values().filter_map(Node::given_up_at);
         let of_wire = of_wire.into_iter();
-        of_wire.chain(of_tokens).chain(of_nodes).min()
+        let others = of_tokens.chain(of_nodes).chain(self.leaving_until());
+        of_wire.chain(others).min()
     }
 
     /// Audiences for which a token is to be fetched.

@@ -421,6 +421,18 @@ impl Core {
         }
     }
 
+    /// An answer to a token is no longer waited for. Others may have waited for its place.
+    pub(super) fn forget_shown_token(&mut self, audience: &Arc<str>) {
+        let Some(node) = self.nodes.get_mut(CBS) else {
+            return;
+        };
+        let is_other =
+            |asked: &Asked| !matches!(&asked.waiting, Waiting::Token(name) if name == audience);
+        node.queue.retain(is_other);
+        node.pending.retain(|_, asked| is_other(asked));
+        self.stir_node(&CBS.into());
+    }
+
     /// Drops requests whose callers have given up.
     pub(super) fn forget_abandoned_requests(&mut self) {
         for node in self.nodes.values_mut() {

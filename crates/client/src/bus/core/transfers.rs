@@ -157,8 +157,9 @@ impl Core {
                 job,
             };
             self.settling.insert(delivery, settling);
+            let now = self.now;
             if let Some(link) = self.links.get_mut(&key) {
-                link.under_way += 1;
+                link.begin_one(now);
             }
         } else {
             job.finish(Ok(Settled::LinkGone));
@@ -219,7 +220,7 @@ impl Core {
                         job: next.job,
                     };
                     self.sending.insert(delivery, sending);
-                    link.under_way += 1;
+                    link.begin_one(self.now);
                 }
                 Err(refusal) => next.job.finish(Err(error_of(&refusal))),
             }
@@ -347,6 +348,7 @@ impl Core {
             return;
         };
         link.under_way = link.under_way.saturating_sub(1);
+        link.progress_at = self.now;
         if link.is_leaving && link.under_way == 0 {
             self.remove_link(key);
         }
