@@ -28,7 +28,7 @@ pub enum PrincipalError {
     #[error("account {0:?} has {1} queues")]
     NotEmpty(Box<str>, u64),
     /// The name belongs to the account whose key is public. That account cannot be administered.
-    #[error("account {0:?} has a public key, which cannot be changed or removed")]
+    #[error("account {0:?} is well known: its key is public, and it cannot be administered")]
     WellKnown(Box<str>),
     /// The broker refused it for another reason.
     #[error(transparent)]
