@@ -351,8 +351,8 @@ fn a_data_directory_that_no_server_uses_is_changed_itself() {
     refused(&path, &["set", "nobody", "--disable"], 1, missing);
     refused(&path, &["rotate", "nobody", "--key", "primary"], 1, missing);
     refused(&path, &["add", "Bad-Name"], 1, "Bad-Name");
-    refused(&path, &["add", "devstoreaccount1"], 1, "public key");
-    refused(&path, &["keys", "devstoreaccount1"], 1, "public key");
+    refused(&path, &["add", "devstoreaccount1"], 1, "its key is public");
+    refused(&path, &["keys", "devstoreaccount1"], 1, "its key is public");
     refused(&path, &["set", "offline"], 2, "--disable");
     refused(&path, &["rotate", "offline", "--key", "third"], 2, "third");
 
