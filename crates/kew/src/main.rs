@@ -8,6 +8,7 @@ mod bus_args;
 mod bus_command;
 mod bus_entity_args;
 mod bus_message_args;
+mod bus_session_args;
 mod cli;
 mod completions;
 mod disk_test;
@@ -31,6 +32,7 @@ mod serve_args;
 mod settings;
 mod start_error;
 mod tls_command;
+mod uuid;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@ use kew_queue_client::{ConnectionStringError, Error, Refusal};
 use serde::Serialize;
 
 use super::output::printable;
+use crate::operate::ServiceError;
 use crate::safe_json;
 
 /// The service refused, or the queue or message does not exist.
@@ -19,6 +20,8 @@ const EXIT_UNREACHABLE: u8 = 3;
 #[derive(Debug)]
 pub(crate) enum Failure {
     Client(Error),
+    /// Of a namespace of Service Bus.
+    Service(Box<ServiceError>),
     /// Refused by the command itself, with the service's code if it has one.
     Refused {
         message: String,
@@ -59,10 +62,8 @@ impl Failure {
                 error: ErrorReport {
                     message: self.message(),
                     code: self.code(),
-                    status: self.refusal().map(|refusal| refusal.status),
-                    request_id: self
-                        .refusal()
-                        .and_then(|refusal| refusal.request_id.as_deref()),
+                    status: self.status(),
+                    request_id: self.request_id(),
                     exit_code: self.exit_code(),
                 },
             };
@@ -86,6 +87,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Self::Client(error) => error.to_string(),
+            Self::Service(error) => error.to_string(),
             Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::Partly { done, cause } => format!("{} ({done})", cause.message()),
@@ -95,9 +97,28 @@ impl Failure {
     fn code(&self) -> Option<&str> {
         match self {
             Self::Client(error) => error.code(),
+            Self::Service(error) => error.code.as_deref(),
             Self::Refused { code, .. } => *code,
             Self::Usage(_) | Self::Output(_) => None,
             Self::Partly { cause, .. } => cause.code(),
+        }
+    }
+
+    fn status(&self) -> Option<u16> {
+        match self {
+            Self::Service(error) => error.status,
+            Self::Partly { cause, .. } => cause.status(),
+            _ => self.refusal().map(|refusal| refusal.status),
+        }
+    }
+
+    fn request_id(&self) -> Option<&str> {
+        match self {
+            Self::Service(error) => error.request_id.as_deref(),
+            Self::Partly { cause, .. } => cause.request_id(),
+            _ => self
+                .refusal()
+                .and_then(|refusal| refusal.request_id.as_deref()),
         }
     }
 
@@ -113,7 +134,10 @@ impl Failure {
         match self {
             Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
             Self::Client(error) if error.is_temporary() => EXIT_UNREACHABLE,
-            Self::Client(_) | Self::Refused { .. } | Self::Output(_) => EXIT_REFUSED,
+            Self::Service(error) if error.is_temporary => EXIT_UNREACHABLE,
+            Self::Client(_) | Self::Service(_) | Self::Refused { .. } | Self::Output(_) => {
+                EXIT_REFUSED
+            }
             Self::Partly { cause, .. } => cause.exit_code(),
         }
     }
