@@ -10,6 +10,7 @@ use crate::bus_message_args::{
     CancelScheduledArgs, ChangeArgs, DeadLetterArgs, LockedArgs, ReceiveArgs, SendArgs,
 };
 use crate::bus_session_args::SessionCommand;
+use crate::bus_tool_args::{ExportMessagesArgs, ImportMessagesArgs, SasArgs, WatchArgs};
 use crate::flags::Caution;
 use crate::queue_values::{duration, pair};
 
@@ -120,6 +121,12 @@ pub(crate) enum OperateCommand {
     /// Use a single message
     #[command(subcommand)]
     Message(MessageCommand),
+    /// Show message counts of queues and their growth until you press Ctrl-C
+    Watch(WatchArgs),
+    /// Print a connection string or a token that gives access for a limited time
+    ///
+    /// The token is a shared access signature, signed with the key of the connection string. No server is asked.
+    Sas(SasArgs),
     /// List sessions, and show or set their states
     #[command(subcommand)]
     Session(SessionCommand),
@@ -140,7 +147,11 @@ pub(crate) enum DlqCommand {
     Peek(PeekArgs),
     /// Count dead letters by reason, description, subject and content type
     Groups(GroupsArgs),
-    /// Send dead letters again, unchanged or edited (only at Kew). Each moves in one step: none is lost or duplicated
+    /// Send dead letters again, unchanged or edited
+    ///
+    /// At Kew each moves in one step: none is lost or duplicated. Elsewhere, or with a rule without Manage, each is
+    /// received, sent and completed in a transaction. If the service does not take the transaction, the command says so:
+    /// then a failure between sending and completing leaves a message in both queues.
     Resubmit(ResubmitArgs),
     /// Delete dead letters (only at Kew)
     Purge(PurgeArgs),
@@ -265,6 +276,12 @@ pub(crate) enum MessageCommand {
     DeadLetter(DeadLetterArgs),
     /// Renew the lock of a received message
     Renew(LockedArgs),
+    /// Write messages as JSON lines with all their properties. They stay in the queue
+    Export(ExportMessagesArgs),
+    /// Send messages that export has written
+    ///
+    /// Lines are sent in order. An error names the line, and says which lines were sent and how to continue.
+    Import(ImportMessagesArgs),
     /// Cancel scheduled messages by their sequence numbers. If one does not exist, none is cancelled
     CancelScheduled(CancelScheduledArgs),
 }

@@ -18,6 +18,7 @@ use kew_queue_client::{Account, Client, Options};
 
 pub(crate) use failure::Failure;
 pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
+pub(crate) use watch::{INTERVAL_MIN, draw, end_signal, growth};
 
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Session;
 use super::filter::typed;
 use super::own::in_path;
+use super::{Session, resubmit};
 use crate::operate_args::{CancelArgs, PurgeArgs, ResubmitArgs};
 use crate::queue_command::{Align, Failure, confirm, note, printable, table};
 
@@ -54,6 +54,10 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
             printable(entity),
             printable(to)
         ))?;
+    }
+    // Where Kew's own interface cannot be used, the public protocols do the same, without its atomic move.
+    if it.doors.own().look::<Vec<Job>>("jobs")?.is_none() {
+        return resubmit::resubmit(it, args, entity);
     }
     let set = args
         .set

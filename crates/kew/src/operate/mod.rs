@@ -6,17 +6,22 @@
 mod browse;
 mod doors;
 mod entity;
+mod export;
 mod failing;
 mod filter;
+mod import;
 mod jobs;
 mod own;
 mod receive;
+mod resubmit;
+mod sas;
 mod send;
 mod sessions;
 mod settings;
 mod settle;
 mod show;
 mod view;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -53,6 +58,12 @@ pub(crate) fn run(command: &OperateCommand) -> ExitCode {
         It::Purge(args) => with(&args.common, |it| jobs::purge(it, args, &args.queue)),
         It::Message(command) => run_message(command),
         It::Session(command) => run_session(command),
+        It::Watch(args) => with(&args.common, |it| watch::watch(it, args)),
+        It::Sas(args) => {
+            let mut output = Output::new(args.json);
+            let done = sas::sas(args, &mut output).and_then(|()| Ok(output.flush()?));
+            ended(done, args.json)
+        }
         It::BreakLock(args) => with(&args.common, |it| show::break_lock(it, args)),
         It::Jobs(args) => with(&args.common, jobs::list),
         It::Cancel(args) => with(&args.common, |it| jobs::cancel(it, args)),
@@ -71,6 +82,8 @@ fn run_message(command: &MessageCommand) -> ExitCode {
             settle::dead_letter(it, args)
         }),
         It::Renew(args) => with(&args.common, |it| settle::renew(it, args)),
+        It::Export(args) => with(&args.common, |it| export::export(it, args)),
+        It::Import(args) => with(&args.common, |it| import::import(it, args)),
         It::CancelScheduled(args) => with(&args.common, |it| send::cancel_scheduled(it, args)),
     }
 }

@@ -130,6 +130,11 @@ impl Failure {
         }
     }
 
+    /// Whether the same may succeed later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.exit_code() == EXIT_UNREACHABLE
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
