@@ -101,7 +101,7 @@ impl<'a> Own<'a> {
         Failure::Refused {
             message: format!(
                 "{} is not Kew, or an older version: this command needs the interface that only Kew has, \
-                 at /$kew/v1; kew bus peek, receive and message work with any namespace",
+                 at /$kew/v1; kew bus peek and kew bus receive work with any namespace",
                 self.doors.url()
             ),
             code: Some(NOT_KEW),
