@@ -11,6 +11,7 @@ mod messages;
 mod panics;
 mod peer;
 mod queue;
+mod queue_answers;
 mod recovery;
 mod script;
 mod server;
