@@ -37,7 +37,10 @@ fn an_error_of_a_connection_string_names_the_part_and_no_secret() {
             "neither QueueEndpoint nor AccountName",
         ),
         ("AccountName=a1;c2Vjcg==", "part 2"),
-        ("AccountName=a1;AccountKye=c2Vjcg==", "AccountKye"),
+        (
+            "AccountName=a1;AccountKye=c2Vjcg==",
+            "part 2, whose name is unknown: is it AccountKey?",
+        ),
         (
             "QueueEndpoint=x;AccountName=a1;AccountKey=c2Vjcg==",
             "QueueEndpoint",
@@ -133,7 +136,8 @@ fn a_service_that_does_not_answer() {
 
 #[test]
 fn a_busy_service_is_asked_again() {
-    let busy = error("503 Busy", "ServerBusy", "Later.");
+    let body = "<Error><Code>ServerBusy</Code><Message>Later.</Message></Error>";
+    let busy = answer("503 Busy", "Retry-After: 1\r\n", body);
     let script = Script::start(&[busy.clone(), busy.clone(), DONE.to_owned()]);
     script.shell.ok(&["delete", "jobs", "--yes"]);
     assert_eq!(script.requests(), ["DELETE /a1/jobs HTTP/1.1"; 3]);
@@ -143,6 +147,32 @@ fn a_busy_service_is_asked_again() {
         .shell
         .run(&["delete", "jobs", "--yes", "--retries", "0"])
         .check_error(3, &["Later. (ServerBusy, status 503)"]);
+}
+
+#[test]
+fn what_may_have_happened_is_not_sent_again() {
+    let failed = error("500 Failed", "InternalError", "Something broke.");
+    for reply in [String::new(), failed] {
+        for arguments in [
+            &["send", "jobs", "hello"][..],
+            &["receive", "jobs"],
+            &["delete-message", "jobs", "id", "receipt"],
+        ] {
+            let script = Script::start(std::slice::from_ref(&reply));
+            let done = script.shell.run(arguments);
+            done.check_error(3, &["the outcome is unknown"]);
+            assert_eq!(script.requests().len(), 1, "{arguments:?}");
+        }
+    }
+    // A look changes nothing.
+    let script = Script::start(&[
+        String::new(),
+        count(3),
+        error("404 No", "QueueNotFound", "No."),
+    ]);
+    let done = script.shell.run(&["show", "jobs"]);
+    done.check_error(1, &["No. (QueueNotFound, status 404)"]);
+    assert_eq!(script.requests().len(), 3);
 }
 
 #[test]
