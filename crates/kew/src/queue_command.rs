@@ -22,6 +22,7 @@ use client::Client;
 pub(crate) use failure::Failure;
 pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
 
+use crate::proxy;
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 
 /// The variables for a connection string, in this order, if the command line has none.
@@ -77,6 +78,7 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
         retries: common.retries,
         ..Retry::default()
     };
+    let account = account(common)?;
     let options = QueueOptions {
         // Only attempts have a limit, and their number.
         timeout: Duration::MAX,
@@ -86,9 +88,9 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
         connections_max: connections,
         extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
         user_agent: concat!("kew/", env!("CARGO_PKG_VERSION")).to_owned(),
-        dial: None,
+        dial: proxy::of_environment(&account.endpoint().url()),
     };
-    Client::new(account(common)?, options)
+    Client::new(account, options)
 }
 
 fn account(common: &CommonArgs) -> Result<QueueAccount, Failure> {
