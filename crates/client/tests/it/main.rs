@@ -10,6 +10,7 @@ mod messages;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 mod peer;
+mod pipelining;
 mod queue;
 mod queue_answers;
 mod recovery;
