@@ -222,12 +222,17 @@ impl Error {
 
     /// Of an answer of Queue Storage with a status that is no success.
     pub(crate) fn of_storage(answer: StorageRefusal<'_>, text: &str, effect: Effect) -> Self {
-        let kind = kind_of_status(answer.status.into(), effect);
+        // A redirection is no answer of this service.
+        let counted = answer.status.max(400);
         Self {
             status: Some(answer.status),
             request_id: answer.request_id.map(Into::into),
             retry_after: answer.retry_after,
-            ..Self::new(kind, answer.code, text.to_owned())
+            ..Self::new(
+                kind_of_status(counted.into(), effect),
+                answer.code,
+                text.to_owned(),
+            )
         }
     }
 

@@ -49,14 +49,11 @@ pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
     let root = root.filter(|root| root.name == "Error");
     let child = |name: &str| root.as_ref().and_then(|root| root.child_text(name).ok());
     let code = header_of(&answer.headers, "x-ms-error-code").or_else(|| child("Code"));
-    // A gateway in front of the service has no codes, and answers with 500 and more for it.
-    if status < 400 || (status < 500 && code.is_none()) {
-        let what = format!("status {status} without an error code");
-        return Error::refused(not_storage(&what));
-    }
     let message = child("Message").and_then(|text| text.lines().next());
     let mut text = match message {
         Some(message) => message.trim().to_owned(),
+        // A gateway in front of the service has no codes, and answers with 500 and more for it.
+        None if status < 500 && code.is_none() => not_storage("an error without a code"),
         None => "the service gave no explanation".to_owned(),
     };
     for detail in root.iter().flat_map(|root| &root.children) {

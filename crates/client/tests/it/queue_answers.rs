@@ -143,6 +143,8 @@ async fn answers_that_are_none_are_told() {
     for _ in 0..2 {
         let error = client.peek("jobs", 1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let text = "the service answered something that is not Queue Storage";
+        assert!(error.text().starts_with(text), "{error}");
     }
     let created = "HTTP/1.1 201 Created\r\nContent-Length: 6\r\n\r\n<html>";
     let script = Script::of([answer(created)]);

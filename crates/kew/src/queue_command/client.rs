@@ -148,13 +148,11 @@ impl ServiceError {
 impl std::fmt::Display for ServiceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (url, text) = (&self.url, self.error.text());
-        match (self.status(), self.error.kind()) {
-            (Some(status), _) => {
-                let code = self.code().unwrap_or("no code");
-                write!(f, "{text} ({code}, status {status})")?;
-            }
-            (None, ErrorKind::TryAgainLater) => write!(f, "cannot reach {url}: {text}")?,
-            (None, ErrorKind::Refused | ErrorKind::OutcomeUnknown) => write!(f, "{url}: {text}")?,
+        match (self.status(), self.code()) {
+            (Some(status), Some(code)) => write!(f, "{text} ({code}, status {status})")?,
+            (Some(status), None) => write!(f, "{url}: {text} (status {status})")?,
+            (None, _) if self.is_temporary() => write!(f, "cannot reach {url}: {text}")?,
+            (None, _) => write!(f, "{url}: {text}")?,
         }
         match self.error.kind() {
             ErrorKind::OutcomeUnknown => f.write_str(
