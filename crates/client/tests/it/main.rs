@@ -13,6 +13,7 @@ mod peer;
 mod pipelining;
 mod queue;
 mod queue_answers;
+mod recorded;
 mod recovery;
 mod script;
 mod server;
