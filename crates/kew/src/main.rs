@@ -21,6 +21,7 @@ mod open_files;
 mod operate;
 mod operate_args;
 mod principal_command;
+mod proxy;
 mod queue_args;
 mod queue_command;
 mod queue_values;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use kew_queue_client::{Error, Refusal, tls_config};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{HeaderMap, Method, Request};
 
 use super::account::{Account, Scope};
+use super::error::{Error, Refusal, tls_config};
 use crate::queue_command::Failure;
 
 /// The largest answer: the bodies of messages that the server shows at once, as JSON.
@@ -206,7 +206,6 @@ impl Client {
             status,
             code,
             message,
-            details: Vec::new(),
             request_id,
         };
         if let Ok(Report { error }) = serde_json::from_slice(body) {

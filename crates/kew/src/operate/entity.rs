@@ -1,11 +1,11 @@
 //! `kew bus create`, `update` and `delete`: management by ATOM.
 
-use kew_queue_client::Error;
 use serde_json::json;
 use ureq::http::Method;
 
 use super::connection::Asked;
 use super::description::Description;
+use super::error::Error;
 use super::{Client, Session, in_path};
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
 use crate::queue_command::{Failure, confirm, printable};

@@ -6,6 +6,7 @@ mod account;
 mod connection;
 mod description;
 mod entity;
+mod error;
 mod jobs;
 mod receive;
 mod received;
@@ -23,6 +24,7 @@ use crate::operate_args::{
 use crate::queue_command::{Failure, Output, read_certificates};
 use account::Account;
 use connection::Client;
+pub(crate) use error::Error;
 
 /// Characters that are not encoded in the paths of entities.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC

@@ -3,21 +3,26 @@
 
 use std::io::{self, Write as _};
 
-use kew_queue_client::{ConnectionStringError, Error, Refusal};
+use kew_client::ConnectionStringError;
 use serde::Serialize;
 
+use super::client::ServiceError;
 use super::output::printable;
+use crate::operate::Error;
 use crate::safe_json;
 
 /// The service refused, or the queue or message does not exist.
 const EXIT_REFUSED: u8 = 1;
 /// The command line cannot be meant.
 const EXIT_USAGE: u8 = 2;
-/// The service did not answer in time, or was too busy: the same may succeed later.
+/// The service did not answer in time, or was too busy: the same may succeed later. Or the outcome is unknown.
 const EXIT_UNREACHABLE: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
+    /// Of a request to Queue Storage.
+    Service(ServiceError),
+    /// Of a request to the operator's interface or to Service Bus.
     Client(Error),
     /// Refused by the command itself, with the service's code if it has one.
     Refused {
@@ -59,10 +64,8 @@ impl Failure {
                 error: ErrorReport {
                     message: self.message(),
                     code: self.code(),
-                    status: self.refusal().map(|refusal| refusal.status),
-                    request_id: self
-                        .refusal()
-                        .and_then(|refusal| refusal.request_id.as_deref()),
+                    status: self.status(),
+                    request_id: self.request_id(),
                     exit_code: self.exit_code(),
                 },
             };
@@ -85,6 +88,7 @@ impl Failure {
 
     pub(crate) fn message(&self) -> String {
         match self {
+            Self::Service(error) => error.to_string(),
             Self::Client(error) => error.to_string(),
             Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
@@ -94,6 +98,7 @@ impl Failure {
 
     fn code(&self) -> Option<&str> {
         match self {
+            Self::Service(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Refused { code, .. } => *code,
             Self::Usage(_) | Self::Output(_) => None,
@@ -101,11 +106,21 @@ impl Failure {
         }
     }
 
-    fn refusal(&self) -> Option<&Refusal> {
+    fn status(&self) -> Option<u16> {
         match self {
-            Self::Client(Error::Refused(refusal)) => Some(refusal),
-            Self::Partly { cause, .. } => cause.refusal(),
-            _ => None,
+            Self::Service(error) => error.status(),
+            Self::Client(error) => error.refusal().map(|refusal| refusal.status),
+            Self::Partly { cause, .. } => cause.status(),
+            Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
+        }
+    }
+
+    fn request_id(&self) -> Option<&str> {
+        match self {
+            Self::Service(error) => error.request_id(),
+            Self::Client(error) => error.refusal()?.request_id.as_deref(),
+            Self::Partly { cause, .. } => cause.request_id(),
+            Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
         }
     }
 
@@ -113,7 +128,10 @@ impl Failure {
         match self {
             Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
             Self::Client(error) if error.is_temporary() => EXIT_UNREACHABLE,
-            Self::Client(_) | Self::Refused { .. } | Self::Output(_) => EXIT_REFUSED,
+            Self::Service(error) if !error.is_refusal() => EXIT_UNREACHABLE,
+            Self::Service(_) | Self::Client(_) | Self::Refused { .. } | Self::Output(_) => {
+                EXIT_REFUSED
+            }
             Self::Partly { cause, .. } => cause.exit_code(),
         }
     }
@@ -123,6 +141,12 @@ impl Failure {
             done,
             cause: Box::new(self),
         }
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        Self::Service(error)
     }
 }
 
