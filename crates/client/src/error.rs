@@ -3,6 +3,7 @@
 //! A caller decides by the kind alone: give up, send it again, or find out what happened.
 
 use std::fmt;
+use std::time::Duration;
 
 use kew_amqp::By;
 use kew_amqp::error as amqp;
@@ -37,6 +38,8 @@ pub struct Error {
     kind: ErrorKind,
     code: Option<Box<str>>,
     status: Option<u16>,
+    request_id: Option<Box<str>>,
+    retry_after: Option<Duration>,
     text: Box<str>,
 }
 
@@ -57,6 +60,15 @@ impl Effect {
             Self::Read => ErrorKind::TryAgainLater,
         }
     }
+}
+
+/// An answer of Queue Storage that is no success, without its text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StorageRefusal<'a> {
+    pub(crate) status: u16,
+    pub(crate) code: Option<&'a str>,
+    pub(crate) request_id: Option<&'a str>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Conditions of Service Bus, beside those of AMQP.
@@ -86,6 +98,11 @@ impl Error {
         self.status
     }
 
+    /// The service's name for the request, if its answer had one: the operators of the service find the request by it.
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     /// What the service said, or what the client saw.
     pub fn text(&self) -> &str {
         &self.text
@@ -104,6 +121,12 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         let busy = [bus_condition::SERVER_BUSY, STORAGE_BUSY];
         self.code().is_some_and(|code| busy.contains(&code))
+            || matches!(self.status, Some(429 | 503))
+    }
+
+    /// How long the service asked to wait before another try.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
@@ -138,6 +161,13 @@ impl Error {
     pub(crate) fn no_answer_in_time(effect: Effect) -> Self {
         let text = "the service did not answer in time";
         Self::new(effect.unknown(), None, text.to_owned())
+    }
+
+    /// Of a request that went out so long ago, and was not answered.
+    pub(crate) fn no_answer_within(effect: Effect, waited: Duration) -> Self {
+        let seconds = waited.as_secs_f64();
+        let text = format!("the service did not answer within {seconds:.1} s");
+        Self::new(effect.unknown(), None, text)
     }
 
     /// Of a link, a session or a connection that was refused or ended.
@@ -179,9 +209,30 @@ impl Error {
             (condition, _) => condition,
         };
         let status_told = u16::try_from(status).ok();
+        let status_told = status_told.filter(|it| (100..600).contains(it));
+        let text = match status_told {
+            Some(_) => text.to_owned(),
+            None => format!("{text} (status {status})"),
+        };
         Self {
-            status: status_told.filter(|it| (100..600).contains(it)),
-            ..Self::new(kind, code, format!("{text} (status {status})"))
+            status: status_told,
+            ..Self::new(kind, code, text)
+        }
+    }
+
+    /// Of an answer of Queue Storage with a status that is no success.
+    pub(crate) fn of_storage(answer: StorageRefusal<'_>, text: &str, effect: Effect) -> Self {
+        // A redirection is no answer of this service.
+        let counted = answer.status.max(400);
+        Self {
+            status: Some(answer.status),
+            request_id: answer.request_id.map(Into::into),
+            retry_after: answer.retry_after,
+            ..Self::new(
+                kind_of_status(counted.into(), effect),
+                answer.code,
+                text.to_owned(),
+            )
         }
     }
 
@@ -225,6 +276,8 @@ impl Error {
             kind,
             code: code.map(Into::into),
             status: None,
+            request_id: None,
+            retry_after: None,
             text: text.into(),
         }
     }
@@ -271,9 +324,11 @@ impl fmt::Display for Error {
             ErrorKind::OutcomeUnknown => "outcome unknown: ",
         })?;
         f.write_str(&self.text)?;
-        match &self.code {
-            Some(code) => write!(f, " ({code})"),
-            None => Ok(()),
+        match (&self.code, self.status) {
+            (Some(code), Some(status)) => write!(f, " ({code}, status {status})"),
+            (Some(code), None) => write!(f, " ({code})"),
+            (None, Some(status)) => write!(f, " (status {status})"),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -47,11 +47,12 @@ pub use credential::{
     BearerToken, BusCredential, QueueCredential, TokenError, TokenFuture, TokenSource,
 };
 pub use error::{Error, ErrorKind};
+pub use http::xml::is_allowed as is_xml_character;
 pub use kew_amqp::codec::{Uuid, Value};
 pub use kew_amqp::message::BodyKind;
 pub use queue::{
-    ListedQueue, PutMessage, PutOptions, QueueClient, QueueMessage, QueueOptions, QueueProperties,
-    Receipt, ServiceStats,
+    AccessPolicy, CorsRule, ListedQueue, Logging, Metrics, PutMessage, PutOptions, QueueClient,
+    QueueMessage, QueueOptions, QueueProperties, Receipt, ServiceProperties, ServiceStats,
 };
 pub use retry::Retry;
 pub use secret::Secret;

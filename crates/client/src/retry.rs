@@ -17,7 +17,7 @@ pub struct Retry {
     pub first_delay: Duration,
     /// The longest pause at all. Default 30 s.
     pub delay_max: Duration,
-    /// The shortest pause after the service said that it is busy. Default 4 s.
+    /// The shortest pause after the service said that it is busy, and not how long (`Retry-After`). Default 4 s.
     pub busy_delay: Duration,
 }
 
@@ -77,9 +77,10 @@ impl Retry {
             return None;
         }
         let delay = self.spread(failures, random());
-        Some(match error.is_busy() {
-            true => delay.max(self.busy_delay),
-            false => delay,
+        Some(match (error.retry_after(), error.is_busy()) {
+            (Some(asked), _) => delay.max(asked.min(self.delay_max)),
+            (None, true) => delay.max(self.busy_delay),
+            (None, false) => delay,
         })
     }
 
@@ -110,6 +111,7 @@ fn random() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Effect, StorageRefusal};
 
     #[test]
     fn delays_grow_and_are_bounded() {
@@ -130,7 +132,26 @@ mod tests {
         let tries = |error: &Error, failures| retry.delay(error, failures).is_some();
         assert!(tries(&Error::later("x"), 3) && !tries(&Error::later("x"), 4));
         assert!(!tries(&Error::refused("x"), 1) && !tries(&Error::unknown("x"), 1));
-        let busy = Error::of_status(503, None, "", crate::error::Effect::Change);
+        let busy = Error::of_status(503, None, "", Effect::Change);
         assert_eq!(retry.delay(&busy, 1), Some(retry.busy_delay));
+    }
+
+    #[test]
+    fn a_busy_service_can_say_how_long() {
+        let retry = Retry::default();
+        let delay = |seconds: Option<u64>| {
+            let answer = StorageRefusal {
+                status: 503,
+                code: None,
+                request_id: None,
+                retry_after: seconds.map(Duration::from_secs),
+            };
+            let busy = Error::of_storage(answer, "", Effect::Change);
+            retry.delay(&busy, 1).unwrap()
+        };
+        assert_eq!(delay(Some(1)), Duration::from_secs(1));
+        assert_eq!(delay(Some(9_999)), retry.delay_max);
+        assert_eq!(delay(None), retry.busy_delay);
+        assert!(delay(Some(0)) <= retry.first_delay);
     }
 }

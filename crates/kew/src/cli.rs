@@ -59,8 +59,9 @@ pub(crate) enum Command {
     /// number alone means seconds.
     ///
     /// Exit codes: 0 for success; 1 if the service refused, or the queue or message does not exist; 2 for
-    /// invalid arguments; 3 if the service did not answer in time or was too busy. Results go to standard
-    /// output; errors, notes and progress go to standard error.
+    /// invalid arguments; 3 if the service did not answer in time or was too busy. A command whose error says
+    /// that the outcome is unknown may have changed the queue. Results go to standard output; errors, notes
+    /// and progress go to standard error.
     Queue(QueueArgs),
     /// Browse, resubmit and delete dead letters of Service Bus queues.
     ///

@@ -24,6 +24,7 @@ mod operate;
 mod operate_args;
 mod portable;
 mod principal_command;
+mod proxy;
 mod queue_args;
 mod queue_command;
 mod queue_values;

@@ -1,5 +1,6 @@
 //! `kew queue`: a client of Queue Storage, for this server or any other.
 
+mod client;
 mod failure;
 mod messages;
 mod output;
@@ -13,13 +14,16 @@ mod watch;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use kew_queue_client::{Account, Client, Options};
+use kew_client::{QueueAccount, QueueOptions, Retry};
 
+use client::Client;
 pub(crate) use failure::Failure;
 pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
 pub(crate) use watch::{INTERVAL_MIN, draw, end_signal, growth};
 
+use crate::proxy;
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};
 
 /// The variables for a connection string, in this order, if the command line has none.
@@ -71,18 +75,28 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
     if common.timeout.is_zero() {
         return Err(Failure::Usage("--timeout must be longer than 0".into()));
     }
-    let options = Options {
-        timeout: common.timeout,
+    let retry = Retry {
         retries: common.retries,
-        extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
-        connections,
+        ..Retry::default()
     };
-    Ok(Client::new(account(common)?, &options)?)
+    let account = account(common)?;
+    let options = QueueOptions {
+        // Only attempts have a limit, and their number.
+        timeout: Duration::MAX,
+        attempt_timeout: Some(common.timeout),
+        connect_timeout: common.timeout,
+        retry,
+        connections_max: connections,
+        extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
+        user_agent: concat!("kew/", env!("CARGO_PKG_VERSION")).to_owned(),
+        dial: proxy::of_environment(&account.endpoint().url()),
+    };
+    Client::new(account, options)
 }
 
-fn account(common: &CommonArgs) -> Result<Account, Failure> {
+fn account(common: &CommonArgs) -> Result<QueueAccount, Failure> {
     if let Some(text) = &common.connection_string {
-        return Ok(Account::from_connection_string(text)?);
+        return Ok(QueueAccount::parse(text)?);
     }
     for name in VARIABLES {
         let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else {
@@ -91,10 +105,10 @@ fn account(common: &CommonArgs) -> Result<Account, Failure> {
         let text = value
             .to_str()
             .ok_or_else(|| Failure::Usage(format!("{name} is not UTF-8")))?;
-        return Account::from_connection_string(text)
+        return QueueAccount::parse(text)
             .map_err(|error| Failure::Usage(format!("{name}: {error}")));
     }
-    Ok(Account::development())
+    Ok(QueueAccount::development())
 }
 
 /// Certificate authorities of a file, if one is named.

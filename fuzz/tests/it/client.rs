@@ -1,8 +1,8 @@
-//! Input of the command line's client: connection strings, and the answers of any server.
+//! Input of the client: connection strings, and the answers of any server.
 
+use kew_client::ConnectionString;
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
-use kew_queue_client::Account;
 
 use crate::client_xml::Element;
 use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
@@ -12,11 +12,15 @@ const MEMORY_FACTOR: usize = 128;
 
 const KEY: &str = "c2VjcmV0LWNhbmFyeQ==";
 
-const CONNECTION_STRINGS: [&str; 5] = [
+const CONNECTION_STRINGS: [&str; 7] = [
     "DefaultEndpointsProtocol=https;AccountName=a1;AccountKey=c2VjcmV0LWNhbmFyeQ==;EndpointSuffix=core.windows.net",
     "AccountName=a1;AccountKey=c2VjcmV0LWNhbmFyeQ==;QueueEndpoint=http://[::1]:10001/a1;QueueSecondaryEndpoint=http://h/a1-secondary",
     "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://127.0.0.1",
     "QueueEndpoint=https://a1.queue.core.windows.net/;SharedAccessSignature=?sv=2024-11-04&sig=c2VjcmV0LWNhbmFyeQ%3D%3D",
+    "Endpoint=sb://n.servicebus.windows.net/;SharedAccessKeyName=r;SharedAccessKey=c2VjcmV0LWNhbmFyeQ==;EntityPath=a/b;\
+     TransportType=AmqpWebSockets;OperationTimeout=00:01:30",
+    "Endpoint=sb://[::1]:5672;SharedAccessSignature=SharedAccessSignature sr=x&sig=c2VjcmV0LWNhbmFyeQ%3D%3D&se=1&skn=r;\
+     UseDevelopmentEmulator=true",
     "https://a1.queue.core.windows.net/?sv=2024-11-04&sig=c2VjcmV0LWNhbmFyeQ%3D%3D",
 ];
 
@@ -34,10 +38,10 @@ const ANSWERS: [&str; 3] = [
 fn check_connection_string(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let read = gauge::within(MEMORY_BASE_BYTES + 8 * text.len(), || {
-        Account::from_connection_string(&text)
+        ConnectionString::parse(&text)
     });
     let shown = match read {
-        Ok(account) => format!("{account:?}"),
+        Ok(read) => format!("{read:?}"),
         Err(error) => error.to_string(),
     };
     assert!(!shown.contains(&KEY[..16]), "{shown}");

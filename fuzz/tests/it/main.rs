@@ -19,7 +19,7 @@ mod sharing;
 mod tokens;
 mod wire;
 
-#[path = "../../../crates/queue-client/src/xml.rs"]
+#[path = "../../../crates/client/src/http/xml.rs"]
 #[expect(
     dead_code,
     unreachable_pub,

@@ -57,7 +57,13 @@ impl Pool {
         effect: Effect,
         deadline: Instant,
     ) -> Result<Answer, Error> {
-        let not_in_time = |_| Error::later("nothing was sent in time");
+        let asked = Instant::now();
+        let not_in_time = |_| {
+            let seconds = asked.elapsed().as_secs_f64();
+            Error::later(format!(
+                "the request could not be sent within {seconds:.1} s"
+            ))
+        };
         let place = timeout_at(deadline, self.places.acquire()).await;
         let _place = place
             .map_err(not_in_time)?
@@ -76,9 +82,10 @@ impl Pool {
                     (connected.map_err(not_in_time)??, true)
                 }
             };
+            let began = Instant::now();
             let sent = timeout_at(deadline, sender.try_send_request(request)).await;
             let answer = match sent {
-                Err(_) => return Err(Error::no_answer_in_time(effect)),
+                Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
                 Ok(Ok(answer)) => answer,
                 Ok(Err(mut error)) => match error.take_message() {
                     // The service closed the connection while it was kept.
@@ -96,7 +103,7 @@ impl Pool {
             let (parts, body) = answer.into_parts();
             let body = Limited::new(body, ANSWER_SIZE_BYTES_MAX).collect();
             let body = match timeout_at(deadline, body).await {
-                Err(_) => return Err(Error::no_answer_in_time(effect)),
+                Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
                 Ok(Err(error)) => {
                     return Err(Error::later(error.to_string()).lost_under_way(effect));
                 }

@@ -133,8 +133,8 @@ fn last(open: &mut [Element]) -> Result<&mut Element, String> {
         .ok_or_else(|| "bad XML: it has no root".to_owned())
 }
 
-/// Whether XML 1.0 allows the character in a document, and so in a message.
-pub(crate) const fn is_allowed(character: char) -> bool {
+/// Whether XML 1.0 allows the character in a document, and so in a message of Queue Storage.
+pub const fn is_allowed(character: char) -> bool {
     matches!(
         character,
         '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..
@@ -142,12 +142,12 @@ pub(crate) const fn is_allowed(character: char) -> bool {
 }
 
 /// The body of a put or an update.
-pub(crate) fn message_body(text: &str) -> Vec<u8> {
+pub(crate) fn message_body(text: &str) -> String {
     let mut body = String::with_capacity(text.len() + 64);
     body.push_str("<QueueMessage><MessageText>");
     put_text(&mut body, text);
     body.push_str("</MessageText></QueueMessage>");
-    body.into_bytes()
+    body
 }
 
 /// Writes an element with a text, all of whose characters are allowed.
@@ -185,7 +185,7 @@ mod tests {
             "😀]]>",
             "&amp;",
         ] {
-            let root = Element::parse(&message_body(text)).unwrap();
+            let root = Element::parse(message_body(text).as_bytes()).unwrap();
             assert_eq!(root.name, "QueueMessage");
             assert_eq!(root.child_text("MessageText"), Ok(text));
         }

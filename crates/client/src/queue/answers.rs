@@ -1,11 +1,11 @@
 //! Answers: values from XML and headers, and errors.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderMap;
 
 use super::model::{ListedQueue, PutMessage, QueueMessage, Receipt, ServiceStats};
-use crate::error::{Effect, Error};
+use crate::error::{Effect, Error, StorageRefusal};
 use crate::http::pool::Answer;
 use crate::http::xml::Element;
 
@@ -18,46 +18,62 @@ pub(super) fn read<T>(
 ) -> Result<T, Error> {
     let read = Element::parse(&answer.body).and_then(|root| match root.name == name {
         true => reader(&root),
-        false => Err(format!("XML that is no {name}")),
+        false => Err(format!("XML that is not {name}")),
     });
     read.map_err(|what| unreadable(&what, effect))
 }
 
 /// The value of a header that an answer must have.
 pub(super) fn header<'a>(answer: &'a Answer, name: &str, effect: Effect) -> Result<&'a str, Error> {
-    header_of(&answer.headers, name).ok_or_else(|| unreadable(&format!("no {name}"), effect))
+    header_of(&answer.headers, name)
+        .ok_or_else(|| unreadable(&format!("an answer without {name}"), effect))
 }
 
 /// An answer with success, from which what was asked for cannot be read.
 pub(super) fn unreadable(what: &str, effect: Effect) -> Error {
-    let text = format!("the service answered with success and sent {what}");
+    let text = not_storage(what);
     match effect {
         Effect::Change => Error::unknown(text),
         Effect::Read => Error::refused(text),
     }
 }
 
+fn not_storage(what: &str) -> String {
+    format!("the service answered something that is not Queue Storage: {what}")
+}
+
 /// The error in an answer that is no success.
 pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
+    let status = answer.status.as_u16();
     let root = Element::parse(&answer.body).ok();
     let root = root.filter(|root| root.name == "Error");
     let child = |name: &str| root.as_ref().and_then(|root| root.child_text(name).ok());
     let code = header_of(&answer.headers, "x-ms-error-code").or_else(|| child("Code"));
     let message = child("Message").and_then(|text| text.lines().next());
-    let mut text = match (code, message) {
-        (_, Some(message)) => message.trim().to_owned(),
-        (Some(code), None) => code.to_owned(),
-        (None, None) => "the service gave no explanation".to_owned(),
+    let mut text = match message {
+        Some(message) => message.trim().to_owned(),
+        // A gateway in front of the service has no codes, and answers with 500 and more for it.
+        None if status < 500 && code.is_none() => not_storage("an error without a code"),
+        None => "the service gave no explanation".to_owned(),
     };
     for detail in root.iter().flat_map(|root| &root.children) {
         if detail.name != "Code" && detail.name != "Message" {
             text.extend(["; ", &detail.name, ": ", &detail.text]);
         }
     }
-    let status = i64::from(answer.status.as_u16());
-    // A redirection is no answer of this service.
-    let status = if status < 400 { 400 } else { status };
-    Error::of_status(status, code, &text, effect)
+    let refusal = StorageRefusal {
+        status,
+        code,
+        request_id: header_of(&answer.headers, "x-ms-request-id"),
+        retry_after: retry_after(&answer.headers),
+    };
+    Error::of_storage(refusal, &text, effect)
+}
+
+/// How long the service asks to wait. It can also be a date, which no queue service sends.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = header_of(headers, "retry-after")?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 fn header_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -7,7 +7,7 @@ use hyper::Method;
 use tokio::time::Instant;
 
 use super::answers;
-use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt, ServiceStats};
+use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt};
 use super::request::Operation;
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
@@ -23,11 +23,20 @@ const SCOPE: &str = "https://storage.azure.com/.default";
 /// How many queues a page of a list has. The service gives up to 5,000; fewer are shown sooner.
 const PAGE_SIZE: u32 = 1_000;
 
+/// The code of a request that took too long and did a part of its work.
+const OPERATION_TIMED_OUT: &str = "OperationTimedOut";
+
+/// The longest limit of time: clocks cannot count much further.
+const TIMEOUT_MAX: Duration = Duration::from_hours(30 * 365 * 24);
+
 /// How a client behaves, and what bounds it.
 #[derive(Clone)]
 pub struct QueueOptions {
     /// How long an operation may take, with all its tries. Default 60 s.
     pub timeout: Duration,
+    /// How long each try may take, from the wait for a connection to the end of the answer. Default: no limit of its
+    /// own. Of a change that was sent and not answered in this time, the outcome is unknown, and it is not tried again.
+    pub attempt_timeout: Option<Duration>,
     /// How long a connection may take to be made. Default 30 s.
     pub connect_timeout: Duration,
     /// When an operation is tried again.
@@ -36,6 +45,8 @@ pub struct QueueOptions {
     pub connections_max: usize,
     /// Certificate authorities to be trusted beside those of the system, in PEM.
     pub extra_roots_pem: Option<Vec<u8>>,
+    /// The header `User-Agent`, for the logs of the service. Default `kew-client/` and its version.
+    pub user_agent: String,
     /// What makes connections in place of TCP.
     pub dial: Option<Arc<dyn Dial>>,
 }
@@ -44,10 +55,12 @@ impl Default for QueueOptions {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(60),
+            attempt_timeout: None,
             connect_timeout: Duration::from_secs(30),
             retry: Retry::default(),
             connections_max: 64,
             extra_roots_pem: None,
+            user_agent: concat!("kew-client/", env!("CARGO_PKG_VERSION")).to_owned(),
             dial: None,
         }
     }
@@ -57,6 +70,7 @@ impl std::fmt::Debug for QueueOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("QueueOptions")
             .field("timeout", &self.timeout)
+            .field("attempt_timeout", &self.attempt_timeout)
             .field("retry", &self.retry)
             .field("connections_max", &self.connections_max)
             .finish_non_exhaustive()
@@ -87,7 +101,9 @@ struct Shared {
     secondary: Option<Pool>,
     tokens: Option<Tokens>,
     timeout: Duration,
+    attempt_timeout: Option<Duration>,
     retry: Retry,
+    user_agent: String,
 }
 
 impl QueueClient {
@@ -107,8 +123,10 @@ impl QueueClient {
             pool,
             secondary,
             tokens,
-            timeout: options.timeout,
+            timeout: options.timeout.min(TIMEOUT_MAX),
+            attempt_timeout: options.attempt_timeout.map(|it| it.min(TIMEOUT_MAX)),
             retry: options.retry,
+            user_agent: options.user_agent,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -279,14 +297,18 @@ impl QueueClient {
         self.call(&clear, &[204]).await.map(drop)
     }
 
-    /// Reads how far the account's second copy is, from that copy.
-    pub async fn service_stats(&self) -> Result<ServiceStats, Error> {
-        let mut read = Operation::new(Method::GET, &[], Effect::Read)
-            .query("restype", "service")
-            .query("comp", "stats");
-        read.is_for_secondary = true;
-        let answer = self.call(&read, &[200]).await?;
-        answers::read(&answer, "StorageServiceStats", Effect::Read, answers::stats)
+    /// Deletes messages of a queue for as long as the service spends on one request.
+    ///
+    /// It is [`clear`](Self::clear) for callers that show how far it is: when the service answers `OperationTimedOut`
+    /// after it has deleted some messages, the caller gets this error at once, looks, and asks again.
+    pub async fn clear_once(&self, queue: &str) -> Result<(), Error> {
+        let mut clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Read);
+        clear.reports_timeouts = true;
+        let answer = self.call(&clear, &[204]).await?;
+        match answer.status.as_u16() {
+            204 => Ok(()),
+            _ => Err(answers::error_of(&answer, Effect::Read)),
+        }
     }
 
     async fn messages(
@@ -302,14 +324,22 @@ impl QueueClient {
 
     /// Sends a request until it succeeds with one of these statuses, or fails in a way that another try does not
     /// change.
-    async fn call(&self, operation: &Operation, success: &[u16]) -> Result<Answer, Error> {
+    pub(super) async fn call(
+        &self,
+        operation: &Operation,
+        success: &[u16],
+    ) -> Result<Answer, Error> {
         let shared = &self.shared;
         let deadline = Instant::now() + shared.timeout;
         let attempt = || async {
             let answer = self.call_once(operation, deadline).await?;
-            match success.contains(&answer.status.as_u16()) {
+            if success.contains(&answer.status.as_u16()) {
+                return Ok(answer);
+            }
+            let error = answers::error_of(&answer, operation.effect);
+            match operation.reports_timeouts && error.code() == Some(OPERATION_TIMED_OUT) {
                 true => Ok(answer),
-                false => Err(answers::error_of(&answer, operation.effect)),
+                false => Err(error),
             }
         };
         shared.retry.run(deadline, attempt).await
@@ -326,7 +356,12 @@ impl QueueClient {
                 .zip(shared.secondary.as_ref())
                 .ok_or_else(no_secondary)?,
         };
-        let request = operation.signed(account, endpoint, tokens).await?;
+        let deadline = match shared.attempt_timeout {
+            Some(limit) => deadline.min(Instant::now() + limit),
+            None => deadline,
+        };
+        let request = operation.signed(account, endpoint, tokens, &shared.user_agent);
+        let request = request.await?;
         pool.send(request, operation.effect, deadline).await
     }
 }

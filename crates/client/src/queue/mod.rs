@@ -3,7 +3,11 @@
 mod answers;
 mod client;
 mod model;
+mod policies;
 mod request;
+mod service;
 
 pub use client::{PutOptions, QueueClient, QueueOptions};
 pub use model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt, ServiceStats};
+pub use policies::AccessPolicy;
+pub use service::{CorsRule, Logging, Metrics, ServiceProperties};

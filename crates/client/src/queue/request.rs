@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Method, Request};
 use percent_encoding::utf8_percent_encode;
 
@@ -33,6 +33,8 @@ pub(super) struct Operation {
     pub(super) effect: Effect,
     /// Whether it goes to the read-only copy of the account.
     pub(super) is_for_secondary: bool,
+    /// Whether the caller sees `OperationTimedOut` at once, without another try.
+    pub(super) reports_timeouts: bool,
 }
 
 impl Operation {
@@ -48,6 +50,7 @@ impl Operation {
             body: Bytes::new(),
             effect,
             is_for_secondary: false,
+            reports_timeouts: false,
         }
     }
 
@@ -66,16 +69,21 @@ impl Operation {
     }
 
     /// Fails if the text has a character that no XML can carry.
-    pub(super) fn text(mut self, text: &str) -> Result<Self, Error> {
+    pub(super) fn text(self, text: &str) -> Result<Self, Error> {
         if !text.chars().all(xml::is_allowed) {
             return Err(Error::refused(
                 "the text of the message has characters that XML cannot carry: encode it, with Base64 for example",
             ));
         }
-        self.body = xml::message_body(text).into();
+        Ok(self.document(xml::message_body(text)))
+    }
+
+    /// With an XML document as its body.
+    pub(super) fn document(mut self, document: String) -> Self {
+        self.body = document.into();
         self.headers
             .push(("content-type".into(), "application/xml".into()));
-        Ok(self)
+        self
     }
 
     /// As it is sent now, to an endpoint of an account.
@@ -84,6 +92,7 @@ impl Operation {
         account: &QueueAccount,
         endpoint: &Endpoint,
         tokens: Option<&Tokens>,
+        user_agent: &str,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let path = match format!("{}{}", endpoint.path, self.path) {
             path if path.is_empty() => "/".to_owned(),
@@ -123,6 +132,7 @@ impl Operation {
             true => path,
             false => format!("{path}?{}", pairs.join("&")),
         };
+        headers.push((USER_AGENT.as_str().to_owned(), user_agent.to_owned()));
         self.built(endpoint, &target, headers, authorization)
     }
 

@@ -56,32 +56,58 @@ impl QueueAccount {
         let QueueCredential::SharedKey(key) = self.credential() else {
             return Err(SasError::NoKey);
         };
-        let query = key.sas_query(sas)?;
+        Ok(self.url_with(sas.queue, &key.sas_query(sas)?))
+    }
+
+    /// The URL of a queue, with a signature that permits what a stored access policy of the queue says, until the
+    /// policy ends or is removed. The policy must say both what is permitted and until when.
+    pub fn signed_url_by_policy(
+        &self,
+        queue: &str,
+        policy: &str,
+        https_only: bool,
+    ) -> Result<Secret, SasError> {
+        let QueueCredential::SharedKey(key) = self.credential() else {
+            return Err(SasError::NoKey);
+        };
+        let query = key.policy_query(queue, policy, https_only);
+        Ok(self.url_with(Some(queue), &query))
+    }
+
+    fn url_with(&self, queue: Option<&str>, query: &Secret) -> Secret {
         let mut url = self.endpoint().url();
-        if let Some(queue) = sas.queue {
+        if let Some(queue) = queue {
             // Writing to a string cannot fail.
             let _ = write!(url, "/{}", utf8_percent_encode(queue, ENCODED));
         } else if self.endpoint().path.is_empty() {
             url.push('/');
         }
-        Ok(Secret::new(format!("{url}?{}", query.expose())))
+        Secret::new(format!("{url}?{}", query.expose()))
     }
 }
 
 impl SharedKey {
     /// The parameters of a query that permit what is asked for.
     pub fn sas_query(&self, sas: &QueueSas<'_>) -> Result<Secret, SasError> {
-        let (pairs, text) = match sas.queue {
+        Ok(self.query_of(match sas.queue {
             Some(queue) => of_queue(self.account(), queue, sas)?,
             None => of_account(self.account(), sas)?,
-        };
+        }))
+    }
+
+    /// The parameters of a query that permit what a stored access policy of a queue says.
+    pub fn policy_query(&self, queue: &str, policy: &str, https_only: bool) -> Secret {
+        self.query_of(of_policy(self.account(), queue, policy, https_only))
+    }
+
+    fn query_of(&self, (pairs, text): Parts) -> Secret {
         let mut query = String::new();
         for (name, value) in pairs {
             let _ = write!(query, "{name}={}&", utf8_percent_encode(&value, ENCODED));
         }
         let signature = self.sign(&text);
         let _ = write!(query, "sig={}", utf8_percent_encode(&signature, ENCODED));
-        Ok(Secret::new(query))
+        Secret::new(query)
     }
 }
 
@@ -100,11 +126,14 @@ impl QueueSas<'_> {
     }
 
     fn protocol(&self) -> &'static str {
-        if self.https_only {
-            "https"
-        } else {
-            "https,http"
-        }
+        protocol(self.https_only)
+    }
+}
+
+fn protocol(https_only: bool) -> &'static str {
+    match https_only {
+        true => "https",
+        false => "https,http",
     }
 }
 
@@ -130,6 +159,18 @@ fn of_queue(account: &str, queue: &str, sas: &QueueSas<'_>) -> Result<Parts, Sas
         "{permissions}\n\n{expiry}\n/queue/{account}/{queue}\n\n\n{protocol}\n{SIGNED_VERSION}"
     );
     Ok((common(sas, permissions), text))
+}
+
+fn of_policy(account: &str, queue: &str, policy: &str, https_only: bool) -> Parts {
+    let protocol = protocol(https_only);
+    // As of a queue, with permissions and expiry of the policy.
+    let text = format!("\n\n\n/queue/{account}/{queue}\n{policy}\n\n{protocol}\n{SIGNED_VERSION}");
+    let query = vec![
+        ("sv", SIGNED_VERSION.to_owned()),
+        ("si", policy.to_owned()),
+        ("spr", protocol.to_owned()),
+    ];
+    (query, text)
 }
 
 fn common(sas: &QueueSas<'_>, permissions: String) -> Vec<(&'static str, String)> {
@@ -166,6 +207,21 @@ mod tests {
             text,
             "a\nrwdlacup\nq\nsco\n\n2026-11-21T00:00:00Z\n\nhttps,http\n2024-11-04\n\n"
         );
+    }
+
+    #[test]
+    fn a_policy_says_what_its_signatures_permit() {
+        let (query, text) = of_policy("a", "jobs", "readers", true);
+        assert_eq!(text, "\n\n\n/queue/a/jobs\nreaders\n\nhttps\n2024-11-04");
+        let names: Vec<_> = query.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["sv", "si", "spr"]);
+        let account = QueueAccount::development();
+        let url = account.signed_url_by_policy("jobs", "a b", false).unwrap();
+        let expected = "http://127.0.0.1:10001/devstoreaccount1/jobs?sv=2024-11-04&si=a%20b&";
+        assert!(url.expose().starts_with(expected), "{}", url.expose());
+        let account = QueueAccount::parse("http://h/a?sig=x").unwrap();
+        let result = account.signed_url_by_policy("jobs", "readers", false);
+        assert_eq!(result.map(drop), Err(SasError::NoKey));
     }
 
     #[test]

@@ -10,7 +10,10 @@ mod messages;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 mod peer;
+mod pipelining;
 mod queue;
+mod queue_answers;
+mod recorded;
 mod recovery;
 mod script;
 mod server;

@@ -109,6 +109,11 @@ impl Peer {
         })
     }
 
+    /// What connects to it.
+    pub(crate) fn door(self: &Arc<Self>) -> Arc<dyn Dial> {
+        Arc::new(Door(self.clone()))
+    }
+
     pub(crate) fn client(self: &Arc<Self>, options: BusOptions) -> BusClient {
         let namespace = BusNamespace::parse(CONNECTION_STRING).unwrap();
         self.client_of(namespace, options)
@@ -120,7 +125,7 @@ impl Peer {
         options: BusOptions,
     ) -> BusClient {
         let options = BusOptions {
-            dial: Some(Arc::new(Door(self.clone()))),
+            dial: Some(self.door()),
             ..options
         };
         BusClient::new(namespace, options).unwrap()

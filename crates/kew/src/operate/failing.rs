@@ -53,7 +53,7 @@ pub(super) fn failure_of(error: &Error, url: &str, is_tls: bool) -> Failure {
         }
         (ErrorKind::TryAgainLater | ErrorKind::Refused, _, _) => {}
     }
-    Failure::Service(Box::new(ServiceError {
+    Failure::Bus(Box::new(ServiceError {
         message,
         code: code.map(str::to_owned),
         status,
@@ -98,7 +98,7 @@ fn status_of(code: &str) -> Option<u16> {
 
 /// The refusal that there is no such queue, or no such message in it.
 pub(super) fn not_found(what: String) -> Failure {
-    Failure::Service(Box::new(ServiceError {
+    Failure::Bus(Box::new(ServiceError {
         message: what,
         code: Some("NotFound".into()),
         status: Some(404),
@@ -109,7 +109,7 @@ pub(super) fn not_found(what: String) -> Failure {
 /// The status of a refusal.
 pub(super) fn status_of_failure(failure: &Failure) -> Option<u16> {
     match failure {
-        Failure::Service(error) => error.status,
+        Failure::Bus(error) => error.status,
         _ => None,
     }
 }

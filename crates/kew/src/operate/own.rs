@@ -75,7 +75,7 @@ impl<'a> Own<'a> {
     ) -> Result<T, Failure> {
         let answer = self.doors.over_http(ask(self.admin, method, path, body))?;
         read(&answer).map_err(|other| match other {
-            Other::Refused(error) => Failure::Service(Box::new(error)),
+            Other::Refused(error) => Failure::Bus(Box::new(error)),
             Other::NotKew => self.not_kew(),
         })
     }
@@ -92,7 +92,7 @@ impl<'a> Own<'a> {
             Err(Other::NotKew) => Ok(None),
             Err(Other::Refused(error)) => match error.status {
                 Some(401 | 403) => Ok(None),
-                Some(_) | None => Err(Failure::Service(Box::new(error))),
+                Some(_) | None => Err(Failure::Bus(Box::new(error))),
             },
         }
     }

@@ -402,7 +402,8 @@ mod tests {
     #[test]
     fn a_message_comes_back_byte_by_byte() {
         let null_at_the_end = [Value::Int(1), Value::Null];
-        let bodies: [Box<dyn FnOnce(&mut BytesMut)>; 7] = [
+        type Put = Box<dyn FnOnce(&mut BytesMut)>;
+        let bodies: [Put; 7] = [
             Box::new(|_| {}),
             Box::new(|out| write_data(out, b"text")),
             Box::new(|out| write_data(out, b"\xff\x00")),

@@ -3,25 +3,27 @@
 
 use std::io::{self, Write as _};
 
-use kew_queue_client::{ConnectionStringError, Error, Refusal};
+use kew_client::ConnectionStringError;
 use serde::Serialize;
 
+use super::client::ServiceError;
 use super::output::printable;
-use crate::operate::ServiceError;
+use crate::operate::ServiceError as BusError;
 use crate::safe_json;
 
 /// The service refused, or the queue or message does not exist.
 const EXIT_REFUSED: u8 = 1;
 /// The command line cannot be meant.
 const EXIT_USAGE: u8 = 2;
-/// The service did not answer in time, or was too busy: the same may succeed later.
+/// The service did not answer in time, or was too busy: the same may succeed later. Or the outcome is unknown.
 const EXIT_UNREACHABLE: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    Client(Error),
+    /// Of a request to Queue Storage.
+    Service(ServiceError),
     /// Of a namespace of Service Bus.
-    Service(Box<ServiceError>),
+    Bus(Box<BusError>),
     /// Refused by the command itself, with the service's code if it has one.
     Refused {
         message: String,
@@ -86,8 +88,8 @@ impl Failure {
 
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Client(error) => error.to_string(),
             Self::Service(error) => error.to_string(),
+            Self::Bus(error) => error.to_string(),
             Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::Partly { done, cause } => format!("{} ({done})", cause.message()),
@@ -96,8 +98,8 @@ impl Failure {
 
     fn code(&self) -> Option<&str> {
         match self {
-            Self::Client(error) => error.code(),
-            Self::Service(error) => error.code.as_deref(),
+            Self::Service(error) => error.code(),
+            Self::Bus(error) => error.code.as_deref(),
             Self::Refused { code, .. } => *code,
             Self::Usage(_) | Self::Output(_) => None,
             Self::Partly { cause, .. } => cause.code(),
@@ -106,27 +108,19 @@ impl Failure {
 
     fn status(&self) -> Option<u16> {
         match self {
-            Self::Service(error) => error.status,
+            Self::Service(error) => error.status(),
+            Self::Bus(error) => error.status,
             Self::Partly { cause, .. } => cause.status(),
-            _ => self.refusal().map(|refusal| refusal.status),
+            Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
         }
     }
 
     fn request_id(&self) -> Option<&str> {
         match self {
-            Self::Service(error) => error.request_id.as_deref(),
+            Self::Service(error) => error.request_id(),
+            Self::Bus(error) => error.request_id.as_deref(),
             Self::Partly { cause, .. } => cause.request_id(),
-            _ => self
-                .refusal()
-                .and_then(|refusal| refusal.request_id.as_deref()),
-        }
-    }
-
-    fn refusal(&self) -> Option<&Refusal> {
-        match self {
-            Self::Client(Error::Refused(refusal)) => Some(refusal),
-            Self::Partly { cause, .. } => cause.refusal(),
-            _ => None,
+            Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
         }
     }
 
@@ -137,10 +131,10 @@ impl Failure {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
-            Self::Client(error) if error.is_temporary() => EXIT_UNREACHABLE,
-            Self::Service(error) if error.is_temporary => EXIT_UNREACHABLE,
-            Self::Client(_) | Self::Service(_) | Self::Refused { .. } | Self::Output(_) => {
+            Self::Usage(_) => EXIT_USAGE,
+            Self::Service(error) if !error.is_refusal() => EXIT_UNREACHABLE,
+            Self::Bus(error) if error.is_temporary => EXIT_UNREACHABLE,
+            Self::Service(_) | Self::Bus(_) | Self::Refused { .. } | Self::Output(_) => {
                 EXIT_REFUSED
             }
             Self::Partly { cause, .. } => cause.exit_code(),
@@ -155,9 +149,9 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Client(error)
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        Self::Service(error)
     }
 }
 

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kew_queue_client::{Client, Message};
+use kew_client::QueueMessage;
 use serde::Serialize;
 
+use super::client::Client;
 use super::failure::Failure;
 use super::note;
 use super::output::{Output, printable, printable_lines, rfc3339};
@@ -78,13 +79,13 @@ pub(super) fn receive(
 fn receive_all(
     client: &Client,
     args: &ReceiveArgs,
-    mut print: impl FnMut(&[Message]) -> Result<(), Failure>,
+    mut print: impl FnMut(&[QueueMessage]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let deadline = args.wait.map(|wait| Instant::now() + wait);
     let (mut left, mut poll) = (args.count, POLL_MIN);
     while left > 0 {
         let asked = u32::try_from(left.min(GET_MAX)).unwrap_or(1);
-        let messages = client.get(&args.name, asked, args.visibility)?;
+        let messages = client.ask(|it| it.get(&args.name, asked, args.visibility))?;
         if messages.is_empty() {
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             match rest {
@@ -108,13 +109,13 @@ fn receive_all(
     Ok(())
 }
 
-fn delete_all(client: &Client, queue: &str, messages: &[Message]) -> Result<(), Failure> {
+fn delete_all(client: &Client, queue: &str, messages: &[QueueMessage]) -> Result<(), Failure> {
     for (index, message) in messages.iter().enumerate() {
         let receipt = message
             .receipt
             .as_ref()
             .map_or("", |receipt| &receipt.value);
-        if let Err(error) = client.delete_message(queue, &message.id, receipt) {
+        if let Err(error) = client.ask(|it| it.delete_message(queue, &message.id, receipt)) {
             let printed = messages.len() - index;
             let done = format!("the last {printed} messages were printed and not deleted");
             return Err(Failure::from(error).after(done));
@@ -124,7 +125,7 @@ fn delete_all(client: &Client, queue: &str, messages: &[Message]) -> Result<(), 
 }
 
 pub(super) fn peek(client: &Client, args: &PeekArgs, output: &mut Output) -> Result<(), Failure> {
-    let messages = client.peek(&args.name, args.count)?;
+    let messages = client.ask(|it| it.peek(&args.name, args.count))?;
     if messages.is_empty() {
         note(&format!("{} has no visible message", args.name));
     }
@@ -148,13 +149,15 @@ pub(super) fn update(
         Some(text) => Some(text_of(text.as_bytes(), args.base64, "the text")?),
         None => None,
     };
-    let receipt = client.update(
-        &args.name,
-        &args.id,
-        &args.receipt,
-        args.visibility,
-        text.as_deref(),
-    )?;
+    let receipt = client.ask(|it| {
+        it.update(
+            &args.name,
+            &args.id,
+            &args.receipt,
+            args.visibility,
+            text.as_deref(),
+        )
+    })?;
     let next_visible = rfc3339(receipt.next_visible);
     if output.json {
         return Ok(output.object(&UpdateReport {
@@ -172,7 +175,7 @@ pub(super) fn delete(
     args: &DeleteMessageArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    client.delete_message(&args.name, &args.id, &args.receipt)?;
+    client.ask(|it| it.delete_message(&args.name, &args.id, &args.receipt))?;
     if output.json {
         return Ok(output.object(&DeleteReport {
             id: &args.id,
@@ -188,7 +191,7 @@ enum Body {
     Bytes(Vec<u8>),
 }
 
-fn body(message: &Message, form: FormArgs) -> Body {
+fn body(message: &QueueMessage, form: FormArgs) -> Body {
     if !form.base64 {
         return Body::Text(message.text.clone());
     }
@@ -207,7 +210,7 @@ fn body(message: &Message, form: FormArgs) -> Body {
     }
 }
 
-fn report<'a>(message: &'a Message, body: &'a Body) -> MessageReport<'a> {
+fn report<'a>(message: &'a QueueMessage, body: &'a Body) -> MessageReport<'a> {
     let receipt = message.receipt.as_ref();
     let (text, base64) = match body {
         Body::Text(text) => (Some(text.as_str()), None),
@@ -228,7 +231,7 @@ fn report<'a>(message: &'a Message, body: &'a Body) -> MessageReport<'a> {
 
 /// Shows messages for people, separated by empty lines; `shown` is how many came before.
 fn show_all(
-    messages: &[Message],
+    messages: &[QueueMessage],
     form: FormArgs,
     shown: &mut u64,
     output: &mut Output,
@@ -256,7 +259,7 @@ fn show_raw(body: &Body, output: &mut Output) -> Result<(), Failure> {
     Ok(output.body(bytes)?)
 }
 
-fn show(message: &Message, body: &Body, output: &mut Output) -> Result<(), Failure> {
+fn show(message: &QueueMessage, body: &Body, output: &mut Output) -> Result<(), Failure> {
     output.line(&format!("id          {}", printable(&message.id)))?;
     if let Some(receipt) = &message.receipt {
         output.line(&format!("receipt     {}", printable(&receipt.value)))?;

@@ -14,7 +14,7 @@ const RATE_HZ: u8 = 5;
 /// If the work ends sooner, no line stays on the terminal.
 const KEPT_FROM: Duration = Duration::from_millis(200);
 
-/// Counts finished work of several threads.
+/// Counts finished work, also of other threads.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -59,6 +59,12 @@ impl Progress {
     /// Notes that one more is done.
     pub(super) fn advance(&self) {
         self.bar.inc(1);
+    }
+
+    /// Notes that one more is done, from another thread.
+    pub(super) fn counter(&self) -> impl FnOnce() + Send + use<> {
+        let bar = self.bar.clone();
+        move || bar.inc(1)
     }
 
     /// Notes how many are done now.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kew_queue_client::{Client, Error, Queue};
+use kew_client::ListedQueue;
 use serde::Serialize;
 
+use super::client::{Client, ServiceError};
 use super::confirm;
 use super::failure::Failure;
 use super::output::{Align, Output, table};
@@ -59,7 +60,7 @@ pub(super) fn list(
     let progress = Progress::new(when, "queues counted");
     if output.json {
         return output.array(|array| {
-            for page in client.list_queues(&args.prefix, args.metadata) {
+            for page in client.queues(&args.prefix, args.metadata) {
                 for (queue, count) in counted(client, page?, args, &progress)? {
                     array.push(&QueueReport {
                         name: &queue.name,
@@ -72,7 +73,7 @@ pub(super) fn list(
         });
     }
     let mut is_first = true;
-    for page in client.list_queues(&args.prefix, args.metadata) {
+    for page in client.queues(&args.prefix, args.metadata) {
         let queues = counted(client, page?, args, &progress)?;
         let lines = queue_table(&queues, args);
         // A list may never end, so each page is aligned separately.
@@ -91,10 +92,10 @@ pub(super) fn list(
 /// out.
 fn counted(
     client: &Client,
-    queues: Vec<Queue>,
+    queues: Vec<ListedQueue>,
     args: &ListArgs,
     progress: &Progress,
-) -> Result<Vec<(Queue, Option<u64>)>, Error> {
+) -> Result<Vec<(ListedQueue, Option<u64>)>, ServiceError> {
     if !args.counts {
         return Ok(queues.into_iter().map(|queue| (queue, None)).collect());
     }
@@ -109,15 +110,15 @@ fn counted(
 }
 
 /// How many messages a queue has; `None` if it does not exist.
-pub(super) fn count_of(client: &Client, queue: &str) -> Result<Option<u64>, Error> {
-    match client.queue_properties(queue) {
+pub(super) fn count_of(client: &Client, queue: &str) -> Result<Option<u64>, ServiceError> {
+    match client.ask(|it| it.queue_properties(queue)) {
         Ok(properties) => Ok(Some(properties.approximate_message_count)),
         Err(error) if error.code() == Some("QueueNotFound") => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn queue_table(queues: &[(Queue, Option<u64>)], args: &ListArgs) -> Vec<String> {
+fn queue_table(queues: &[(ListedQueue, Option<u64>)], args: &ListArgs) -> Vec<String> {
     let mut columns = vec![("NAME", Align::Left)];
     if args.counts {
         columns.push(("MESSAGES", Align::Right));
@@ -155,7 +156,7 @@ pub(super) fn create(
     args: &CreateArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let created = match client.create_queue(&args.name, &args.meta) {
+    let created = match client.ask(|it| it.create_queue(&args.name, &args.meta)) {
         Ok(created) => created,
         Err(error) if args.if_not_exists && error.code() == Some("QueueAlreadyExists") => false,
         Err(error) => return Err(error.into()),
@@ -193,7 +194,7 @@ pub(super) fn delete(
             args.name
         ))?;
     }
-    let deleted = match client.delete_queue(&args.name) {
+    let deleted = match client.ask(|it| it.delete_queue(&args.name)) {
         Ok(()) => true,
         Err(error) if args.if_exists && error.code() == Some("QueueNotFound") => false,
         Err(error) => return Err(error.into()),
@@ -214,9 +215,8 @@ pub(super) fn purge(
     common: &CommonArgs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let before = client
-        .queue_properties(&args.name)?
-        .approximate_message_count;
+    let before = client.ask(|it| it.queue_properties(&args.name))?;
+    let before = before.approximate_message_count;
     if before > 0 && !args.yes.yes {
         confirm(&format!(
             "Delete all {before} messages of queue {}?",
@@ -245,7 +245,7 @@ fn clear_until_done(
     let progress = Progress::new(common.progress, "deleted");
     let (mut left, mut fruitless) = (before, 0);
     loop {
-        let error = match client.clear(queue) {
+        let error = match client.ask(|it| it.clear_once(queue)) {
             Ok(()) => {
                 progress.set(before);
                 return Ok(());
@@ -253,7 +253,8 @@ fn clear_until_done(
             Err(error) if error.code() == Some("OperationTimedOut") => error,
             Err(error) => return Err(error.into()),
         };
-        let now = client.queue_properties(queue)?.approximate_message_count;
+        let now = client.ask(|it| it.queue_properties(queue))?;
+        let now = now.approximate_message_count;
         progress.set(before.saturating_sub(now));
         fruitless = if now < left { 0 } else { fruitless + 1 };
         if fruitless >= FRUITLESS_PURGES_MAX {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use kew_queue_client::{Account, SasOptions};
+use kew_client::{QueueAccount, QueueSas};
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -15,7 +15,11 @@ struct Report<'a> {
     expires: &'a str,
 }
 
-pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
+pub(super) fn sas(
+    account: &QueueAccount,
+    args: &SasArgs,
+    output: &mut Output,
+) -> Result<(), Failure> {
     // The last year of the service must have four digits, as its time format does.
     let longest = Duration::from_secs(100 * 366 * 86_400);
     if args.expiry.is_zero() || args.expiry > longest {
@@ -25,7 +29,7 @@ pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Res
     }
     let expires = rfc3339(SystemTime::now() + args.expiry);
     let url = account
-        .signed_url(&SasOptions {
+        .signed_url(&QueueSas {
             queue: args.name.as_deref(),
             permissions: args.permissions.as_deref(),
             expiry: &expires,
@@ -34,9 +38,9 @@ pub(super) fn sas(account: &Account, args: &SasArgs, output: &mut Output) -> Res
         .map_err(|error| Failure::Usage(error.to_string()))?;
     if output.json {
         return Ok(output.object(&Report {
-            url: &url,
+            url: url.expose(),
             expires: &expires,
         })?);
     }
-    Ok(output.line(&url)?)
+    Ok(output.line(url.expose())?)
 }

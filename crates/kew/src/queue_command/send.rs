@@ -1,14 +1,12 @@
 //! `kew queue send`: one message, or one for each line.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Mutex, PoisonError};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kew_queue_client::{Client, PutOptions, is_xml_character};
+use kew_client::{Error, PutOptions, is_xml_character};
 use serde::Serialize;
+use tokio::task::JoinSet;
 
+use super::client::Client;
 use super::failure::Failure;
 use super::output::{Output, printable, rfc3339};
 use super::progress::Progress;
@@ -53,7 +51,7 @@ fn send_one(client: &Client, args: &SendArgs, output: &mut Output) -> Result<(),
             text_of(&input.whole()?, args.base64, &input.place())?
         }
     };
-    let sent = client.put(&args.name, &text, options(args))?;
+    let sent = client.ask(|it| it.put(&args.name, &text, options(args)))?;
     if output.json {
         return Ok(output.object(&SentReport {
             queue: &args.name,
@@ -93,90 +91,87 @@ fn send_lines(
 }
 
 /// Reads lines here and sends them from several threads. The first failure stops everything.
+/// Reads lines here and sends them side by side. The first failure stops everything, after what was already sent has its
+/// outcome.
 fn send_each(
     client: &Client,
     args: &SendArgs,
     mut input: Input,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    let parallel = usize::from(args.parallel);
-    let (sender, receiver) = sync_channel::<(u64, String)>(parallel);
-    let receiver = Mutex::new(receiver);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..parallel)
-            .map(|_| {
-                scope.spawn(|| {
-                    let result = work(client, args, &receiver, &stop, progress);
-                    if result.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    result
-                })
-            })
-            .collect();
-        let mut number = 0;
-        let read = loop {
-            if stop.load(Ordering::Relaxed) {
-                break Ok(());
-            }
-            number += 1;
-            match read_line(&mut input, args.base64) {
-                Ok(Some(text)) => {
-                    if sender.send((number, text)).is_err() {
-                        break Ok(());
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(failure) => break Err(failure),
-            }
-        };
-        drop(sender);
-        let mut failure = None;
-        for worker in workers {
-            let result = worker.join().unwrap_or_else(|_| {
-                Err(Failure::Refused {
-                    message: "a thread panicked, which is a bug".into(),
-                    code: None,
-                })
-            });
-            failure = failure.or(result.err());
+    let mut sends = Sends {
+        client,
+        under_way: JoinSet::new(),
+        failure: None,
+    };
+    let most = usize::from(args.parallel).saturating_sub(1);
+    let mut number = 0;
+    let read = loop {
+        sends.wait_until(most);
+        if sends.failure.is_some() {
+            break Ok(());
         }
-        failure.map_or(read, Err)
-    })
+        number += 1;
+        match read_line(&mut input, args.base64) {
+            Ok(Some(text)) => sends.begin(args, number, text, progress.counter()),
+            Ok(None) => break Ok(()),
+            Err(failure) => break Err(failure),
+        }
+    };
+    sends.wait_until(0);
+    match sends.failure {
+        Some((number, error)) => {
+            Err(Failure::from(client.failed(error)).after(format!("line {number}")))
+        }
+        None => read,
+    }
 }
 
-fn work(
-    client: &Client,
-    args: &SendArgs,
-    receiver: &Mutex<Receiver<(u64, String)>>,
-    stop: &AtomicBool,
-    progress: &Progress,
-) -> Result<(), Failure> {
-    loop {
-        let next = receiver
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
-        // The reader never waits for a stopped thread: stopped threads still take lines.
-        let Ok((number, text)) = next else {
-            return Ok(());
+/// Messages that are sent side by side.
+struct Sends<'a> {
+    client: &'a Client,
+    under_way: JoinSet<Result<(), (u64, Error)>>,
+    /// The first line that could not be sent.
+    failure: Option<(u64, Error)>,
+}
+
+impl Sends<'_> {
+    fn begin(
+        &mut self,
+        args: &SendArgs,
+        number: u64,
+        text: String,
+        count: impl FnOnce() + Send + 'static,
+    ) {
+        let (service, queue) = (self.client.service().clone(), args.name.clone());
+        let options = options(args);
+        let send = async move {
+            let sent = service.put(&queue, &text, options).await;
+            sent.map_err(|error| (number, error))?;
+            count();
+            Ok(())
         };
-        if stop.load(Ordering::Relaxed) {
-            continue;
+        let runtime = self.client.runtime().handle();
+        self.under_way.spawn_on(send, runtime);
+    }
+
+    /// Takes the outcomes that there are, and waits while more than `most` messages are under way.
+    fn wait_until(&mut self, most: usize) {
+        loop {
+            let ended = if self.under_way.len() > most {
+                let next = self.under_way.join_next();
+                self.client.runtime().block_on(next)
+            } else {
+                self.under_way.try_join_next()
+            };
+            match ended {
+                Some(outcome) => {
+                    let outcome = outcome.expect("a send neither panics nor is cancelled");
+                    self.failure = self.failure.take().or(outcome.err());
+                }
+                None => return,
+            }
         }
-        if let Err(error) = client.put(&args.name, &text, options(args)) {
-            stop.store(true, Ordering::Relaxed);
-            // Remaining input is dropped, until the reader sees the flag.
-            while receiver
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv()
-                .is_ok()
-            {}
-            return Err(Failure::from(error).after(format!("line {number}")));
-        }
-        progress.advance();
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use kew_queue_client::{Client, Message};
+use kew_client::QueueMessage;
 use serde::Serialize;
 
+use super::client::Client;
 use super::failure::Failure;
 use super::note;
 use super::output::{Output, printable, rfc3339};
@@ -59,8 +60,8 @@ pub(super) fn show(
 }
 
 fn of_queue(client: &Client, queue: &str, output: &mut Output) -> Result<(), Failure> {
-    let properties = client.queue_properties(queue)?;
-    let next = client.peek(queue, 1)?.pop();
+    let properties = client.ask(|it| it.queue_properties(queue))?;
+    let next = client.ask(|it| it.peek(queue, 1))?.pop();
     if output.json {
         return Ok(output.object(&QueueReport {
             queue,
@@ -95,7 +96,7 @@ fn of_queue(client: &Client, queue: &str, output: &mut Output) -> Result<(), Fai
 }
 
 /// How long ago the message was put, by this machine's clock.
-fn age_seconds(message: &Message) -> u64 {
+fn age_seconds(message: &QueueMessage) -> u64 {
     SystemTime::now()
         .duration_since(message.inserted)
         .map_or(0, |age| age.as_secs())
@@ -104,7 +105,7 @@ fn age_seconds(message: &Message) -> u64 {
 fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Result<(), Failure> {
     let progress = Progress::new(common.progress, "queues counted");
     let (mut queues, mut messages) = (0_u64, 0_u64);
-    for page in client.list_queues("", false) {
+    for page in client.queues("", false) {
         for queue in page? {
             if let Some(count) = count_of(client, &queue.name)? {
                 queues += 1;
@@ -114,7 +115,7 @@ fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Resu
         }
     }
     drop(progress);
-    let replication = match client.service_stats() {
+    let replication = match client.ask(|it| it.service_stats()) {
         Ok(stats) => Some(ReplicationReport {
             status: stats.status,
             last_sync: stats.last_sync.map(rfc3339),
@@ -128,13 +129,13 @@ fn of_service(client: &Client, common: &CommonArgs, output: &mut Output) -> Resu
     };
     if output.json {
         return Ok(output.object(&ServiceReport {
-            endpoint: &client.url(),
+            endpoint: client.url(),
             queues,
             approximate_message_count: messages,
             geo_replication: replication,
         })?);
     }
-    output.line(&format!("endpoint  {}", printable(&client.url())))?;
+    output.line(&format!("endpoint  {}", printable(client.url())))?;
     output.line(&format!("queues    {queues}"))?;
     output.line(&format!("messages  {messages}, hidden ones included"))?;
     if let Some(replication) = replication {

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use kew_queue_client::{Client, Error};
 use serde::Serialize;
 
+use super::client::{Client, ServiceError};
 use super::failure::Failure;
 use super::note;
 use super::output::{Align, Output, printable, rfc3339, table};
@@ -100,10 +100,10 @@ pub(crate) fn end_signal() -> Result<Receiver<()>, Failure> {
     Ok(receiver)
 }
 
-fn look(client: &Client, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Error> {
+fn look(client: &Client, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, ServiceError> {
     let mut names = args.names.clone();
     if names.is_empty() {
-        for page in client.list_queues(&args.prefix, false) {
+        for page in client.queues(&args.prefix, false) {
             names.extend(page?.into_iter().map(|queue| queue.name));
         }
     }

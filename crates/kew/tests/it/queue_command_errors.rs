@@ -1,12 +1,13 @@
 //! Errors of `kew queue`: command lines, connection strings, and services that are busy,
 //! unreachable or something else.
 
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::client::{Script, Shell, answer, command, connection_to, finish};
+use crate::client::{Done, Script, Shell, answer, command, connection_to, finish};
 
 fn error(status: &str, code: &str, message: &str) -> String {
     let body =
@@ -37,7 +38,10 @@ fn an_error_of_a_connection_string_names_the_part_and_no_secret() {
             "neither QueueEndpoint nor AccountName",
         ),
         ("AccountName=a1;c2Vjcg==", "part 2"),
-        ("AccountName=a1;AccountKye=c2Vjcg==", "AccountKye"),
+        (
+            "AccountName=a1;AccountKye=c2Vjcg==",
+            "part 2, whose name is unknown: is it AccountKey?",
+        ),
         (
             "QueueEndpoint=x;AccountName=a1;AccountKey=c2Vjcg==",
             "QueueEndpoint",
@@ -133,7 +137,8 @@ fn a_service_that_does_not_answer() {
 
 #[test]
 fn a_busy_service_is_asked_again() {
-    let busy = error("503 Busy", "ServerBusy", "Later.");
+    let body = "<Error><Code>ServerBusy</Code><Message>Later.</Message></Error>";
+    let busy = answer("503 Busy", "Retry-After: 1\r\n", body);
     let script = Script::start(&[busy.clone(), busy.clone(), DONE.to_owned()]);
     script.shell.ok(&["delete", "jobs", "--yes"]);
     assert_eq!(script.requests(), ["DELETE /a1/jobs HTTP/1.1"; 3]);
@@ -143,6 +148,98 @@ fn a_busy_service_is_asked_again() {
         .shell
         .run(&["delete", "jobs", "--yes", "--retries", "0"])
         .check_error(3, &["Later. (ServerBusy, status 503)"]);
+}
+
+#[test]
+fn what_may_have_happened_is_not_sent_again() {
+    let failed = error("500 Failed", "InternalError", "Something broke.");
+    for reply in [String::new(), failed] {
+        for arguments in [
+            &["send", "jobs", "hello"][..],
+            &["receive", "jobs"],
+            &["delete-message", "jobs", "id", "receipt"],
+        ] {
+            let script = Script::start(std::slice::from_ref(&reply));
+            let done = script.shell.run(arguments);
+            done.check_error(3, &["the outcome is unknown"]);
+            assert_eq!(script.requests().len(), 1, "{arguments:?}");
+        }
+    }
+    // A look changes nothing.
+    let script = Script::start(&[
+        String::new(),
+        count(3),
+        error("404 No", "QueueNotFound", "No."),
+    ]);
+    let done = script.shell.run(&["show", "jobs"]);
+    done.check_error(1, &["No. (QueueNotFound, status 404)"]);
+    assert_eq!(script.requests().len(), 3);
+}
+
+/// A proxy for one connection: it opens a tunnel to a service with one answer, or refuses.
+fn proxied(opening: &'static str, variables: &[(&str, &str)]) -> (Done, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut command = command(&connection_to("http://queue.example:81/a1"));
+    command
+        .env("http_proxy", format!("http://me:secret@{address}"))
+        .envs(variables.iter().copied())
+        .args(["queue", "delete", "jobs", "--yes", "--retries", "0"]);
+    let proxy = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a client");
+        let mut reader = BufReader::new(&stream);
+        let asked = head(&mut reader);
+        (&stream).write_all(opening.as_bytes()).expect("it is read");
+        if opening.contains("200") {
+            let request = head(&mut reader);
+            assert!(request.starts_with("DELETE /a1/jobs"), "{request}");
+            (&stream).write_all(DONE.as_bytes()).expect("it is read");
+        }
+        asked
+    });
+    let done = finish(command, b"");
+    (done, proxy.join().expect("it was asked"))
+}
+
+/// The head of a request.
+fn head(reader: &mut impl BufRead) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let read = reader.read_line(&mut head).expect("a line");
+        assert_ne!(read, 0, "{head}");
+    }
+    head
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_used() {
+    let (done, asked) = proxied("HTTP/1.1 200 Connected\r\n\r\n", &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        asked.starts_with("CONNECT queue.example:81 HTTP/1.1\r\n"),
+        "{asked}"
+    );
+    // That of me:secret, in Base64.
+    let credentials = "proxy-authorization: Basic bWU6c2VjcmV0";
+    assert!(asked.contains(credentials), "{asked}");
+
+    let (done, _) = proxied(
+        "HTTP/1.1 407 Authenticate\r\nContent-Length: 0\r\n\r\n",
+        &[],
+    );
+    done.check_error(3, &["the proxy 127.0.0.1:", "407"]);
+    assert!(!done.err.contains("secret"), "{done:?}");
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_refused() {
+    let mut command = command(&connection_to("https://queue.example/a1"));
+    command
+        .env("https_proxy", "socks5://me:secret@127.0.0.1:1")
+        .args(["queue", "list"]);
+    let done = finish(command, b"");
+    done.check_error(1, &["socks5", "use http://HOST:PORT"]);
+    assert!(!done.err.contains("secret"), "{done:?}");
 }
 
 #[test]
