@@ -1,13 +1,16 @@
 //! `kew bus message import`: JSON lines that `export` has written, sent to a queue.
 //!
 //! Lines are sent in their order. The command waits for the outcome of each send, and an error says which lines were
-//! sent, which one was wrong or refused, and how to go on.
+//! sent, which one was wrong or refused, and how to go on. So does an interruption: it waits for the outcome of a send
+//! that has begun.
 
 use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use kew_client::{Batch, Encoded, Sender};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Doors, Session};
 use crate::bus_tool_args::ImportMessagesArgs;
@@ -32,7 +35,9 @@ pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), 
     }
     let doors = &it.doors;
     let sender = doors.over_amqp(doors.bus.sender(&args.queue))?;
-    let mut outbox = Outbox::new(doors, &sender, args.from_line);
+    let progress = Progress::new(args.from_line);
+    doors.spawn(end_early(Arc::clone(&progress), args.common.json));
+    let mut outbox = Outbox::new(doors, &sender, progress);
     loop {
         match lines.next() {
             Ok(Some(line)) => outbox.add(line)?,
@@ -40,12 +45,12 @@ pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), 
             Err(failure) => {
                 // What is right before it is sent.
                 outbox.send()?;
-                return Err(outbox.failed(failure, None));
+                return Err(outbox.progress().failed(failure, None));
             }
         }
     }
     outbox.send()?;
-    let sent = outbox.sent;
+    let sent = outbox.progress().sent;
     if it.output.json {
         let report = json!({"queue": args.queue, "sent": sent, "last_line": lines.number});
         return Ok(it.output.object(&report)?);
@@ -132,27 +137,98 @@ impl Lines<'_> {
     }
 }
 
-/// Messages that wait to be sent together, and what was sent.
+/// What was sent so far.
+#[derive(Debug)]
+struct Progress {
+    sent: u64,
+    /// The first line that is not sent.
+    next_line: u64,
+    /// A send has begun, and its outcome is not known yet.
+    is_sending: bool,
+    is_interrupted: bool,
+}
+
+impl Progress {
+    fn new(next_line: u64) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            sent: 0,
+            next_line,
+            is_sending: false,
+            is_interrupted: false,
+        }))
+    }
+
+    /// Says what a failure is about, what was sent, and how to go on.
+    fn failed(&self, failure: Failure, lines: Option<RangeInclusive<u64>>) -> Failure {
+        let about = match lines {
+            None => String::new(),
+            Some(lines) if lines.start() == lines.end() => format!("line {}; ", lines.start()),
+            Some(lines) => format!("lines {} to {}; ", lines.start(), lines.end()),
+        };
+        let Self {
+            sent, next_line, ..
+        } = self;
+        failure.after(format!(
+            "{about}{sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
+        ))
+    }
+
+    fn interrupted(&self) -> Failure {
+        let failure = Failure::Refused {
+            message: "interrupted".into(),
+            code: None,
+        };
+        self.failed(failure, None)
+    }
+}
+
+fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the program at a signal: at once, or after the outcome of a send that has begun. A second signal does not wait.
+async fn end_early(progress: Arc<Mutex<Progress>>, json: bool) {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [Ok(mut interrupts), Ok(mut terminations)] = signals else {
+        // Signals end it as they end any program.
+        return;
+    };
+    for is_first in [true, false] {
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
+        let mut progress = locked(&progress);
+        progress.is_interrupted = true;
+        if !(is_first && progress.is_sending) {
+            let code = progress.interrupted().tell(json);
+            std::process::exit(code.into());
+        }
+    }
+}
+
+/// Messages that wait to be sent together.
 struct Outbox<'a> {
     doors: &'a Doors,
     sender: &'a Sender,
     batch: Batch,
     waiting: Vec<Line>,
-    sent: u64,
-    /// The first line that is not sent.
-    next_line: u64,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl<'a> Outbox<'a> {
-    fn new(doors: &'a Doors, sender: &'a Sender, next_line: u64) -> Self {
+    fn new(doors: &'a Doors, sender: &'a Sender, progress: Arc<Mutex<Progress>>) -> Self {
         Self {
             doors,
             sender,
             batch: sender.new_batch(),
             waiting: Vec::new(),
-            sent: 0,
-            next_line,
+            progress,
         }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        locked(&self.progress)
     }
 
     fn add(&mut self, line: Line) -> Result<(), Failure> {
@@ -178,37 +254,32 @@ impl<'a> Outbox<'a> {
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else {
             return Ok(());
         };
-        let lines = first.number..=last.number;
-        let sent = match &waiting[..] {
+        self.progress().is_sending = true;
+        let sent = self.send_all(&waiting, &batch);
+        let mut progress = self.progress();
+        progress.is_sending = false;
+        if let Err(failure) = sent {
+            return Err(progress.failed(failure, Some(first.number..=last.number)));
+        }
+        progress.sent += waiting.len() as u64;
+        progress.next_line = last.number + 1;
+        match progress.is_interrupted {
+            true => Err(progress.interrupted()),
+            false => Ok(()),
+        }
+    }
+
+    fn send_all(&self, waiting: &[Line], batch: &Batch) -> Result<(), Failure> {
+        match waiting {
             [line] if line.is_scheduled => {
-                let scheduled = self
-                    .sender
-                    .schedule_encoded(std::slice::from_ref(&line.message));
-                self.doors.over_amqp(scheduled).map(drop)
+                let one = std::slice::from_ref(&line.message);
+                let scheduled = self.doors.over_amqp(self.sender.schedule_encoded(one));
+                scheduled.map(drop)
             }
             [line] => self
                 .doors
                 .over_amqp(self.sender.send_encoded(&line.message)),
-            _ => self.doors.over_amqp(self.sender.send_batch(&batch)),
-        };
-        sent.map_err(|failure| self.failed(failure, Some(lines)))?;
-        self.sent += waiting.len() as u64;
-        self.next_line = last.number + 1;
-        Ok(())
-    }
-
-    /// Says which lines a failure is about, what was sent, and how to go on.
-    fn failed(&self, failure: Failure, lines: Option<RangeInclusive<u64>>) -> Failure {
-        let about = match lines {
-            None => String::new(),
-            Some(lines) if lines.start() == lines.end() => format!("line {}; ", lines.start()),
-            Some(lines) => format!("lines {} to {}; ", lines.start(), lines.end()),
-        };
-        let Self {
-            sent, next_line, ..
-        } = self;
-        failure.after(format!(
-            "{about}{sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
-        ))
+            _ => self.doors.over_amqp(self.sender.send_batch(batch)),
+        }
     }
 }

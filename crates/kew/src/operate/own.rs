@@ -83,9 +83,12 @@ impl<'a> Own<'a> {
     /// Reads something that the public protocols offer too. `None`: the namespace is not Kew, or its rule may not
     /// use this interface.
     pub(super) fn look<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
-        let Ok(answer) = self.doors.wait(ask(self.admin_once, "GET", path, None)) else {
+        let answer = match self.doors.wait(ask(self.admin_once, "GET", path, None)) {
+            Ok(answer) => answer,
+            // It is busy, and there is something to be patient for.
+            Err(error) if error.status().is_some() => return self.get(path).map(Some),
             // Nothing may serve HTTP there.
-            return Ok(None);
+            Err(_) => return Ok(None),
         };
         match read(&answer) {
             Ok(found) => Ok(Some(found)),
