@@ -111,13 +111,17 @@ impl<'a> Outbox<'a> {
         if is_alone || self.waiting.len() >= BATCH_COUNT_MAX {
             self.send()?;
         }
-        if !self.batch.try_add_encoded(&content.message) {
+        let mut has_room = self.batch.try_add_encoded(&content.message);
+        if !has_room {
             self.send()?;
-            // Too large for a batch, but perhaps not by itself.
-            let _ = self.batch.try_add_encoded(&content.message);
+            has_room = self.batch.try_add_encoded(&content.message);
         }
         self.waiting.push((line, content));
-        Ok(())
+        match has_room {
+            true => Ok(()),
+            // Too large for a batch, but perhaps not by itself.
+            false => self.send(),
+        }
     }
 
     /// Sends what waits, and learns its outcome.
@@ -143,7 +147,10 @@ impl<'a> Outbox<'a> {
                 let send = self.sender.send_encoded(&content.message);
                 self.doors.over_amqp(send)
             }
-            _ => self.doors.over_amqp(self.sender.send_batch(batch)),
+            _ => {
+                assert_eq!(batch.len(), waiting.len(), "a line is not in its batch");
+                self.doors.over_amqp(self.sender.send_batch(batch))
+            }
         }
     }
 }
