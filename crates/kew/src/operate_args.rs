@@ -230,7 +230,8 @@ pub(crate) struct ResubmitArgs {
     #[arg(long, value_name = "QUEUE")]
     pub(super) to: Option<String>,
     /// Give each message a new message id, so that duplicate detection accepts it. Without this flag,
-    /// messages keep their ids, and those that the destination detects as duplicates are not resubmitted
+    /// messages keep their ids, and those that the destination detects as duplicates are not resubmitted. Elsewhere
+    /// than at Kew, a destination that detects duplicates, or does not say, then takes none at all
     #[arg(long)]
     pub(super) new_ids: bool,
     /// Set an application property; repeat it for several. A value that is valid JSON has its JSON type; any

@@ -32,6 +32,8 @@ pub(super) struct Doors {
     pub(super) admin: BusAdmin,
     /// For a question whose failure is an answer.
     admin_once: BusAdmin,
+    /// How long an operation may take.
+    pub(super) timeout: Duration,
 }
 
 impl Doors {
@@ -85,6 +87,7 @@ impl Doors {
             bus,
             admin,
             admin_once,
+            timeout: common.timeout,
         })
     }
 

@@ -11,6 +11,7 @@ mod failing;
 mod filter;
 mod import;
 mod jobs;
+mod mover;
 mod own;
 mod receive;
 mod resubmit;

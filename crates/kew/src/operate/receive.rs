@@ -32,7 +32,7 @@ const NO_SESSION: &str = "com.microsoft:timeout";
 
 pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failure> {
     check(args)?;
-    let changes = values_of(&args.set)?;
+    let changes = values_of("--set", &args.set)?;
     let queue = match args.dead_letter {
         true => dead_letters(&args.queue),
         false => args.queue.clone(),

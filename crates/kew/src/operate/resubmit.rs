@@ -1,35 +1,21 @@
 //! Dead letters that are sent again by the public protocols, where Kew's own interface cannot be used.
 //!
-//! Each message is received under a lock, sent and completed, in a transaction if the service takes one. If it does not,
-//! the message is sent first and completed afterwards: it is never lost, and a failure between the two leaves it in both
-//! queues. Messages that do not match stay under their locks until the end, so that they do not come again at once.
+//! The command browses for the messages that match, and `mover` moves them. A destination that detects duplicates is
+//! refused unless each message gets a new id: it would drop a message that the command then deletes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime};
 
-use kew_client::{Encoded, ErrorKind, Locked, ReceiverOptions, Sender, Value};
+use kew_client::{ErrorKind, MessageState, Value};
 use serde::Serialize;
 
 use super::browse::{Look, browse};
-use super::export::record;
 use super::filter::Filter;
-use super::send::value_of;
+use super::mover::{DEFERRED, Mover, Tally};
+use super::send::values_of;
 use super::{DEAD_LETTERS, Doors, Session};
 use crate::operate_args::ResubmitArgs;
-use crate::portable::{Edit, message_of, new_id};
-use crate::queue_command::{Failure, note, printable};
-
-/// How long to wait for a message that is there, unless another receiver has locked it.
-const QUIET: Duration = Duration::from_secs(2);
-
-/// How many messages are locked at once.
-const BATCH_COUNT: u32 = 16;
-
-/// How long to wait for more messages that come with a first one.
-const TOGETHER: Duration = Duration::from_millis(20);
-
-/// How many messages that do not match are kept under locks.
-const KEPT_MAX: usize = 10_000;
+use crate::portable::Edit;
+use crate::queue_command::{Failure, printable};
 
 /// What was done, in the form of a job of Kew.
 #[derive(Debug, Serialize)]
@@ -49,34 +35,53 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     let edit = edit_of(args)?;
     let doors = &it.doors;
     let mut wanted = BTreeSet::new();
+    let mut tally = Tally::default();
     browse(doors, entity, &filter, |message| {
-        wanted.extend(message.sequence_number());
+        match message.state() {
+            // They come by their numbers only, and cannot be completed in a transaction.
+            MessageState::Deferred => tally.skip(DEFERRED, 1),
+            MessageState::Active | MessageState::Scheduled => {
+                wanted.extend(message.sequence_number());
+            }
+        }
         Ok(Look::On)
     })?;
-    let mut report = Report {
+    let matched = wanted.len() as u64 + tally.skipped.values().sum::<u64>();
+    if !wanted.is_empty() {
+        let to = args.to.clone().unwrap_or_else(|| queue_of(entity));
+        if !args.new_ids {
+            must_keep_duplicates(doors, &to)?;
+        }
+        if args.caution.dry_run {
+            tally.done = wanted.len() as u64;
+        } else {
+            let sender = doors.over_amqp(doors.bus.sender(&to))?;
+            let mover = Mover {
+                doors,
+                entity,
+                sender: &sender,
+                edit: &edit,
+            };
+            mover.move_all(wanted, &mut tally)?;
+        }
+    }
+    let not_reached = tally.not_reached(entity);
+    let report = Report {
         act: "resubmit",
         entity,
         dry_run: args.caution.dry_run,
-        matched: wanted.len() as u64,
-        done: 0,
-        skipped: BTreeMap::new(),
-        in_transactions: true,
+        matched,
+        done: tally.done,
+        skipped: tally.skipped,
+        in_transactions: !tally.is_without_transactions,
     };
-    if report.dry_run {
-        report.done = report.matched;
-    } else if !wanted.is_empty() {
-        let to = args.to.clone().unwrap_or_else(|| queue_of(entity));
-        let sender = doors.over_amqp(doors.bus.sender(&to))?;
-        let mover = Mover {
-            doors,
-            entity,
-            sender: &sender,
-            edit: &edit,
-        };
-        mover.move_all(wanted, &mut report)?;
-    }
+    tell(it, &report)?;
+    not_reached
+}
+
+fn tell(it: &mut Session, report: &Report<'_>) -> Result<(), Failure> {
     if it.output.json {
-        return Ok(it.output.object(&report)?);
+        return Ok(it.output.object(report)?);
     }
     let would = if report.dry_run { "would be " } else { "" };
     let mut line = format!(
@@ -89,6 +94,34 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     Ok(it.output.line(&line)?)
 }
 
+/// Refuses a destination that may drop messages as duplicates of earlier ones. It accepts such a message like any
+/// other, so the dead letter would be completed and nothing would be left of it.
+fn must_keep_duplicates(doors: &Doors, to: &str) -> Result<(), Failure> {
+    let why = match doors.wait(doors.admin.queue(to)) {
+        Ok(queue) => {
+            let settings = queue.settings;
+            let forwards = settings.forward_to.is_some_and(|to| !to.is_empty());
+            match (settings.requires_duplicate_detection, forwards) {
+                (Some(false), false) => return Ok(()),
+                (Some(true), _) => "it detects duplicates".to_owned(),
+                (None, _) => "it does not say whether it detects duplicates".to_owned(),
+                (Some(false), true) => "it forwards messages to another queue".to_owned(),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            format!("its settings cannot be read: {}", error.text())
+        }
+        Err(error) => return Err(doors.failed_over_http(&error)),
+    };
+    Err(Failure::Refused {
+        message: format!(
+            "{to} may drop resubmitted messages as duplicates, which would lose them ({why}): use --new-ids to give \
+             each a new message id"
+        ),
+        code: None,
+    })
+}
+
 /// The queue that dead letters belong to.
 fn queue_of(entity: &str) -> String {
     let at = entity.len().saturating_sub(DEAD_LETTERS.len());
@@ -99,10 +132,7 @@ fn queue_of(entity: &str) -> String {
 }
 
 fn edit_of(args: &ResubmitArgs) -> Result<Edit, Failure> {
-    let mut set: Vec<(String, Value)> = Vec::new();
-    for (name, text) in &args.set {
-        set.push((name.clone(), value_of(name, text)?));
-    }
+    let set: Vec<(String, Value)> = values_of("--set", &args.set)?;
     Ok(Edit {
         set,
         remove: args.remove.clone(),
@@ -112,177 +142,6 @@ fn edit_of(args: &ResubmitArgs) -> Result<Edit, Failure> {
         body: args.set_body.clone(),
         has_new_id: args.new_ids,
     })
-}
-
-/// Moves messages from one entity to another.
-struct Mover<'a> {
-    doors: &'a Doors,
-    entity: &'a str,
-    sender: &'a Sender,
-    edit: &'a Edit,
-}
-
-/// What became of a message.
-enum Moved {
-    Done,
-    /// It stays, for this reason.
-    Refused(String),
-}
-
-impl Mover<'_> {
-    fn move_all(&self, mut wanted: BTreeSet<i64>, report: &mut Report<'_>) -> Result<(), Failure> {
-        let doors = self.doors;
-        let options = ReceiverOptions::default();
-        let mut receiver = doors.over_amqp(doors.bus.receiver(self.entity, options))?;
-        let mut kept: BTreeMap<i64, Locked> = BTreeMap::new();
-        let moved = loop {
-            if wanted.is_empty() || kept.len() >= KEPT_MAX {
-                break Ok(());
-            }
-            let batch = receiver.receive_batch(BATCH_COUNT, TOGETHER);
-            let batch = match doors.over_amqp_within(QUIET, batch) {
-                Ok(Some(batch)) => batch,
-                Ok(None) => break Ok(()),
-                Err(failure) => break Err(failure),
-            };
-            // A lock has ended: everything would come again.
-            let is_again = batch.iter().any(|it| {
-                it.sequence_number()
-                    .is_some_and(|it| kept.contains_key(&it))
-            });
-            let done = self.move_batch(batch, &mut wanted, &mut kept, report);
-            if done.is_err() || is_again {
-                break done;
-            }
-        };
-        let left = wanted.len() as u64;
-        if left > 0 {
-            *report.skipped.entry("locked".to_owned()).or_default() += left;
-        }
-        let kept: Vec<Locked> = kept.into_values().collect();
-        let given_back = self.give_back(kept);
-        let closed = doors.over_amqp(receiver.close());
-        let done = report.done;
-        moved
-            .map_err(|failure| failure.after(format!("{done} messages were resubmitted before")))?;
-        given_back.and(closed)
-    }
-
-    fn move_batch(
-        &self,
-        batch: Vec<Locked>,
-        wanted: &mut BTreeSet<i64>,
-        kept: &mut BTreeMap<i64, Locked>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Failure> {
-        for message in batch {
-            let number = message.sequence_number().unwrap_or_default();
-            if !wanted.remove(&number) {
-                kept.insert(number, message);
-                continue;
-            }
-            match self.move_one(&message, report)? {
-                Moved::Done => report.done += 1,
-                Moved::Refused(why) => {
-                    *report.skipped.entry(why).or_default() += 1;
-                    kept.insert(number, message);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn move_one(&self, message: &Locked, report: &mut Report<'_>) -> Result<Moved, Failure> {
-        let sent = self.edited(message)?;
-        let doors = self.doors;
-        if report.in_transactions {
-            match doors.wait(self.in_transaction(message, &sent)) {
-                Ok(()) => return Ok(Moved::Done),
-                Err(error) if error.kind() == ErrorKind::Refused && report.done == 0 => {
-                    // Without a transaction it will be seen why.
-                    report.in_transactions = false;
-                    note(&format!(
-                        "the service takes no transaction here ({}): each message is sent first and completed \
-                         afterwards, so a failure between the two leaves it in both queues",
-                        error.text()
-                    ));
-                }
-                Err(error) if error.kind() == ErrorKind::Refused => {
-                    return Ok(Moved::Refused(error.code().unwrap_or("refused").to_owned()));
-                }
-                Err(error) => {
-                    let known = match error.kind() {
-                        ErrorKind::OutcomeUnknown => "is in one of the two queues",
-                        ErrorKind::TryAgainLater | ErrorKind::Refused => "was not moved",
-                    };
-                    return Err(self.failed(&error, message, known));
-                }
-            }
-        }
-        match doors.wait(self.sender.send_encoded(&sent)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Refused => {
-                return Ok(Moved::Refused(error.code().unwrap_or("refused").to_owned()));
-            }
-            Err(error) => {
-                let known = match error.kind() {
-                    ErrorKind::OutcomeUnknown => "may be in both queues",
-                    ErrorKind::TryAgainLater | ErrorKind::Refused => "was not moved",
-                };
-                return Err(self.failed(&error, message, known));
-            }
-        }
-        let completed = doors.wait(message.complete());
-        completed.map_err(|error| self.failed(&error, message, "is in both queues"))?;
-        Ok(Moved::Done)
-    }
-
-    async fn in_transaction(
-        &self,
-        message: &Locked,
-        sent: &Encoded,
-    ) -> Result<(), kew_client::Error> {
-        let transaction = self.doors.bus.begin().await?;
-        transaction.send_encoded(self.sender, sent).await?;
-        transaction.complete(message).await?;
-        transaction.commit().await
-    }
-
-    /// The message as it is sent.
-    fn edited(&self, message: &Locked) -> Result<Encoded, Failure> {
-        let number = message.sequence_number().unwrap_or_default();
-        let wrong = |what: String| Failure::Refused {
-            message: format!("message {number} cannot be sent again: {what}"),
-            code: None,
-        };
-        let mut record = record(self.entity, message)?;
-        record.edit(self.edit);
-        if self.edit.has_new_id {
-            record.set_message_id(new_id().map_err(wrong)?);
-        }
-        let bytes = message_of(&record, SystemTime::now()).map_err(wrong)?;
-        Encoded::new(bytes).map_err(|error| wrong(error.text().to_owned()))
-    }
-
-    fn failed(&self, error: &kew_client::Error, message: &Locked, known: &str) -> Failure {
-        let number = message.sequence_number().unwrap_or_default();
-        let failure = self.doors.failed_over_amqp(error);
-        failure.after(format!("message {number} {known}"))
-    }
-
-    fn give_back(&self, kept: Vec<Locked>) -> Result<(), Failure> {
-        let mut given_back = Ok(());
-        for message in kept {
-            let done = self.doors.over_amqp(message.abandon(Vec::new()));
-            // The lock may have ended, which is as good.
-            let done = match done {
-                Err(failure) if failure.is_temporary() => Err(failure),
-                Ok(()) | Err(_) => Ok(()),
-            };
-            given_back = given_back.and(done);
-        }
-        given_back
-    }
 }
 
 #[cfg(test)]

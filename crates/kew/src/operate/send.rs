@@ -48,14 +48,14 @@ fn scheduled(at: Option<SystemTime>) -> Result<SystemTime, Failure> {
 
 /// A property on the command line: a scalar of JSON has its type, in the smallest that can hold a number; anything
 /// else is a text.
-pub(super) fn value_of(name: &str, text: &str) -> Result<Value, Failure> {
+fn value_of(flag: &str, name: &str, text: &str) -> Result<Value, Failure> {
     let is_whole = text
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'-');
     Ok(match typed(text) {
         serde_json::Value::Bool(flag) => Value::Boolean(flag),
         serde_json::Value::Number(number) if is_whole && number.is_f64() => {
-            let message = format!("--property {name}: {text} has more than 64 bits");
+            let message = format!("{flag} {name}: {text} has more than 64 bits");
             return Err(Failure::Usage(message));
         }
         serde_json::Value::Number(number) => value_of_number(&number),
@@ -72,15 +72,18 @@ fn value_of_number(number: &serde_json::Number) -> Value {
     }
 }
 
-/// Properties of the command line, each once.
-pub(super) fn values_of(pairs: &[(String, String)]) -> Result<Vec<(String, Value)>, Failure> {
+/// Properties that a flag of the command line gives, each once.
+pub(super) fn values_of(
+    flag: &str,
+    pairs: &[(String, String)],
+) -> Result<Vec<(String, Value)>, Failure> {
     let mut values: Vec<(String, Value)> = Vec::new();
     for (name, text) in pairs {
         if values.iter().any(|(it, _)| it == name) {
-            let message = format!("--property {name} is given twice");
+            let message = format!("{flag} {name} is given twice");
             return Err(Failure::Usage(message));
         }
-        values.push((name.clone(), value_of(name, text)?));
+        values.push((name.clone(), value_of(flag, name, text)?));
     }
     Ok(values)
 }
@@ -99,7 +102,7 @@ fn pattern(args: &PropertyArgs, now: SystemTime) -> Result<Message, Failure> {
         partition_key: args.partition_key.clone(),
         time_to_live: args.ttl,
         scheduled_at: scheduled_at(args, now)?,
-        properties: values_of(&args.property)?,
+        properties: values_of("--property", &args.property)?,
         ..Message::default()
     })
 }
@@ -322,8 +325,15 @@ mod tests {
             ("\"7\"", Value::String("7".into())),
             ("null", Value::String("null".into())),
         ] {
-            assert_eq!(value_of("n", text).unwrap(), expected, "{text}");
+            assert_eq!(value_of("--set", "n", text).unwrap(), expected, "{text}");
         }
-        assert!(value_of("n", "99999999999999999999").is_err());
+        let pair = |text: &str| ("n".to_owned(), text.to_owned());
+        for (pairs, named) in [
+            (&[pair("99999999999999999999")][..], "--set n: 99"),
+            (&[pair("1"), pair("2")], "--set n is given twice"),
+        ] {
+            let error = values_of("--set", pairs).unwrap_err().message();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

@@ -20,21 +20,21 @@ pub(super) fn complete(it: &mut Session, args: &LockedArgs) -> Result<(), Failur
 }
 
 pub(super) fn abandon(it: &mut Session, args: &ChangeArgs) -> Result<(), Failure> {
-    let changes = values_of(&args.set)?;
+    let changes = values_of("--set", &args.set)?;
     let lock = lock_of(&it.doors, &args.locked)?;
     it.doors.over_amqp(lock.abandon(changes))?;
     tell(it, &args.locked, "abandoned")
 }
 
 pub(super) fn defer(it: &mut Session, args: &ChangeArgs) -> Result<(), Failure> {
-    let changes = values_of(&args.set)?;
+    let changes = values_of("--set", &args.set)?;
     let lock = lock_of(&it.doors, &args.locked)?;
     it.doors.over_amqp(lock.defer(changes))?;
     tell(it, &args.locked, "deferred")
 }
 
 pub(super) fn dead_letter(it: &mut Session, args: &DeadLetterArgs) -> Result<(), Failure> {
-    let changes = values_of(&args.change.set)?;
+    let changes = values_of("--set", &args.change.set)?;
     let lock = lock_of(&it.doors, &args.change.locked)?;
     let reason = args.reason.as_deref().unwrap_or_default();
     let description = args.description.as_deref().unwrap_or_default();

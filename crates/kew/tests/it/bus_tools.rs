@@ -411,23 +411,16 @@ fn dead_letters_are_sent_again_by_the_public_protocols() {
         (&left[0]["body"], left.as_array().map(Vec::len)),
         (&json!("b"), Some(1))
     );
-    // What the destination refuses stays, and the command says why.
+    // What the destination refuses stays, and the command says why. It would be refused without a transaction too.
     ok(&server, &["bus", "create", "talks", "--sessions"]);
-    let refused = at(&["dlq", "resubmit", "orders", "--to", "talks"]);
+    let to_talks = ["dlq", "resubmit", "orders", "--to", "talks", "--new-ids"];
+    let refused = at(&to_talks);
     assert_eq!(
         (&refused["done"], &refused["in_transactions"]),
-        (&json!(0), &json!(false))
+        (&json!(0), &json!(true))
     );
     assert_eq!(refused["skipped"], json!({"amqp:not-allowed": 1}));
-    let moved = at(&[
-        "dlq",
-        "resubmit",
-        "orders",
-        "--to",
-        "talks",
-        "--set-session",
-        "s",
-    ]);
+    let moved = at(&[&to_talks[..], &["--set-session", "s"]].concat());
     assert_eq!(moved["done"], 1);
     let none = kew_at(&connection, &["dlq", "resubmit", "orders", "--to", "none"]);
     assert_eq!(

@@ -11,6 +11,7 @@ mod bus_load;
 mod bus_messages;
 mod bus_queues;
 mod bus_repair;
+mod bus_resubmit;
 mod bus_rules;
 mod bus_tools;
 mod client;
