@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::filter::typed;
 use super::own::in_path;
+use super::send::values_of;
 use super::{Session, resubmit};
 use crate::operate_args::{CancelArgs, PurgeArgs, ResubmitArgs};
 use crate::queue_command::{Align, Failure, confirm, note, printable, table};
@@ -55,8 +56,9 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
             printable(to)
         ))?;
     }
+    values_of("--set", &args.set)?;
     // Where Kew's own interface cannot be used, the public protocols do the same, without its atomic move.
-    if it.doors.own().look::<Vec<Job>>("jobs")?.is_none() {
+    if !it.doors.own().is_open()? {
         return resubmit::resubmit(it, args, entity);
     }
     let set = args
@@ -93,6 +95,24 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
 fn run(it: &mut Session, act: &str, entity: &str, body: &Value, done: &str) -> Result<(), Failure> {
     let path = format!("{act}/{}", in_path(entity));
     let mut job: Job = it.doors.own().call("POST", &path, Some(body))?;
+    let id = job.id.clone();
+    follow(it, &mut job).map_err(|failure| {
+        failure.after(format!(
+            "job {id} goes on at the server: kew bus jobs shows it, and kew bus cancel {id} stops it"
+        ))
+    })?;
+    tell(it, &job, done)?;
+    match (job.state.as_str(), job.error) {
+        ("done", _) => Ok(()),
+        (state, error) => Err(Failure::Refused {
+            message: error.unwrap_or_else(|| format!("the job was {state}")),
+            code: None,
+        }),
+    }
+}
+
+/// Waits for the end of a job.
+fn follow(it: &Session, job: &mut Job) -> Result<(), Failure> {
     let mut pause = POLL_FIRST;
     while job.state == "running" {
         std::thread::sleep(pause);
@@ -105,16 +125,9 @@ fn run(it: &mut Session, act: &str, entity: &str, body: &Value, done: &str) -> R
         }
         pause = pause.saturating_mul(2).min(POLL_MAX);
         let path = format!("jobs/{}", in_path(&job.id));
-        job = it.doors.own().get(&path)?;
+        *job = it.doors.own().get(&path)?;
     }
-    tell(it, &job, done)?;
-    match (job.state.as_str(), job.error) {
-        ("done", _) => Ok(()),
-        (state, error) => Err(Failure::Refused {
-            message: error.unwrap_or_else(|| format!("the job was {state}")),
-            code: None,
-        }),
-    }
+    Ok(())
 }
 
 fn tell(it: &mut Session, job: &Job, done: &str) -> Result<(), Failure> {

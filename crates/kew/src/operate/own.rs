@@ -7,12 +7,12 @@ use bytes::Bytes;
 use kew_client::{BusAdmin, RawAnswer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::doors::Doors;
 use super::failing::ServiceError;
-use crate::queue_command::Failure;
+use crate::queue_command::{Failure, note};
 
 /// Characters that are not encoded in the paths of entities.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
@@ -80,15 +80,41 @@ impl<'a> Own<'a> {
         })
     }
 
+    /// Whether this is Kew, and its rule may use this interface. To find no answer is an error: a command that changes
+    /// something does not go on in another way because a server is busy.
+    pub(super) fn is_open(&self) -> Result<bool, Failure> {
+        let answer = self.doors.over_http(ask(self.admin, "GET", "jobs", None))?;
+        match read::<Vec<IgnoredAny>>(&answer) {
+            Ok(_) => Ok(true),
+            Err(Other::NotKew) if is_temporary(answer.status) => {
+                Err(Failure::Bus(Box::new(ServiceError {
+                    message: format!("{} did not say whether it is Kew", self.doors.url()),
+                    status: Some(answer.status),
+                    is_temporary: true,
+                    ..ServiceError::default()
+                })))
+            }
+            Err(Other::NotKew) => Ok(false),
+            Err(Other::Refused(error)) => match error.status {
+                Some(401 | 403) => Ok(false),
+                Some(_) | None => Err(Failure::Bus(Box::new(error))),
+            },
+        }
+    }
+
     /// Reads something that the public protocols offer too. `None`: the namespace is not Kew, or its rule may not
-    /// use this interface.
+    /// use this interface, or nothing answers there, of which a note tells.
     pub(super) fn look<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
         let answer = match self.doors.wait(ask(self.admin_once, "GET", path, None)) {
             Ok(answer) => answer,
             // It is busy, and there is something to be patient for.
             Err(error) if error.status().is_some() => return self.get(path).map(Some),
             // Nothing may serve HTTP there.
-            Err(_) => return Ok(None),
+            Err(error) => {
+                let (url, why) = (self.doors.url(), error.text());
+                note(&format!("cannot ask {url} ({why}): using AMQP"));
+                return Ok(None);
+            }
         };
         match read(&answer) {
             Ok(found) => Ok(Some(found)),
@@ -131,11 +157,16 @@ fn read<T: DeserializeOwned>(answer: &RawAnswer) -> Result<T, Other> {
             message: error.message,
             code: Some(error.code),
             status: Some(answer.status),
-            is_temporary: matches!(answer.status, 408 | 429 | 502 | 503 | 504),
+            is_temporary: is_temporary(answer.status),
             ..ServiceError::default()
         })),
         Err(_) => Err(Other::NotKew),
     }
+}
+
+/// Whether the same request may be answered later.
+fn is_temporary(status: u16) -> bool {
+    matches!(status, 408 | 429 | 502 | 503 | 504)
 }
 
 /// An entity in a path.

@@ -1,9 +1,11 @@
 //! `kew dlq resubmit` by the public protocols: what a destination drops, refuses or cannot be asked.
 
-use serde_json::json;
+use std::net::TcpListener;
 
-use crate::client::{Done, command, finish};
-use crate::operate::{json_of, ok, with_server};
+use serde_json::{Value, json};
+
+use crate::client::{Done, Script, answer, command, finish};
+use crate::operate::{json_of, kew, ok, with_server};
 use crate::server::Server;
 
 fn kew_at(connection: &str, arguments: &[&str]) -> Done {
@@ -110,5 +112,34 @@ fn deferred_and_locked_dead_letters_are_told_apart() {
         let done = done.json();
         assert_eq!((&done["matched"], &done["done"]), (&json!(3), &json!(1)));
         assert_eq!(done["skipped"], json!({"deferred": 1, "locked": 1}));
+    });
+}
+
+#[test]
+fn a_busy_server_is_not_taken_for_another_service() {
+    let gateway = "<html>502 Bad Gateway</html>";
+    let script = Script::start(&[answer("502 Bad Gateway", "", gateway)]);
+    let at = |address| {
+        format!(
+            "Endpoint=sb://{address};SharedAccessKeyName=r;SharedAccessKey=k;UseDevelopmentEmulator=true"
+        )
+    };
+    let again = ["dlq", "resubmit", "q", "--retries", "0", "--json"];
+    let done = kew_at(&at(script.address), &again);
+    let error: Value = serde_json::from_str(&done.err).expect("one line of JSON");
+    assert_eq!((done.code, &error["error"]["status"]), (3, &json!(502)));
+    assert_eq!(script.requests().len(), 1);
+    // Nobody listens there any more.
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = closed.local_addr().expect("it is bound");
+    drop(closed);
+    kew_at(&at(address), &again).check_error(3, &["cannot reach"]);
+}
+
+#[test]
+fn the_same_property_twice_is_refused() {
+    with_server(|server| {
+        let twice = ["dlq", "resubmit", "orders", "--set", "a=1", "--set", "a=2"];
+        kew(server, &twice).check_error(2, &["--set a is given twice"]);
     });
 }
