@@ -24,6 +24,9 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// How many messages are locked at once before they are printed.
 const BATCH_COUNT_MAX: u32 = 32;
 
+/// How many bytes of messages are kept until they are released.
+const KEPT_SIZE_BYTES_MAX: usize = 256 << 20;
+
 /// How long before the end of their first lock messages are released.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
@@ -127,6 +130,17 @@ impl Came {
             Self::Deleted(message) => message,
         }
     }
+
+    fn into_locked(self) -> Option<Locked> {
+        match self {
+            Self::Locked(message) => Some(message),
+            Self::Deleted(_) => None,
+        }
+    }
+}
+
+fn size_bytes_of(message: &Locked) -> usize {
+    message.raw().bytes().len()
 }
 
 impl Source {
@@ -245,6 +259,7 @@ impl Taking<'_> {
         let args = self.args;
         let mut taken = 0;
         let mut first_end: Option<SystemTime> = None;
+        let mut kept_size_bytes: usize = 0;
         while taken < args.count {
             // Only the first message is waited for.
             let wait = match taken {
@@ -256,18 +271,21 @@ impl Taking<'_> {
                 break;
             }
             taken += came.len() as u64;
-            let mut printed = Vec::new();
-            for message in came {
-                if let (Came::Locked(locked), true) = (&message, args.delete) {
-                    // A session has no other way to delete before it prints.
-                    self.doors.over_amqp(locked.complete())?;
+            let (printed, unprinted) = self.print_each(came, print);
+            first_end = first_end.or(printed.iter().find_map(Locked::locked_until));
+            if let Err((failure, mut unprinted)) = unprinted {
+                // Without --settle, whoever read its token may use the lock.
+                if args.settle.is_some() {
+                    unprinted.extend(printed);
+                    unprinted.append(abandoned);
                 }
-                self.print(&message, print)?;
-                if let Came::Locked(locked) = message {
-                    first_end = first_end.or(locked.locked_until());
-                    printed.push(locked);
-                }
+                self.release(unprinted);
+                return Err(failure);
             }
+            kept_size_bytes += match args.settle {
+                Some(Settle::Abandon) => printed.iter().map(size_bytes_of).sum(),
+                Some(Settle::Complete | Settle::DeadLetter | Settle::Defer) | None => 0,
+            };
             match args.settle {
                 Some(Settle::Abandon) => abandoned.extend(printed),
                 Some(Settle::Complete) => self.settle(printed, "completed")?,
@@ -277,11 +295,14 @@ impl Taking<'_> {
             }
             let is_abandoning = args.settle == Some(Settle::Abandon);
             let ends_soon = first_end.is_some_and(|end| SystemTime::now() + LOCK_MARGIN >= end);
-            if is_abandoning && ends_soon {
+            let why = match kept_size_bytes >= KEPT_SIZE_BYTES_MAX {
+                true => Some("they are too large to keep more"),
+                false if is_abandoning && ends_soon => Some("the first lock is about to end"),
+                false => None,
+            };
+            if let Some(why) = why {
                 if taken < args.count {
-                    note(&format!(
-                        "stopped after {taken}: the first lock is about to end"
-                    ));
+                    note(&format!("stopped after {taken}: {why}"));
                 }
                 break;
             }
@@ -290,6 +311,44 @@ impl Taking<'_> {
             }
         }
         Ok(taken)
+    }
+
+    /// Prints messages up to a failure. Returns the locks of those that were printed, and with a failure also those of
+    /// the others.
+    fn print_each(
+        &self,
+        came: Vec<Came>,
+        print: &mut Print<'_>,
+    ) -> (Vec<Locked>, Result<(), (Failure, Vec<Locked>)>) {
+        let mut printed = Vec::new();
+        let mut came = came.into_iter();
+        while let Some(message) = came.next() {
+            let done = match &message {
+                // A session has no other way to delete before it prints.
+                Came::Locked(locked) if self.args.delete => self.doors.over_amqp(locked.complete()),
+                Came::Locked(_) | Came::Deleted(_) => Ok(()),
+            };
+            let done = done.and_then(|()| self.print(&message, print));
+            if let Err(failure) = done {
+                let rest = std::iter::once(message).chain(came);
+                let rest = rest.filter_map(Came::into_locked).collect();
+                return (printed, Err((failure, rest)));
+            }
+            printed.extend(message.into_locked());
+        }
+        (printed, Ok(()))
+    }
+
+    /// Abandons messages that nobody has seen, before the command fails for another reason.
+    fn release(&self, messages: Vec<Locked>) {
+        let mut tasks = tokio::task::JoinSet::new();
+        self.doors.wait(async {
+            for message in messages {
+                tasks.spawn(async move { message.abandon(Vec::new()).await });
+            }
+            // Where it fails, the lock ends by itself.
+            let _ = tokio::time::timeout(QUIET, tasks.join_all()).await;
+        });
     }
 
     fn print(&self, message: &Came, print: &mut Print<'_>) -> Result<(), Failure> {

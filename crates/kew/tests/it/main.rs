@@ -10,6 +10,7 @@ mod bus_import;
 mod bus_load;
 mod bus_messages;
 mod bus_queues;
+mod bus_receive;
 mod bus_repair;
 mod bus_resubmit;
 mod bus_rules;
