@@ -24,7 +24,7 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn open(path: Option<&Path>, from_line: u64) -> Result<Self, Failure> {
         Ok(Self {
-            input: Input::open(path)?,
+            input: Input::open(path)?.of_records(),
             from_line,
             number: 0,
         })
@@ -35,15 +35,35 @@ impl Lines {
         &mut self,
         make: impl FnOnce(Record) -> Result<T, String>,
     ) -> Result<Option<T>, Failure> {
+        self.next_or_wrong(make)?.transpose()
+    }
+
+    /// The same, with a wrong line apart from an input that cannot be read: after a wrong line comes the next one.
+    fn next_or_wrong<T>(
+        &mut self,
+        make: impl FnOnce(Record) -> Result<T, String>,
+    ) -> Result<Option<Result<T, Failure>>, Failure> {
         loop {
-            let Some(line) = self.input.line()? else {
+            let Some(line) = self.input.line_or_wrong()? else {
+                if self.number < self.from_line && self.from_line > 1 {
+                    let (number, from_line) = (self.number, self.from_line);
+                    note(&format!(
+                        "there are only {number} lines: none from line {from_line} on"
+                    ));
+                }
                 return Ok(None);
             };
             self.number += 1;
-            if self.number >= self.from_line && !line.trim_ascii().is_empty() {
-                let wrong = |what| Failure::Usage(format!("{}: {what}", self.input.place()));
-                return Record::read(&line).and_then(make).map(Some).map_err(wrong);
+            if self.number < self.from_line {
+                continue;
             }
+            let line = match line {
+                Ok(line) if line.trim_ascii().is_empty() => continue,
+                Ok(line) => line,
+                Err(too_long) => return Ok(Some(Err(too_long))),
+            };
+            let wrong = |what| Failure::Usage(format!("{}: {what}", self.input.place()));
+            return Ok(Some(Record::read(&line).and_then(make).map_err(wrong)));
         }
     }
 
@@ -53,23 +73,22 @@ impl Lines {
         make: impl Fn(Record) -> Result<T, String>,
     ) -> Result<u64, Failure> {
         let (mut right, mut wrong) = (0_u64, 0_u64);
-        loop {
-            match self.next(&make) {
-                Ok(Some(_)) => right += 1,
-                Ok(None) if wrong == 0 => return Ok(right),
-                Ok(None) => {
-                    let message =
-                        format!("{wrong} lines are wrong and {right} are right; nothing was sent");
-                    return Err(Failure::Usage(message));
-                }
-                Err(Failure::Usage(message)) if self.number > 0 => {
+        while let Some(line) = self.next_or_wrong(&make)? {
+            match line {
+                Ok(_) => right += 1,
+                Err(failure) => {
                     wrong += 1;
                     if wrong <= WRONG_LINES_MAX {
-                        note(&message);
+                        note(&failure.message());
                     }
                 }
-                Err(failure) => return Err(failure),
             }
+        }
+        match wrong {
+            0 => Ok(right),
+            _ => Err(Failure::Usage(format!(
+                "{wrong} lines are wrong and {right} are right; nothing was sent"
+            ))),
         }
     }
 }
@@ -152,17 +171,28 @@ impl SharedProgress {
 impl Progress {
     /// Says what a failure is about, what was sent, and how to go on.
     pub(crate) fn failed(&self, failure: Failure, lines: Option<RangeInclusive<u64>>) -> Failure {
-        let about = match lines {
-            None => String::new(),
-            Some(lines) if lines.start() == lines.end() => format!("line {}; ", lines.start()),
-            Some(lines) => format!("lines {} to {}; ", lines.start(), lines.end()),
-        };
         let Self {
             sent, next_line, ..
         } = self;
-        failure.after(format!(
-            "{about}{sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
-        ))
+        let named = match &lines {
+            None => String::new(),
+            Some(lines) if lines.start() == lines.end() => format!("line {}", lines.start()),
+            Some(lines) => format!("lines {} to {}", lines.start(), lines.end()),
+        };
+        let how = match lines {
+            Some(lines) if failure.is_outcome_unknown() => format!(
+                "{named} may have been sent; {sent} messages were sent before, and none after; see whether they \
+                 arrived, and to continue, use --from-line {} if they did and --from-line {next_line} if not",
+                lines.end() + 1
+            ),
+            Some(_) => format!(
+                "{named}; {sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
+            ),
+            None => format!(
+                "{sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
+            ),
+        };
+        failure.after(how)
     }
 
     fn interrupted(&self) -> Failure {
@@ -171,5 +201,36 @@ impl Progress {
             code: None,
         };
         self.failed(failure, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operate::ServiceError;
+
+    #[test]
+    fn an_error_says_which_lines_may_have_been_sent() {
+        let progress = SharedProgress::new(1);
+        progress.send(1..=2, 2, || Ok(())).unwrap();
+        let failed = |is_outcome_unknown| {
+            let error = ServiceError {
+                is_outcome_unknown,
+                ..ServiceError::default()
+            };
+            let send = || Err(Failure::Bus(Box::new(error)));
+            progress.send(3..=502, 500, send).unwrap_err().message()
+        };
+        let unknown = failed(true);
+        for named in [
+            "lines 3 to 502 may have been sent",
+            "2 messages were sent before",
+            "--from-line 503 if they did and --from-line 3 if not",
+        ] {
+            assert!(unknown.contains(named), "{unknown}");
+        }
+        let refused = failed(false);
+        assert!(!refused.contains("may"), "{refused}");
+        assert!(refused.contains("use --from-line 3)"), "{refused}");
     }
 }

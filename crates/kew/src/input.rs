@@ -9,11 +9,15 @@ use crate::queue_command::{Failure, note};
 /// The most bytes read as one message. Services accept far less, and refuse the rest themselves.
 const MESSAGE_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// The most bytes of a line that holds a whole message: one of 101 MiB whose text takes six bytes for each of its own.
+const RECORD_SIZE_BYTES_MAX: u64 = 640 * 1024 * 1024;
+
 /// Where messages are read from.
 pub(crate) struct Input {
     reader: Box<dyn BufRead>,
     name: String,
     line: u64,
+    line_size_bytes_max: u64,
 }
 
 impl Input {
@@ -35,6 +39,15 @@ impl Input {
             reader: Box::new(reader),
             name,
             line: 0,
+            line_size_bytes_max: MESSAGE_SIZE_BYTES_MAX,
+        }
+    }
+
+    /// Has lines be as long as exported messages are.
+    pub(crate) fn of_records(self) -> Self {
+        Self {
+            line_size_bytes_max: RECORD_SIZE_BYTES_MAX,
+            ..self
         }
     }
 
@@ -51,40 +64,89 @@ impl Input {
         let mut bytes = Vec::new();
         let mut limited = (&mut self.reader).take(MESSAGE_SIZE_BYTES_MAX + 1);
         let read = limited.read_to_end(&mut bytes);
-        self.checked(read, bytes)
+        read.map_err(|error| unreadable(&self.place(), &error))?;
+        match bytes.len() as u64 > MESSAGE_SIZE_BYTES_MAX {
+            true => Err(self.too_long(MESSAGE_SIZE_BYTES_MAX)),
+            false => Ok(bytes),
+        }
     }
 
     /// The next line, without its LF or CRLF; `None` after the last.
     pub(crate) fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        self.line_or_wrong()?.transpose()
+    }
+
+    /// The same, with a line that is too long apart from an input that cannot be read: after such a line comes the next
+    /// one.
+    pub(crate) fn line_or_wrong(&mut self) -> Result<Option<Result<Vec<u8>, Failure>>, Failure> {
         self.line += 1;
+        let size_bytes_max = self.line_size_bytes_max;
         let mut bytes = Vec::new();
-        let mut limited = (&mut self.reader).take(MESSAGE_SIZE_BYTES_MAX + 1);
+        let mut limited = (&mut self.reader).take(size_bytes_max + 1);
         let read = limited.read_until(b'\n', &mut bytes);
-        let mut bytes = self.checked(read, bytes)?;
+        read.map_err(|error| unreadable(&self.place(), &error))?;
         if bytes.is_empty() {
             return Ok(None);
         }
         if bytes.ends_with(b"\n") {
             bytes.pop();
+        } else if bytes.len() as u64 > size_bytes_max {
+            let skipped = self.reader.skip_until(b'\n');
+            skipped.map_err(|error| unreadable(&self.place(), &error))?;
+            return Ok(Some(Err(self.too_long(size_bytes_max))));
         }
         if bytes.ends_with(b"\r") {
             bytes.pop();
         }
-        Ok(Some(bytes))
+        Ok(Some(Ok(bytes)))
     }
 
-    fn checked(&self, read: io::Result<usize>, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        read.map_err(|error| unreadable(&self.place(), &error))?;
-        if bytes.len() as u64 > MESSAGE_SIZE_BYTES_MAX {
-            return Err(Failure::Usage(format!(
-                "{} is longer than {MESSAGE_SIZE_BYTES_MAX} bytes, which no service accepts",
-                self.place()
-            )));
-        }
-        Ok(bytes)
+    fn too_long(&self, size_bytes_max: u64) -> Failure {
+        Failure::Usage(format!(
+            "{} is longer than {size_bytes_max} bytes, which no service accepts",
+            self.place()
+        ))
     }
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::Usage(format!("cannot read {name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails after its bytes, as a broken disk does.
+    struct Broken(&'static [u8]);
+
+    impl io::Read for Broken {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(out)? {
+                0 => Err(io::Error::other("broken")),
+                count => Ok(count),
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_to_its_end() {
+        let mut input = Input::of(&b"a\r\n12345\n1234\n123456"[..], "input".into());
+        input.line_size_bytes_max = 4;
+        let mut next = || input.line_or_wrong().unwrap();
+        assert_eq!(next().unwrap().unwrap(), b"a");
+        let error = next().unwrap().unwrap_err().message();
+        assert!(error.contains("input, line 2 is longer than 4"), "{error}");
+        assert_eq!(next().unwrap().unwrap(), b"1234");
+        assert!(next().unwrap().is_err());
+        assert!(next().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_wrong_line() {
+        let mut input = Input::of(BufReader::new(Broken(b"a\nb")), "input".into());
+        assert_eq!(input.line_or_wrong().unwrap().unwrap().unwrap(), b"a");
+        let error = input.line_or_wrong().unwrap_err().message();
+        assert!(error.contains("broken"), "{error}");
+    }
 }

@@ -16,6 +16,8 @@ pub(crate) struct ServiceError {
     pub(crate) request_id: Option<String>,
     /// Whether the same can succeed later.
     pub(crate) is_temporary: bool,
+    /// Whether it may have been carried out.
+    pub(crate) is_outcome_unknown: bool,
 }
 
 impl std::fmt::Display for ServiceError {
@@ -59,6 +61,7 @@ pub(super) fn failure_of(error: &Error, url: &str, is_tls: bool) -> Failure {
         status,
         request_id,
         is_temporary: error.kind() != ErrorKind::Refused,
+        is_outcome_unknown: error.kind() == ErrorKind::OutcomeUnknown,
     }))
 }
 

@@ -139,6 +139,11 @@ impl ServiceError {
         self.error.kind() == ErrorKind::Refused
     }
 
+    /// Whether the request was sent, and nobody knows what came of it.
+    pub(super) fn is_outcome_unknown(&self) -> bool {
+        self.error.kind() == ErrorKind::OutcomeUnknown
+    }
+
     /// Whether nothing has changed, and the same request may succeed later.
     pub(super) fn is_temporary(&self) -> bool {
         self.error.kind() == ErrorKind::TryAgainLater

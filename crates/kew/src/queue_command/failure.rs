@@ -129,6 +129,16 @@ impl Failure {
         self.exit_code() == EXIT_UNREACHABLE
     }
 
+    /// Whether a request was sent, and nobody knows what came of it.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Service(error) => error.is_outcome_unknown(),
+            Self::Bus(error) => error.is_outcome_unknown,
+            Self::Partly { cause, .. } => cause.is_outcome_unknown(),
+            Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => false,
+        }
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => EXIT_USAGE,
